@@ -1,0 +1,58 @@
+# Everything from a bare machine: Python 3.11+ and make are enough. `make help` lists the targets.
+# The environment lives in .venv, whatever else is active; another Python: make PYTHON=python3.12 test
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+# Another active environment must not leak in, neither its packages nor its standard library.
+unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types contracts bench clean
+
+help: ## this list
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
+
+demo: $(READY) ## run the engine on an embedded workload, live in the terminal
+	$(BIN)/geoswarm demo $(ARGS)
+
+test: $(READY) ## all tests; make test ARGS='-k grid' for some
+	@echo '== tests'
+	$(BIN)/python -m pytest $(ARGS)
+
+check: lint types contracts test ## what CI runs: lint, types, contracts, test
+	@echo '== all checks passed'
+
+lint: $(READY) ## ruff: rules and format
+	@echo '== lint'
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(READY) ## mypy, strict
+	@echo '== types'
+	$(BIN)/mypy
+
+contracts: $(READY) ## import-linter: the wall round spark/
+	@echo '== import contracts'
+	$(BIN)/lint-imports
+
+bench: $(READY) ## make bench NAME=... ARGS='--scale full'; without a name, the list
+	$(BIN)/geoswarm bench $(or $(NAME),list) $(ARGS)
+
+clean: ## remove the environment, caches and reports
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf demo-report demo-checkpoint bench-results spark-warehouse metastore_db derby.log
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Made again whenever the dependencies change; `.ready` is written last, so a broken install is not taken for one.
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "geoswarm needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1 || echo missing):" \
+	       "install one, or name it: make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@echo '== setting up $(VENV) (once; a few minutes)'
+	@test -x $(BIN)/pip || $(PYTHON) -m venv --clear $(VENV) || { \
+	  echo "no virtual environment could be made: on Debian and Ubuntu, install python3-venv" >&2; exit 1; }
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@

@@ -1,0 +1,29 @@
+"""geoswarm: millions of standing geo-subscriptions meet a stream on Spark, and every match goes out once.
+
+The package as an object: `import geoswarm as gs`, then `gs.Engine`, `gs.Contract`, ... Names that need Spark are
+loaded when they are first used.
+"""
+
+from importlib import import_module
+from typing import Any
+
+from geoswarm.config import Contract, Tuning
+
+__version__ = "0.1.0"
+
+_ON_SPARK = {
+    "Engine": "geoswarm.spark.engine",
+    "build_session": "geoswarm.spark.session",
+    "sinks": "geoswarm.spark.sinks",
+    "sources": "geoswarm.spark.sources",
+    "tweets_stream": "geoswarm.spark.generator",
+}
+
+__all__ = ["Contract", "Tuning", *_ON_SPARK]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _ON_SPARK:
+        raise AttributeError(f"geoswarm has no {name!r}: it has {', '.join(__all__)}")
+    module = import_module(_ON_SPARK[name])
+    return module if module.__name__.endswith(f".{name}") else getattr(module, name)

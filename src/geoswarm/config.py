@@ -1,0 +1,74 @@
+"""Settings in two values: what a checkpoint remembers, and what a restart may change.
+
+Every limit of the engine has its name, unit and reason here. `settings_file.py` reads them from TOML.
+"""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+CELLS_MAX = 16_777_216
+"""A plan keeps one partition number per cell: 64 MB at this size, in every worker."""
+
+EXECUTORS_MAX = 4096
+"""One shuffle partition each; more would cost the scheduler longer than the matching."""
+
+
+class _Settings(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+
+class Contract(_Settings):
+    """What a checkpoint is made for. Another value needs another checkpoint."""
+
+    bounds: Annotated[tuple[float, float, float, float], Field(strict=False)] = (-180.0, -90.0, 180.0, 90.0)
+    """(xmin, ymin, xmax, ymax) of the world. Points on any edge are inside."""
+    columns: int = Field(default=1000, ge=1, le=65536)
+    rows: int = Field(default=1000, ge=1, le=65536)
+    executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        xmin, ymin, xmax, ymax = self.bounds
+        finite = all(abs(v) < 1e150 for v in self.bounds)  # also false for NaN
+        if not (finite and xmin < xmax and ymin < ymax):
+            raise ValueError(f"bounds {self.bounds} enclose no area: give (xmin, ymin, xmax, ymax), min below max")
+        cells = self.columns * self.rows
+        if cells > CELLS_MAX:
+            raise ValueError(
+                f"a grid of {self.columns} x {self.rows} has {cells} cells, limit {CELLS_MAX}: use a coarser grid"
+            )
+        if cells < self.executors:
+            raise ValueError(
+                f"{self.executors} executors cannot share {cells} cells: use at least one cell per executor"
+            )
+        return self
+
+
+class Tuning(_Settings):
+    """What may change from one start to the next."""
+
+    matches: Literal["arrays", "pairs"] = "arrays"
+    """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
+    exchange: Literal["packed", "rows"] = "packed"
+    """How events travel to their executor; the row exchange is kept for comparison (docs/decisions)."""
+    route_rows_max: int = Field(default=1_000_000, ge=1)
+    """Events routed at once by a task: more gives longer runs per partition, at about 100 bytes each."""
+    match_rows_max: int = Field(default=262_144, ge=1)
+    """Events matched at once by a task; bounds the memory of one output batch."""
+    match_pairs_max: int = Field(default=8_000_000, ge=1)
+    """(event, subscription) pairs held at once by a task, 8 bytes each."""
+    operations_per_batch_max: int = Field(default=2_000_000, ge=1)
+    """Subscription changes taken into one batch; the driver holds about 200 bytes of each."""
+    deltas_max: int = Field(default=8, ge=1, le=64)
+    """Small segments before they are merged; each costs every event one look-up."""
+    segment_subs_max: int = Field(default=2_000_000, ge=1000)
+    """Subscriptions in one segment; writing one takes about a second per million, and the stream waits for it."""
+    subscriptions_max: int = Field(default=200_000_000, ge=1)
+    """Subscriptions in all: about 17 GB on disk at the size of a city block."""
+    entries_per_subscription_max: int = Field(default=100_000, ge=1)
+    """Index entries that one region may take, 4 bytes each; the border of the whole world takes 20 thousand."""
+    dead_share_max: float = Field(default=0.25, gt=0, le=1)
+    """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
+    dead_letter_folders_max: int = Field(default=10_000, ge=1)
+    """Batches whose dead letters are kept; the oldest go first."""

@@ -1,0 +1,50 @@
+"""The nouns as Arrow schemas: Event, Operation (a change of a Subscription), Match, DeadLetter.
+
+An event may carry any further columns; they travel through to its matches untouched. The region of a
+subscription is a rectangle; `geometry` and `keywords` already have their place in the schema, and are refused
+with a reason until the engine can match them.
+"""
+
+import pyarrow as pa
+
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+
+EVENT = pa.schema(
+    [
+        pa.field("event_id", pa.int64(), nullable=False),
+        pa.field("ts", TIMESTAMP, nullable=False),
+        pa.field("x", pa.float64(), nullable=False),
+        pa.field("y", pa.float64(), nullable=False),
+    ]
+)
+"""What every event has. `x` and `y` are lon and lat by default; any planar bounds work."""
+
+OPERATION = pa.schema(
+    [
+        pa.field("op", pa.string(), nullable=False),  # register | replace | cancel
+        pa.field("sub_id", pa.int64(), nullable=False),
+        pa.field("user", pa.string()),
+        pa.field("xmin", pa.float64()),
+        pa.field("ymin", pa.float64()),
+        pa.field("xmax", pa.float64()),
+        pa.field("ymax", pa.float64()),
+        pa.field("expires", TIMESTAMP),  # null: never
+        pa.field("geometry", pa.binary()),  # WKB; room for polygons and circles
+        pa.field("keywords", pa.string()),  # room for boolean expressions
+    ]
+)
+
+DEAD_LETTER = pa.schema(
+    [
+        pa.field("batch_id", pa.int64()),  # -1: outside any batch (an API call, a bulk load)
+        pa.field("kind", pa.string(), nullable=False),  # event | operation
+        pa.field("reason", pa.string(), nullable=False),  # one of flow.guard's reasons
+        pa.field("detail", pa.string(), nullable=False),  # what is wrong and what to do, for a person
+        pa.field("row", pa.string(), nullable=False),  # the row as it came, as JSON
+    ]
+)
+
+SUB_IDS = pa.field("sub_ids", pa.list_(pa.field("element", pa.int64())), nullable=False)
+SUB_ID = pa.field("sub_id", pa.int64(), nullable=False)
+NEVER_US = (1 << 63) - 1
+"""The expiry, in microseconds since 1970, of a subscription that has none."""

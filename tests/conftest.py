@@ -1,0 +1,29 @@
+"""What tests share: one Spark session for the whole run, and the folder of real data sets."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture(scope="session")
+def spark() -> "Iterator[SparkSession]":
+    from geoswarm.spark.session import build_session  # here: most tests never start Java
+
+    session = build_session("local[2]", "geoswarm-tests")
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> Path:
+    """GEOSWARM_DATA, else shared/data beside the repository."""
+    folder = Path(os.environ.get("GEOSWARM_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip(f"no data sets in {folder}: set GEOSWARM_DATA to the folder that holds them")
+    return folder
