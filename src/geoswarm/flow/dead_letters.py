@@ -1,0 +1,76 @@
+"""Rows that cannot go on, each with a reason a program can count and a sentence a person can act on.
+
+Who turns a row away decides why (`guard.py`, `state/subscriptions.py`); this only collects.
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.jit import Bools
+from geoswarm.model import DEAD_LETTER
+
+MALFORMED = "_malformed"
+"""The column in which a source hands over the text of a row it could not parse."""
+
+REASONS = {
+    "malformed": "the source could not parse the row",
+    "null": "a required column is null",
+    "not-finite": "a coordinate is NaN or infinite",
+    "out-of-bounds": "a coordinate lies outside the world's bounds",
+    "unknown-op": "the operation is none of register, replace, cancel",
+    "unsupported": "a kind of region or filter that this version cannot match",
+    "inverted": "a rectangle's minimum exceeds its maximum",
+    "no-area": "a rectangle has no area",
+    "expired": "the subscription expires before it could match",
+    "too-costly": "the region would take more index entries than one subscription may",
+    "duplicate": "the id is registered already",
+    "unknown-id": "no live subscription has the id",
+    "full": "the engine holds as many subscriptions as it may",
+}
+
+
+class DeadLetters:
+    def __init__(self, kind: str, batch_id: int) -> None:
+        """`kind` is "event" or "operation"; `batch_id` is -1 outside any batch."""
+        self._kind, self._batch_id = kind, batch_id
+        self._rows: list[tuple[int, str, str, str, str]] = []
+
+    def add(self, batch: pa.RecordBatch, chosen: Bools, reason: str, detail: str) -> None:
+        """`detail` may name the row's columns in braces: "subscription {sub_id} has no xmin"."""
+        if not chosen.any():
+            return
+        assert reason in REASONS, reason
+        for row in batch.filter(pa.array(chosen)).to_pylist():
+            raw = row.pop(MALFORMED, None)
+            text = raw if raw is not None else json.dumps(row, default=_plain)
+            self._rows.append((self._batch_id, self._kind, reason, detail.format(**row), text))
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def table(self) -> pa.Table:
+        columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(DEAD_LETTER)
+        return pa.table([pa.array(c, f.type) for c, f in zip(columns, DEAD_LETTER, strict=True)], schema=DEAD_LETTER)
+
+
+class Triage:
+    """One batch under inspection: each row dies at most once, of the first reason that holds."""
+
+    def __init__(self, batch: pa.RecordBatch, dead: DeadLetters) -> None:
+        self._batch, self._dead = batch, dead
+        self.doomed: Bools = np.zeros(len(batch), np.bool_)
+
+    def turn_away(self, chosen: Bools, reason: str, detail: str) -> None:
+        fresh = chosen & ~self.doomed
+        self._dead.add(self._batch, fresh, reason, detail)
+        self.doomed |= fresh
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.hex() if isinstance(value, bytes) else str(value)

@@ -1,0 +1,43 @@
+"""How parcels travel: one row each, with the events as a single Arrow buffer.
+
+The shuffle then moves a few large rows instead of millions of small ones, and the receiver reads the buffer without
+copying it. Both sides know the schema, so the buffer carries none.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.flow.route import Parcel
+
+PACKED = pa.schema(
+    [
+        pa.field("executor", pa.int32(), nullable=False),
+        pa.field("partition", pa.int32(), nullable=False),
+        pa.field("payload", pa.binary(), nullable=False),
+    ]
+)
+
+
+def pack(parcels: Iterator[Parcel]) -> pa.RecordBatch:
+    executors, partitions, ends = [], [], [0]
+    payloads = pa.BufferOutputStream()
+    for parcel in parcels:
+        executors.append(parcel.executor)
+        partitions.append(parcel.partition)
+        payloads.write(parcel.events.serialize())
+        ends.append(payloads.tell())
+    offsets = pa.py_buffer(np.array(ends, np.int32))
+    binary = pa.Array.from_buffers(pa.binary(), len(executors), [None, offsets, payloads.getvalue()])
+    return pa.record_batch([pa.array(executors, pa.int32()), pa.array(partitions, pa.int32()), binary], schema=PACKED)
+
+
+def unpack(rows: pa.RecordBatch, events: pa.Schema) -> Iterator[Parcel]:
+    for i in range(len(rows)):
+        payload = rows.column("payload")[i].as_buffer()
+        yield Parcel(
+            rows.column("partition")[i].as_py(),
+            rows.column("executor")[i].as_py(),
+            pa.ipc.read_record_batch(payload, events),
+        )

@@ -1,0 +1,122 @@
+"""The first stage of both roads: what is malformed goes to the dead letters with a reason, the rest goes on.
+
+Looks at one row at a time and knows no history: a duplicate `register` or a `cancel` of an unknown id is found where
+the subscriptions are (`state/subscriptions.py`). Nothing is repaired or dropped: rows in = rows on + dead letters.
+"""
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
+from geoswarm.flow.match.index import entries_of
+from geoswarm.jit import Bools, Floats
+from geoswarm.model import EVENT, OPERATION
+from geoswarm.space.grid import Grid
+
+SIDES = ("xmin", "ymin", "xmax", "ymax")
+_UNPARSED = "cannot be parsed: fix the producer"
+_RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
+
+
+def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.RecordBatch:
+    """The events that can be routed. Columns beyond the required ones may hold anything."""
+    triage = Triage(batch, dead)
+    if MALFORMED in batch.schema.names:
+        triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
+    for name in EVENT.names:
+        if batch.column(name).null_count:
+            triage.turn_away(_null(batch, name), "null", f"{name} is null: send a value")
+    x, y = _floats(batch, "x"), _floats(batch, "y")
+    inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)
+    if not inside.all():
+        finite = np.isfinite(x) & np.isfinite(y)
+        triage.turn_away(~finite, "not-finite", "point ({x}, {y}): send finite numbers")
+        triage.turn_away(~inside, "out-of-bounds", "point ({x}, {y}) lies outside the world: " + _clip(grid))
+    if MALFORMED in batch.schema.names:
+        batch = batch.drop_columns([MALFORMED])
+    return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
+
+
+def guard_operations(
+    batch: pa.RecordBatch, grid: Grid, now_us: int, entries_max: int, dead: DeadLetters
+) -> tuple[pa.RecordBatch, Bools]:
+    """The batch without its MALFORMED column, and which of its rows may be applied."""
+    triage = Triage(batch, dead)
+    if MALFORMED in batch.schema.names:
+        triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
+    triage.turn_away(_null(batch, "sub_id"), "null", "sub_id is null: send the id")
+    triage.turn_away(_null(batch, "op"), "null", "op is null: send register, replace or cancel")
+    puts = _is(batch, "op", "register") | _is(batch, "op", "replace")
+    known = puts | _is(batch, "op", "cancel")
+    triage.turn_away(~known, "unknown-op", "op is {op!r}: send register, replace or cancel")
+    for name in ("geometry", "keywords"):
+        detail = f"subscription {{sub_id}} has {name}, which cannot be matched yet: send a rectangle only"
+        triage.turn_away(puts & ~_null(batch, name), "unsupported", detail)
+    for name in SIDES:
+        detail = f"subscription {{sub_id}} has no {name}: send all four sides"
+        triage.turn_away(puts & _null(batch, name), "null", detail)
+    _guard_rectangles(batch, puts, grid, triage)
+    expires_us = np.asarray(pc.cast(batch.column("expires"), pa.int64()).fill_null(now_us + 1))
+    triage.turn_away(
+        puts & (expires_us <= now_us), "expired", "subscription {sub_id} expired {expires}: send a later time"
+    )
+    _guard_prices(batch, puts, grid, entries_max, triage)
+    if MALFORMED in batch.schema.names:
+        batch = batch.drop_columns([MALFORMED])
+    return batch, ~triage.doomed
+
+
+def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:
+    xmin, ymin, xmax, ymax = (_floats(batch, side) for side in SIDES)
+    finite = np.isfinite(xmin) & np.isfinite(ymin) & np.isfinite(xmax) & np.isfinite(ymax)
+    triage.turn_away(puts & ~finite, "not-finite", _RECTANGLE + ": send finite numbers")
+    for axis, low, high in (("x", xmin, xmax), ("y", ymin, ymax)):
+        detail = (
+            f"rectangle of subscription {{sub_id}} has {axis}min {{{axis}min}} > {axis}max {{{axis}max}}: swap them"
+        )
+        triage.turn_away(puts & (low > high), "inverted", detail)
+    triage.turn_away(puts & ((xmin == xmax) | (ymin == ymax)), "no-area", _RECTANGLE + ": widen it")
+    outside = (xmin < grid.xmin) | (ymin < grid.ymin) | (xmax > grid.xmax) | (ymax > grid.ymax)
+    triage.turn_away(puts & outside, "out-of-bounds", _RECTANGLE + ", outside the world: " + _clip(grid))
+
+
+def _guard_prices(batch: pa.RecordBatch, puts: Bools, grid: Grid, entries_max: int, triage: Triage) -> None:
+    """A region is priced before it is indexed: one that is too large is refused at the cost of counting it."""
+    priced = np.flatnonzero(puts & ~triage.doomed)
+    rects = np.stack([_floats(batch, side) for side in SIDES], axis=1)[priced]
+    costly = np.zeros(len(batch), np.bool_)
+    costly[priced[entries_of(grid, rects) > entries_max]] = True
+    remedy = f" takes more than {entries_max} index entries: shrink it, or use a coarser grid"
+    triage.turn_away(costly, "too-costly", _RECTANGLE + remedy)
+
+
+def conform_operations(table: pa.Table) -> pa.Table:
+    """Operations with all columns of the schema, in its order; columns a source left out are null."""
+    held = table.schema.names
+    columns = [table.column(f.name).cast(f.type) if f.name in held else pa.nulls(len(table), f.type) for f in OPERATION]
+    names = list(OPERATION.names)
+    if MALFORMED in held:
+        columns.append(table.column(MALFORMED))
+        names.append(MALFORMED)
+    return pa.table(columns, names=names)
+
+
+def _null(batch: pa.RecordBatch, name: str) -> Bools:
+    return np.asarray(pc.is_null(batch.column(name)).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _is(batch: pa.RecordBatch, name: str, value: str) -> Bools:
+    return np.asarray(pc.equal(batch.column(name), value).fill_null(False).to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _floats(batch: pa.RecordBatch, name: str) -> Floats:
+    """Null is NaN."""
+    column = batch.column(name)
+    return np.asarray(column.to_numpy(zero_copy_only=column.null_count == 0), np.float64)
+
+
+def _clip(grid: Grid) -> str:
+    remedy = f"clip it to [{grid.xmin}, {grid.ymin}, {grid.xmax}, {grid.ymax}]"
+    degrees = max(abs(grid.xmin), abs(grid.xmax)) <= 360
+    return f"{remedy}, or convert metres to degrees" if degrees else remedy

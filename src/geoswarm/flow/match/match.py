@@ -1,0 +1,100 @@
+"""Events against subscriptions: which of them each event meets. Checks and packs; `kernels.py` loops.
+
+Exact: a point on a rectangle's border is inside, and every live subscription is found once, whichever segment holds it.
+`sim/oracle.py` gives the same answer the slow way.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.flow.match.index import BLOCK_BITS, CellIndex
+from geoswarm.flow.match.kernels import Hits, Points, Records, group_by_point, match_cells, match_inside
+from geoswarm.flow.route import codes_of
+from geoswarm.jit import Floats, Ints, SubIds
+from geoswarm.space.grid import Grid
+
+
+class Searchable(NamedTuple):
+    """One segment, as the matcher sees it."""
+
+    records: Records
+    tiers: CellIndex
+
+
+class Met(NamedTuple):
+    """A run of events and what they met: the subscriptions of event i are subs[offsets[i]:offsets[i + 1]]."""
+
+    events: pa.RecordBatch
+    offsets: Ints
+    subs: SubIds
+
+
+def match(
+    events: pa.RecordBatch,
+    segments: Sequence[Searchable],
+    grid: Grid,
+    now_us: int,
+    *,
+    rows_max: int,
+    pairs_max: int,
+) -> Iterator[Met]:
+    """`events` are in Z-order, as `route` leaves them. Yields them in order, in runs of at most `rows_max` events and
+    about `pairs_max` pairs; only a single event with more than that makes a longer run."""
+    points = Points(codes_of(events, grid.frame), _floats(events, "x"), _floats(events, "y"))
+    room = 0
+    start = 0
+    while start < len(events):
+        length = min(rows_max, len(events) - start)
+        while True:
+            run = points.between(start, start + length)
+            hits = _search(run, segments, now_us, max(room, 2 * length), pairs_max if length > 1 else None)
+            if hits is not None:
+                break
+            length = max(1, length // 4)
+        room = len(hits.points)
+        offsets, subs = group_by_point(hits, length)
+        yield Met(events.slice(start, length), offsets, subs)
+        start += length
+
+
+def _search(
+    points: Points, segments: Sequence[Searchable], now_us: int, room: int, pairs_max: int | None
+) -> Hits | None:
+    """The hits in all tiers of all segments, or None if they are more than `pairs_max`."""
+    found: list[Hits] = []
+    total = 0
+    for records, tiers in segments:
+        for shift, tier in ((0, tiers.cell), (2 * BLOCK_BITS, tiers.block), (4 * BLOCK_BITS, tiers.region)):
+            if (
+                not len(tier.keys)
+                or tier.keys[-1] < points.codes[0] >> shift
+                or tier.keys[0] > points.codes[-1] >> shift
+            ):
+                continue
+            while True:
+                hits = Hits(np.empty(room, np.uint32), np.empty(room, np.int64))
+                if shift == 0:
+                    count = match_cells(points, tier, records, now_us, hits)
+                else:
+                    count = match_inside(points, shift, tier, records, now_us, hits)
+                if pairs_max is not None and total + count > pairs_max:
+                    return None
+                if count <= room:
+                    break
+                room = count
+            total += count
+            if count:
+                found.append(Hits(hits.points[:count], hits.subs[:count]))
+    if len(found) == 1:
+        return found[0]
+    return Hits(
+        np.concatenate([h.points for h in found]) if found else np.empty(0, np.uint32),
+        np.concatenate([h.subs for h in found]) if found else np.empty(0, np.int64),
+    )
+
+
+def _floats(events: pa.RecordBatch, name: str) -> Floats:
+    return np.asarray(events.column(name).to_numpy(), np.float64)

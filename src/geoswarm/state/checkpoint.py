@@ -1,0 +1,215 @@
+"""Everything an engine must remember, in one folder, and the one order in which it changes.
+
+    contract.json    what the folder was made for            plans/        each plan, by epoch
+    terms/, lock     who may write (`fence.py`)              manifests/    each version (`manifest.py`)
+    inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
+    dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
+    journal/         what happened (`journal.py`)            spark/        Spark's own offsets
+
+A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
+clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
+version.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.errors import CorruptState, SettingsError, StateError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.journal import Journal
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
+from geoswarm.state import inbox, manifest, segment
+from geoswarm.state.fence import Fence
+from geoswarm.state.manifest import EMPTY, Manifest
+from geoswarm.state.storage import Storage
+from geoswarm.state.subscriptions import Store, View
+
+
+class Checkpoint:
+    def __init__(self, root: str, contract: Contract, tuning: Tuning) -> None:
+        self.storage = Storage(root)
+        self.grid = Grid.of(contract)
+        self.fence = Fence(self.storage)
+        self._tuning = tuning
+        self._store = Store(self.storage, self.grid, tuning)
+        try:
+            self.journal = Journal(self.storage)
+            if self.storage.exists("contract.json") or manifest.kept(self.storage):
+                _check_contract(self.storage, contract)
+                self.plan, self.manifest = _newest_plan(self.storage), manifest.newest(self.storage)
+            else:
+                self.plan, self.manifest = self._create(contract)
+            self._repair()
+            self._view = View.open(self.storage, self.manifest)
+        except BaseException:
+            self.fence.release()
+            raise
+        self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
+
+    def submit(self, operations: pa.Table) -> None:
+        """On disk when it returns; taken in by the next version."""
+        inbox.put(self.storage, self._inbox_next, operations)
+        self._inbox_next += 1
+
+    def fold(self, now_us: int) -> Manifest:
+        """Take in what waits in the inbox, outside any batch."""
+        waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
+        if waiting:
+            draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
+            self._adopt(replace(draft, batch=None, inbox_mark=waiting[-1]))
+            inbox.clear(self.storage, self.manifest.inbox_mark)
+        return self.manifest
+
+    def prepare(self, batch: int, operations: Callable[[], Iterable[pa.Table]], now_us: int) -> Manifest:
+        """The version that `batch` runs with; the same one each time it is asked for."""
+        self.fence.check()
+        if batch < self.manifest.last_batch:
+            raise StateError(
+                f"Spark asks for batch {batch}, but batch {self.manifest.last_batch} has been run on this checkpoint: "
+                "the folder spark/ in it was removed or restored from an older copy; restore both together"
+            )
+        if batch == self.manifest.last_batch:
+            fixed = manifest.for_batch(self.storage, batch)
+            if fixed is None:
+                raise CorruptState(f"the version of batch {batch} is missing from manifests/: restore it from a backup")
+            return fixed
+        waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
+        mark = waiting[-1] if waiting else self.manifest.inbox_mark
+
+        def all_operations() -> Iterable[pa.Table]:
+            yield from inbox.take(self.storage, waiting)
+            yield from operations()
+
+        draft = self._draft(all_operations(), now_us, batch)
+        self._adopt(replace(draft, batch=batch, last_batch=batch, inbox_mark=mark, plan_epoch=self.plan.epoch))
+        return self.manifest
+
+    def adopt_plan(self, plan: Plan) -> None:
+        """Put a plan in force from the next batch on."""
+        _write_plan(self.storage, plan)
+        self.plan = plan
+
+    def finish(self, batch: int) -> None:
+        """The batch is through its sink. Forget what neither it nor a look back needs."""
+        self.fence.check()
+        inbox.clear(self.storage, self.manifest.inbox_mark)
+        self._collect_garbage()
+
+    def close(self) -> None:
+        self.fence.release()
+
+    # -- making versions
+
+    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int) -> Manifest:
+        draft, view = self.manifest.next(now_us=now_us, term=self.fence.term), self._view
+        dead = DeadLetters("operation", batch)
+        for table in tables:
+            for start in range(0, len(table), self._tuning.operations_per_batch_max):
+                part = table.slice(start, self._tuning.operations_per_batch_max)
+                draft = self._store.apply(draft.next(), view, part, dead)
+                view = View.open(self.storage, draft, view)
+                merged = self._store.compact(draft, view)
+                if merged is not draft:
+                    draft, view = merged, View.open(self.storage, merged, view)
+        if len(dead):
+            write_dead_letters(self.storage, f"operations-{draft.version:012d}", 0, dead.table())
+        self._view = view
+        return draft
+
+    def _adopt(self, draft: Manifest) -> None:
+        self.fence.check()
+        manifest.write(self.storage, draft)
+        self.manifest = draft
+
+    def _create(self, contract: Contract) -> tuple[Plan, Manifest]:
+        """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
+        plan, first = uniform(self.grid, contract.executors), replace(EMPTY, term=self.fence.term)
+        _write_plan(self.storage, plan)
+        manifest.write(self.storage, first)
+        self.storage.write_document("contract.json", contract.model_dump(mode="json"))
+        return plan, first
+
+    # -- housekeeping
+
+    def _repair(self) -> None:
+        """Verify every file of the newest version; rebuild what can be; drop what a crash left half made."""
+        if self.plan.epoch < self.manifest.plan_epoch:
+            raise CorruptState(
+                f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
+                "restore it from a backup"
+            )
+        for entry in self.manifest.segments:
+            if segment.repair_index(self.storage, self.grid, entry.name):
+                self.journal.append("repair", segment=entry.name, what="index rebuilt from its records")
+        for folder in dead_folders(self.storage):
+            kind, number = folder.split("-")
+            if kind == "operations" and int(number) > self.manifest.version:
+                self.storage.remove_folder(f"dead/{folder}")
+        self._collect_garbage()
+
+    def _collect_garbage(self) -> None:
+        kept = manifest.kept(self.storage)
+        replayable = manifest.for_batch(self.storage, self.manifest.last_batch)
+        oldest = min(self.manifest.version, replayable.version if replayable else self.manifest.version)
+        for version in kept:
+            if version < oldest:
+                manifest.remove(self.storage, version)
+        used: set[str | None] = set()
+        for version in kept:
+            if version >= oldest:
+                held = manifest.read(self.storage, version)
+                used.update(entry.name for entry in held.segments)
+                used.add(held.tombstones)
+        for name in self.storage.names(segment.FOLDER):
+            stem, _, kind = name.rpartition(".")
+            if (name if kind == "dead" else stem) not in used:
+                self.storage.remove(f"{segment.FOLDER}/{name}")
+        for folder in dead_folders(self.storage)[: -self._tuning.dead_letter_folders_max]:
+            self.storage.remove_folder(f"dead/{folder}")
+
+
+def read_plan(storage: Storage, epoch: int) -> Plan:
+    return Plan.from_json(storage.read_document(f"plans/{epoch:010d}.json"))
+
+
+def write_dead_letters(storage: Storage, folder: str, part: int, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    storage.write(f"dead/{folder}/{part:05d}.parquet", memoryview(sink.getvalue()))
+
+
+def read_dead_letters(storage: Storage) -> Iterable[pa.Table]:
+    for folder in dead_folders(storage):
+        for name in storage.names(f"dead/{folder}"):
+            yield pq.read_table(pa.BufferReader(storage.read(f"dead/{folder}/{name}")))
+
+
+def dead_folders(storage: Storage) -> list[str]:
+    return storage.folders("dead")
+
+
+def _check_contract(storage: Storage, contract: Contract) -> None:
+    held = Contract.model_validate(storage.read_document("contract.json"))
+    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in contract if getattr(held, k) != v]
+    if different:
+        raise SettingsError(
+            f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
+            "use its values, or start a new checkpoint"
+        )
+
+
+def _newest_plan(storage: Storage) -> Plan:
+    names = storage.names("plans")
+    if not names:
+        raise CorruptState(f"no plan is left in {storage.root}/plans: restore it from a backup")
+    return read_plan(storage, int(names[-1].split(".")[0]))
+
+
+def _write_plan(storage: Storage, plan: Plan) -> None:
+    storage.write_document(f"plans/{plan.epoch:010d}.json", plan.to_json())

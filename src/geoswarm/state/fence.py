@@ -1,0 +1,69 @@
+"""One engine per checkpoint: the second is turned away, and one that was replaced can no longer commit.
+
+Two guards, because neither suffices alone. A lock held by the process keeps a second engine out for as long as the
+first lives, on a file system that has locks. A term, a number taken once by each start, is checked before every
+commit, so that an engine which lost its place without noticing (a stalled machine, storage without locks) finds out.
+SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint is the arbiter.
+"""
+
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from typing import IO
+
+from geoswarm.errors import FencedOut
+from geoswarm.state.storage import Storage
+
+FOLDER = "terms"
+
+
+class Fence:
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._lock = _lock(storage)
+        self.term = newest_term(storage) + 1
+        holder = {"term": self.term, "pid": os.getpid(), "host": socket.gethostname()}
+        storage.write_document(f"{FOLDER}/{self.term:08d}.json", holder, replace=False)
+        for name in storage.names(FOLDER)[:-2]:
+            storage.remove(f"{FOLDER}/{name}")
+
+    def check(self) -> None:
+        newest = newest_term(self._storage)
+        if newest != self.term:
+            raise FencedOut(
+                f"this engine is number {self.term} on {self._storage.root}, and number {newest} has started since: "
+                "this one stops, its unfinished batch is left to the other"
+            )
+
+    def release(self) -> None:
+        if self._lock:
+            self._lock.close()
+            self._lock = None
+
+
+def newest_term(storage: Storage) -> int:
+    return max((int(name.split(".")[0]) for name in storage.names(FOLDER)), default=0)
+
+
+def _lock(storage: Storage) -> IO[str] | None:
+    if storage.is_remote:
+        return None
+    path = Path(storage.path("lock"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a+")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        file.seek(0)
+        holder = json.loads(file.read() or '{"pid": "unknown"}')
+        file.close()
+        raise FencedOut(
+            f"checkpoint {storage.root} is in use by process {holder['pid']}: "
+            "stop that engine, or choose another checkpoint"
+        ) from None
+    file.truncate(0)
+    file.write(json.dumps({"pid": os.getpid()}))
+    file.flush()
+    return file

@@ -1,0 +1,191 @@
+"""A segment: an immutable set of subscriptions on disk, in two flat files that any worker maps.
+
+    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left cell; ids sorted
+    NAME.index     derived from it: the tiers of flow/match/index.py; rebuilt when lost or damaged
+
+Cancelled subscriptions stay in their segment until it is merged; the bitmap that hides them belongs to a
+version of the store, not to the segment (`subscriptions.py`). This is PS2Stream's lazy deletion (§IV-D).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.errors import CorruptState
+from geoswarm.flow.match.index import CellIndex, Tier, build
+from geoswarm.flow.match.kernels import Records
+from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
+from geoswarm.model import NEVER_US
+from geoswarm.radix import sorted_order
+from geoswarm.space.grid import Grid
+from geoswarm.state.storage import Storage
+
+FOLDER = "subscriptions"
+NONE_DEAD: Bytes = np.empty(0, np.uint8)
+
+
+class Subs(NamedTuple):
+    """Subscriptions as parallel arrays."""
+
+    ids: SubIds
+    rects: Floats  # (n, 4)
+    users: pa.DictionaryArray
+    expires_us: Ints
+
+    def take(self, rows: Ints) -> "Subs":
+        return Subs(self.ids[rows], self.rects[rows], self.users.take(pa.array(rows)), self.expires_us[rows])
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """What a manifest says of a segment."""
+
+    name: str
+    subs: int
+    dead: int
+    id_min: int
+    id_max: int
+    bytes: int
+    stale_us: int = NEVER_US
+    """When so many of its subscriptions will have expired that it is worth rewriting."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    ids: SubIds
+    rects: Floats
+    expires_us: Ints  # empty: none expires
+    user_codes: Ordinals
+    user_names: pa.StringArray
+    ids_sorted: SubIds
+    order_by_id: Ordinals
+    index: CellIndex
+
+    def records(self, dead: Bytes = NONE_DEAD) -> Records:
+        return Records(self.rects, self.ids, self.expires_us, dead)
+
+    def find(self, wanted: SubIds) -> Ints:
+        """The ordinal of each id, or -1. Quick when `wanted` ascends."""
+        place = np.searchsorted(self.ids_sorted, wanted)
+        place[place == len(self.ids_sorted)] = 0
+        return np.where(self.ids_sorted[place] == wanted, self.order_by_id[place].astype(np.int64), -1)
+
+    def live(self, dead: Bytes, now_us: int) -> Bools:
+        alive = np.ones(len(self.ids), np.bool_)
+        if len(dead):
+            alive = np.unpackbits(dead, count=len(self.ids), bitorder="little") == 0
+        if len(self.expires_us):
+            alive &= self.expires_us > now_us
+        return alive
+
+    def subs(self, chosen: Bools) -> Subs:
+        rows = np.flatnonzero(chosen)
+        codes = pa.array(self.user_codes[rows].astype(np.int32))
+        expires_us = self.expires_us[rows] if len(self.expires_us) else np.full(len(rows), NEVER_US, np.int64)
+        return Subs(
+            self.ids[rows],
+            self.rects[rows],
+            pa.DictionaryArray.from_arrays(codes, self.user_names),
+            expires_us,
+        )
+
+
+def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float) -> SegmentEntry:
+    """`subs` has at least one row, each id once, every rectangle within the grid's bounds."""
+    tolerated = min(int(dead_share_max * len(subs.ids)), len(subs.ids) - 1)
+    stale_us = int(np.partition(subs.expires_us, tolerated)[tolerated])
+    corner = grid.zcodes(grid.locate(subs.rects[:, 0], subs.rects[:, 3]))
+    subs = subs.take(sorted_order(corner, int(corner.max())))
+    by_id = np.argsort(subs.ids)
+    names, codes = _compact_dictionary(subs.users)
+    text = names.buffers()
+    ids_sorted = subs.ids[by_id]
+    records: dict[str, Any] = {
+        "ids": subs.ids,
+        "rects": subs.rects,
+        "expires_us": subs.expires_us if (subs.expires_us != NEVER_US).any() else np.empty(0, np.int64),
+        "user_codes": codes,
+        "user_offsets": np.frombuffer(text[1], np.int32, len(names) + 1),
+        "user_bytes": np.frombuffer(text[2] or b"", np.uint8),
+        "ids_sorted": ids_sorted,
+        "order_by_id": by_id.astype(np.uint32),
+    }
+    size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
+    size += storage.write_arrays(f"{FOLDER}/{name}.index", _index_arrays(build(grid, subs.rects)))
+    return SegmentEntry(name, len(subs.ids), 0, int(ids_sorted[0]), int(ids_sorted[-1]), size, stale_us)
+
+
+def open_segment(storage: Storage, name: str) -> Segment:
+    records = storage.map_arrays(f"{FOLDER}/{name}.records")
+    tiers = storage.map_arrays(f"{FOLDER}/{name}.index")
+    offsets, text = records["user_offsets"], records["user_bytes"]
+    names = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    return Segment(
+        records["ids"],
+        records["rects"],
+        records["expires_us"],
+        records["user_codes"],
+        names,
+        records["ids_sorted"],
+        records["order_by_id"],
+        CellIndex(*(_tier(tiers, level) for level in CellIndex.__dataclass_fields__)),
+    )
+
+
+def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
+    """Rebuild a lost or damaged index from its records. True if it had to be; raises if the records are bad."""
+    records = storage.map_arrays(f"{FOLDER}/{name}.records")
+    try:
+        storage.map_arrays(f"{FOLDER}/{name}.index")
+        return False
+    except CorruptState:
+        storage.write_arrays(f"{FOLDER}/{name}.index", _index_arrays(build(grid, records["rects"])))
+        return True
+
+
+def concatenate(parts: Sequence[Subs]) -> Subs:
+    users = pa.chunked_array([part.users.cast(pa.string()) for part in parts], pa.string())
+    return Subs(
+        np.concatenate([part.ids for part in parts]),
+        np.concatenate([part.rects for part in parts]),
+        users.combine_chunks().dictionary_encode(),
+        np.concatenate([part.expires_us for part in parts]),
+    )
+
+
+def remove(storage: Storage, name: str) -> None:
+    storage.remove(f"{FOLDER}/{name}.records")
+    storage.remove(f"{FOLDER}/{name}.index")
+
+
+@kernel
+def mark(dead: Bytes, ordinals: Ints) -> int:
+    """Set the bits of `ordinals`; returns how many were not set before."""
+    fresh = 0
+    for o in ordinals:
+        bit = np.uint8(1 << (o & 7))
+        if dead[o >> 3] & bit == 0:
+            dead[o >> 3] |= bit
+            fresh += 1
+    return fresh
+
+
+def _compact_dictionary(users: pa.DictionaryArray) -> tuple[pa.StringArray, Ordinals]:
+    """Only the names that are still used, and the code of each row. No user at all is the empty name."""
+    plain = users.cast(pa.string()).fill_null("").dictionary_encode()
+    return plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
+
+
+def _index_arrays(index: CellIndex) -> dict[str, Any]:
+    return {
+        f"{level}_{field}": getattr(getattr(index, level), field)
+        for level in CellIndex.__dataclass_fields__
+        for field in Tier._fields
+    }
+
+
+def _tier(arrays: dict[str, Any], level: str) -> Tier:
+    return Tier(*(arrays[f"{level}_{field}"] for field in Tier._fields))

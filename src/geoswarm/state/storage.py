@@ -1,0 +1,260 @@
+"""Files that survive a crash: written whole or not at all, sealed with a checksum, mapped without a copy.
+
+Knows nothing of what the files mean. A write is acknowledged after fsync, rename, and fsync of the folder; on an
+object store a put is already atomic. Two shapes of file exist: a sealed JSON document, and a flat file of arrays:
+
+    ┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
+    │ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple
+    │ 8 bytes│ 8 bytes     │ checksum of the arrays; sealed│         │         │       of 64 bytes
+    └────────┴─────────────┴───────────────────────────────┴─────────┴─────────┘
+"""
+
+import json
+import math
+import mmap
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.fs as pafs
+import xxhash
+
+from geoswarm.errors import CorruptState, FencedOut
+
+MAGIC = b"GEOSWRM1"
+ALIGNMENT_BYTES = 64
+Array = npt.NDArray[Any]
+
+
+class Storage:
+    """A folder that every executor reaches: a local path, or any address that pyarrow.fs understands."""
+
+    def __init__(self, root: str, cache: str | None = None) -> None:
+        """`cache` is where remote files are kept for mapping; by default a folder of this user's."""
+        self.root = str(root)
+        self._remote: pafs.FileSystem | None = None
+        if "://" in self.root and not self.root.startswith("file://"):
+            self._remote, self._base = pafs.FileSystem.from_uri(self.root)
+            key = _seal(self.root.encode())
+            self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / key
+        else:
+            self._base = str(Path(self.root.removeprefix("file://")).absolute())
+
+    def __reduce__(self) -> tuple[type["Storage"], tuple[str]]:
+        return Storage, (self.root,)
+
+    @property
+    def is_remote(self) -> bool:
+        return self._remote is not None
+
+    def path(self, name: str) -> str:
+        return f"{self._base}/{name}"
+
+    def uri(self, name: str) -> str:
+        """The same for Spark, which wants the scheme back."""
+        return f"{self.root.rstrip('/')}/{name}" if self._remote else self.path(name)
+
+    def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
+        """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
+        if self._remote is not None:
+            self._remote.create_dir(self.path(name).rpartition("/")[0], recursive=True)
+            with self._remote.open_output_stream(self.path(name)) as out:
+                for chunk in chunks:
+                    out.write(chunk)
+            return
+        _publish(Path(self.path(name)), chunks, os.replace, durable)
+
+    def create(self, name: str, *chunks: bytes) -> None:
+        """As `write`, but refuses to replace: of two engines that try, one wins."""
+        try:
+            if self._remote is None:
+                _publish(Path(self.path(name)), chunks, os.link)
+            elif self.exists(name):
+                raise FileExistsError(name)
+            else:
+                self.write(name, *chunks)
+        except FileExistsError:
+            raise FencedOut(f"{name} was written by another engine on {self.root}: stop one of the two") from None
+
+    def read(self, name: str) -> bytes:
+        try:
+            if self._remote is None:
+                return Path(self.path(name)).read_bytes()
+            with self._remote.open_input_file(self.path(name)) as file:
+                return bytes(file.read())
+        except FileNotFoundError:
+            raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
+
+    def exists(self, name: str) -> bool:
+        if self._remote is None:
+            return Path(self.path(name)).exists()
+        return bool(self._remote.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
+
+    def names(self, folder: str) -> list[str]:
+        """The files directly in a folder, sorted; those still being written are not among them."""
+        if self._remote is None:
+            try:
+                found = [entry.name for entry in os.scandir(self.path(folder)) if entry.is_file()]
+            except FileNotFoundError:
+                return []
+        else:
+            selector = pafs.FileSelector(self.path(folder), allow_not_found=True)
+            found = [i.base_name for i in self._remote.get_file_info(selector) if i.type == pafs.FileType.File]
+        return sorted(name for name in found if not name.startswith("."))
+
+    def folders(self, folder: str) -> list[str]:
+        """The folders directly in a folder, sorted."""
+        if self._remote is None:
+            try:
+                return sorted(entry.name for entry in os.scandir(self.path(folder)) if entry.is_dir())
+            except FileNotFoundError:
+                return []
+        selector = pafs.FileSelector(self.path(folder), allow_not_found=True)
+        infos = self._remote.get_file_info(selector)
+        return sorted(info.base_name for info in infos if info.type == pafs.FileType.Directory)
+
+    def remove(self, name: str) -> None:
+        if self._remote is None:
+            Path(self.path(name)).unlink(missing_ok=True)
+        elif self.exists(name):
+            self._remote.delete_file(self.path(name))
+
+    def remove_folder(self, name: str) -> None:
+        """Remove the files directly in a folder, and the folder."""
+        for file in self.names(name):
+            self.remove(f"{name}/{file}")
+        if self._remote is None and Path(self.path(name)).is_dir():
+            Path(self.path(name)).rmdir()
+
+    def local(self, name: str) -> Path:
+        """A local file with the content of `name`, which must never change: fetched once per host if remote."""
+        if self._remote is None:
+            return Path(self.path(name))
+        cached = self._cache / name
+        if not cached.exists():
+            _publish(cached, [self.read(name)], os.replace)
+        return cached
+
+    def forget(self, name: str) -> None:
+        """Drop a host's cached copy, so that the next use fetches it again."""
+        if self._remote is not None:
+            (self._cache / name).unlink(missing_ok=True)
+
+    # -- sealed documents
+
+    def write_document(self, name: str, body: Mapping[str, Any], *, replace: bool = True) -> None:
+        text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+        sealed = f'{{"seal":"{_seal(text.encode())}","body":{text}}}\n'.encode()
+        if replace:
+            self.write(name, sealed)
+        else:
+            self.create(name, sealed)
+
+    def read_document(self, name: str) -> dict[str, Any]:
+        raw = self.read(name)
+        try:
+            document = json.loads(raw)
+            body: dict[str, Any] = document["body"]
+            text = json.dumps(body, sort_keys=True, separators=(",", ":"))
+            intact = document["seal"] == _seal(text.encode())
+        except (ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise CorruptState(
+                f"{name} ({len(raw)} bytes) does not match its checksum: it was cut short or changed on disk; "
+                f"restore it from a backup of {self.root}"
+            )
+        return body
+
+    # -- flat files of arrays
+
+    def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> int:
+        """Returns the bytes written."""
+        digest, places, offset = xxhash.xxh3_64(), {}, 0
+        chunks: list[bytes | memoryview] = []
+        for key, given in arrays.items():
+            array = np.ascontiguousarray(given)
+            places[key] = [array.dtype.str, list(array.shape), offset]
+            chunks += [_bytes(array), b"\0" * (_aligned(array.nbytes) - array.nbytes)]
+            offset += _aligned(array.nbytes)
+        for chunk in chunks:
+            digest.update(chunk)
+        header = json.dumps({"arrays": places, "size": offset, "seal": digest.hexdigest()}).encode()
+        header = header.ljust(_aligned(24 + len(header)) - 24)  # no byte of the file is left unsealed
+        head = len(header).to_bytes(8, "little") + header
+        self.write(name, MAGIC, head, bytes.fromhex(_seal(head)), *chunks)
+        return 24 + len(header) + offset
+
+    def map_arrays(self, name: str) -> dict[str, Array]:
+        """Read-only arrays over the mapped file. Its checksum is verified on the way: call it once per process."""
+        path = self.local(name)
+        try:
+            with path.open("rb") as file:
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
+        except ValueError:
+            raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
+        try:
+            return _unpack(memoryview(mapped))
+        except ValueError as why:
+            self.forget(name)
+            raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
+
+
+def _unpack(data: memoryview) -> dict[str, Array]:
+    if bytes(data[:8]) != MAGIC:
+        raise ValueError(f"starts with {bytes(data[:8])!r} instead of {MAGIC!r}: not a geoswarm file, or cut short")
+    size = int.from_bytes(data[8:16], "little")
+    head, seal = data[8 : 16 + size], data[16 + size : 24 + size]
+    if seal.hex() != _seal(head):
+        raise ValueError("its header does not match its checksum")
+    header = json.loads(bytes(head[8:]))
+    start = 24 + size
+    if len(data) != start + header["size"]:
+        raise ValueError(f"has {len(data)} bytes instead of {start + header['size']}")
+    if _seal(data[start:]) != header["seal"]:
+        raise ValueError("its arrays do not match their checksum")
+    return {
+        key: np.frombuffer(data, np.dtype(dtype), math.prod(shape), start + offset).reshape(shape)
+        for key, (dtype, shape, offset) in header["arrays"].items()
+    }
+
+
+def _bytes(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _seal(data: bytes | memoryview) -> str:
+    return str(xxhash.xxh3_64_hexdigest(data))
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
+
+
+def _publish(path: Path, chunks: Sequence[bytes | memoryview], place: Any, durable: bool = True) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            for chunk in chunks:
+                rest = memoryview(chunk)
+                while len(rest):
+                    rest = rest[file.write(rest) :]
+            if durable:
+                os.fsync(file.fileno())
+        place(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)  # gone already after a replace
+    if not durable:
+        return
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

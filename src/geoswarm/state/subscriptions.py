@@ -1,0 +1,203 @@
+"""The subscriptions of one version, and how operations make the next version of them.
+
+New subscriptions go into a small segment of their own (a delta); cancelled ones are marked in a bitmap; when
+deltas are many, or a segment is mostly dead, segments are merged. Nothing here knows about batches or Spark.
+
+    version 7   [ base ████████ ] [ delta ██ ]               bitmap 7
+    register    [ base ████████ ] [ delta ██ ] [ delta █ ]   bitmap 7
+    cancel      [ base ███x████ ] [ delta ██ ] [ delta █ ]   bitmap 9
+
+The merge is size-tiered: only segments of like size are merged, so a subscription is rewritten a logarithmic number
+of times, and a segment never outgrows `segment_subs_max`, which bounds the pause.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.config import Tuning
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.guard import conform_operations, guard_operations
+from geoswarm.jit import Bools, Bytes, Ints, SubIds, kernel
+from geoswarm.model import NEVER_US
+from geoswarm.space.grid import Grid
+from geoswarm.state import segment as segments
+from geoswarm.state.manifest import Manifest
+from geoswarm.state.segment import FOLDER, NONE_DEAD, Segment, SegmentEntry, Subs
+from geoswarm.state.storage import Storage
+
+Verdicts = npt.NDArray[np.int8]
+OK, DUPLICATE, UNKNOWN = 0, 1, 2
+REGISTER, REPLACE, CANCEL = 0, 1, 2
+GONE, UNCHANGED = -1, -2
+
+
+@dataclass
+class View:
+    """One version, mapped. Opened segments are kept from one version to the next; `flow/match` reads them."""
+
+    segments: dict[str, Segment]
+    dead: dict[str, Bytes]
+
+    @classmethod
+    def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
+        known = before.segments if before else {}
+        names = [entry.name for entry in manifest.segments]
+        opened = {name: known.get(name) or segments.open_segment(storage, name) for name in names}
+        bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
+        return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
+
+
+@dataclass(frozen=True)
+class Store:
+    """Makes versions. Files of a new version are on disk when it is returned; its manifest is not."""
+
+    storage: Storage
+    grid: Grid
+    tuning: Tuning
+
+    def apply(self, draft: Manifest, view: View, operations: pa.Table, dead: DeadLetters) -> Manifest:
+        """`draft` already has the version, term and time of what comes; `view` shows its segments."""
+        batches = conform_operations(operations).combine_chunks().to_batches()
+        if not batches:
+            return draft
+        entries_max = self.tuning.entries_per_subscription_max
+        rows, fit = guard_operations(batches[0], self.grid, draft.now_us, entries_max, dead)
+        chosen = np.flatnonzero(fit)
+        ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
+        by_id = np.argsort(ids, kind="stable")
+        unique, first = np.unique(ids[by_id], return_index=True)
+        rows_by_id = chosen[by_id]
+        places = _find_live(view, unique, draft.now_us)
+        is_live = places[0] >= 0
+        verdicts, final = _replay(_codes(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
+        _file(rows, rows_by_id[verdicts == DUPLICATE], dead, "duplicate", "subscription {sub_id} exists: send replace")
+        _file(rows, rows_by_id[verdicts == UNKNOWN], dead, "unknown-id", "subscription {sub_id} does not exist")
+        refused = np.flatnonzero(final >= 0)[max(0, self.tuning.subscriptions_max - draft.subs) :]
+        limit = f"all {self.tuning.subscriptions_max} places are taken: cancel some, or raise subscriptions_max"
+        _file(rows, rows_by_id[final[refused]], dead, "full", limit)
+        final[refused] = UNCHANGED
+        ended, born = is_live & (final != UNCHANGED), final >= 0
+        if ended.any():
+            draft = self._bury(draft, view, places[:, ended])
+        if born.any():
+            draft = self._add(draft, "", _subs(rows, rows_by_id[final[born]]))
+        return draft
+
+    def compact(self, draft: Manifest, view: View) -> Manifest:
+        """Merge what `mergeable` names, without the cancelled and expired. What is live stays the same."""
+        for number, names in enumerate(mergeable(draft.segments, draft.now_us, self.tuning)):
+            parts = [view.segments[n].subs(view.segments[n].live(view.dead[n], draft.now_us)) for n in names]
+            draft = replace(draft, segments=tuple(e for e in draft.segments if e.name not in names))
+            subs = segments.concatenate(parts)
+            if len(subs.ids):
+                draft = self._add(draft, f"-m{number}", subs)
+        return draft
+
+    def _add(self, draft: Manifest, suffix: str, subs: Subs) -> Manifest:
+        name = f"{draft.version:012d}-{draft.term}{suffix}"
+        entry = segments.write(self.storage, self.grid, name, subs, self.tuning.dead_share_max)
+        return replace(draft, segments=(*draft.segments, entry))
+
+    def _bury(self, draft: Manifest, view: View, places: Ints) -> Manifest:
+        """Mark the subscriptions at `places` as cancelled, in copies of the bitmaps."""
+        bitmaps = {name: bits for name, bits in view.dead.items() if len(bits)}
+        entries = list(draft.segments)
+        for number in np.unique(places[0]):
+            entry = entries[number]
+            held = bitmaps.get(entry.name)
+            bits = held.copy() if held is not None else np.zeros((entry.subs + 7) // 8, np.uint8)
+            fresh = segments.mark(bits, places[1, places[0] == number])
+            entries[number] = replace(entry, dead=entry.dead + fresh)
+            bitmaps[entry.name] = bits
+        name = f"{draft.version:012d}-{draft.term}.dead"
+        self.storage.write_arrays(f"{FOLDER}/{name}", bitmaps)
+        return replace(draft, segments=tuple(entries), tombstones=name)
+
+
+def mergeable(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[list[str]]:
+    """Groups of segments worth rewriting as one: the mostly dead alone, then the smallest of like size together."""
+    groups = [[e.name] for e in entries if e.dead > tuning.dead_share_max * e.subs or now_us >= e.stale_us]
+    rotten = {names[0] for names in groups}
+    small = sorted((e for e in entries if e.name not in rotten), key=lambda e: (e.subs - e.dead, e.name))
+    full = [e for e in small if e.subs > tuning.segment_subs_max // 2]
+    if len(small) - len(full) <= tuning.deltas_max:
+        return groups
+    chosen, total = [small[0]], small[0].subs
+    for entry in small[1:]:
+        like = entry.subs <= 4 * total or len(chosen) < 2
+        if not like or total + entry.subs > tuning.segment_subs_max:
+            break
+        chosen.append(entry)
+        total += entry.subs
+    return [*groups, [e.name for e in chosen]] if len(chosen) > 1 else groups
+
+
+def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
+    """(segment number, ordinal) of each ascending id that is live, as two rows; -1 where none is."""
+    places = np.full((2, len(ids)), -1, np.int64)
+    for number, (name, held) in enumerate(view.segments.items()):
+        low, high = np.searchsorted(ids, (held.ids_sorted[0], held.ids_sorted[-1]))
+        high += int(high < len(ids))  # the last id of the segment included
+        ordinals = held.find(ids[low:high])
+        found = ordinals >= 0
+        alive = _live_at(ordinals[found], view.dead[name], held.expires_us, now_us)
+        hit = np.flatnonzero(found)[alive] + low
+        places[0, hit] = number
+        places[1, hit] = ordinals[hit - low]
+    return places
+
+
+@kernel
+def _live_at(ordinals: Ints, dead: Bytes, expires_us: Ints, now_us: int) -> Bools:
+    alive = np.ones(len(ordinals), np.bool_)
+    for i in range(len(ordinals)):
+        o = ordinals[i]
+        if len(dead) > 0 and (dead[o >> 3] >> (o & 7)) & 1:
+            alive[i] = False
+        if len(expires_us) > 0 and expires_us[o] <= now_us:
+            alive[i] = False
+    return alive
+
+
+@kernel
+def _replay(ops: Ints, starts: Ints, live_before: Bools) -> tuple[Verdicts, Ints]:
+    """Carry the operations out, id by id, in the order they came. Returns the verdict on each operation, and per id
+    the operation whose rectangle is in force at the end, GONE or UNCHANGED."""
+    verdicts = np.zeros(len(ops), np.int8)
+    final = np.full(len(starts) - 1, UNCHANGED, np.int64)
+    for i in range(len(starts) - 1):
+        live = live_before[i]
+        for k in range(starts[i], starts[i + 1]):
+            if ops[k] == CANCEL:
+                if live:
+                    live, final[i] = False, GONE
+                else:
+                    verdicts[k] = UNKNOWN
+            elif ops[k] == REGISTER and live:
+                verdicts[k] = DUPLICATE
+            else:
+                live, final[i] = True, k
+    return verdicts, final
+
+
+def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, detail: str) -> None:
+    chosen = np.zeros(len(rows), np.bool_)
+    chosen[numbers] = True
+    dead.add(rows, chosen, reason, detail)
+
+
+def _codes(ops: pa.StringArray) -> Ints:
+    return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
+
+
+def _subs(rows: pa.RecordBatch, chosen: Ints) -> Subs:
+    taken = rows.take(pa.array(chosen))
+    rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
+    expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
+    users = taken.column("user").fill_null("").dictionary_encode()
+    return Subs(np.asarray(taken.column("sub_id"), np.int64), rects, users, expires_us)

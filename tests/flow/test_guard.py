@@ -1,0 +1,123 @@
+"""Each kind of bad row has one outcome, and rows in = rows on + dead letters."""
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geoswarm.flow.dead_letters import MALFORMED, REASONS, DeadLetters
+from geoswarm.flow.guard import conform_operations, guard_events, guard_operations
+from geoswarm.model import EVENT, OPERATION
+from geoswarm.space.grid import Grid
+
+WORLD = Grid(-180, -90, 180, 90, columns=100, rows=100)
+GOOD_EVENT = {"event_id": 1, "ts": 0, "x": 2.0, "y": 3.0}
+GOOD_OPERATION = {"op": "register", "sub_id": 1, "user": "ana", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0}
+
+
+def judge_event(**changes: Any) -> tuple[int, list[dict[str, Any]]]:
+    dead = DeadLetters("event", 4)
+    batch = pa.RecordBatch.from_pylist([GOOD_EVENT | changes], schema=EVENT)
+    return len(guard_events(batch, WORLD, dead)), dead.table().to_pylist()
+
+
+def judge_operation(now_us: int = 10, entries_max: int = 1000, **changes: Any) -> tuple[int, list[dict[str, Any]]]:
+    dead = DeadLetters("operation", 4)
+    table = pa.Table.from_pylist([GOOD_OPERATION | changes], schema=OPERATION)
+    _, fit = guard_operations(conform_operations(table).to_batches()[0], WORLD, now_us, entries_max, dead)
+    return int(fit.sum()), dead.table().to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "says"),
+    [
+        ({"x": None}, "null", "x is null"),
+        ({"event_id": None}, "null", "event_id is null"),
+        ({"ts": None}, "null", "ts is null"),
+        ({"x": float("nan")}, "not-finite", "nan"),
+        ({"y": float("inf")}, "not-finite", "inf"),
+        ({"x": 180.0000001}, "out-of-bounds", "clip it to [-180, -90, 180, 90]"),
+        ({"x": 500_000.0, "y": 4_649_776.0}, "out-of-bounds", "metres to degrees"),
+    ],
+)
+def test_a_bad_event_is_a_dead_letter_that_says_why(changes: dict[str, Any], reason: str, says: str) -> None:
+    kept, dead = judge_event(**changes)
+    assert kept == 0
+    assert [letter["reason"] for letter in dead] == [reason]
+    assert says in dead[0]["detail"]
+    assert (dead[0]["batch_id"], dead[0]["kind"]) == (4, "event")
+
+
+@pytest.mark.parametrize("changes", [{}, {"x": 180.0}, {"x": -180.0, "y": 90.0}, {"y": -90.0}])
+def test_a_point_on_the_worlds_edge_is_inside(changes: dict[str, Any]) -> None:
+    assert judge_event(**changes) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "says"),
+    [
+        ({"op": "upsert"}, "unknown-op", "'upsert'"),
+        ({"op": None}, "null", "op is null"),
+        ({"sub_id": None}, "null", "sub_id is null"),
+        ({"xmax": None}, "null", "subscription 1 has no xmax"),
+        ({"ymin": float("nan")}, "not-finite", "finite"),
+        ({"xmin": 12.5, "xmax": 9.1}, "inverted", "rectangle of subscription 1 has xmin 12.5 > xmax 9.1: swap them"),
+        ({"ymin": 2.0, "ymax": 1.0}, "inverted", "ymin 2.0 > ymax 1.0"),
+        ({"xmax": 0.0}, "no-area", "widen"),
+        ({"xmax": 181.0}, "out-of-bounds", "clip"),
+        ({"expires": 10}, "expired", "later"),
+        ({"geometry": b"\x01"}, "unsupported", "geometry"),
+        ({"keywords": "flood AND river"}, "unsupported", "keywords"),
+    ],
+)
+def test_a_bad_operation_is_a_dead_letter_that_says_why(changes: dict[str, Any], reason: str, says: str) -> None:
+    fit, dead = judge_operation(**changes)
+    assert fit == 0
+    assert [letter["reason"] for letter in dead] == [reason]
+    assert says in dead[0]["detail"]
+
+
+def test_a_region_that_takes_too_many_entries_is_refused_with_the_limit() -> None:
+    fit, dead = judge_operation(entries_max=50, xmin=-170.0, xmax=170.0, ymin=-80.0, ymax=80.0)
+    assert (fit, dead[0]["reason"]) == (0, "too-costly")
+    assert "more than 50 index entries" in dead[0]["detail"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"op": "replace"}, {"op": "cancel", "xmin": None}, {"user": None}, {"expires": 11}]
+)
+def test_a_good_operation_passes(changes: dict[str, Any]) -> None:
+    assert judge_operation(**changes) == (1, [])
+
+
+def test_what_a_source_could_not_parse_keeps_its_text() -> None:
+    dead = DeadLetters("event", 0)
+    row = dict.fromkeys(EVENT.names) | {MALFORMED: '{"event_id": oops'}
+    batch = pa.RecordBatch.from_pylist(
+        [row, GOOD_EVENT | {MALFORMED: None}], schema=EVENT.append(pa.field(MALFORMED, pa.string()))
+    )
+    kept = guard_events(batch, WORLD, dead)
+    assert kept.schema.names == EVENT.names
+    assert kept["event_id"].to_pylist() == [1]
+    assert dead.table().to_pylist()[0] | {"detail": ""} == {
+        "batch_id": 0, "kind": "event", "reason": "malformed", "detail": "", "row": '{"event_id": oops'
+    }  # fmt: skip
+
+
+maybe_number = st.one_of(st.none(), st.floats(allow_nan=True, allow_infinity=True), st.floats(-180, 180))
+
+
+@settings(deadline=None, max_examples=80)
+@given(st.lists(st.tuples(maybe_number, maybe_number, st.one_of(st.none(), st.integers(0, 9))), max_size=20))
+def test_every_event_goes_on_or_becomes_one_dead_letter(
+    rows: list[tuple[float | None, float | None, int | None]],
+) -> None:
+    dead = DeadLetters("event", 0)
+    batch = pa.RecordBatch.from_pylist([{"event_id": i, "ts": 0, "x": x, "y": y} for x, y, i in rows], schema=EVENT)
+    kept = guard_events(batch, WORLD, dead)
+    assert len(kept) + len(dead) == len(rows)
+    assert all(letter["reason"] in REASONS for letter in dead.table().to_pylist())
+    assert all(np.isfinite(kept["x"].to_pylist() + kept["y"].to_pylist()))

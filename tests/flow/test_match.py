@@ -1,0 +1,110 @@
+"""Every index finds what the oracle finds."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geoswarm.flow.match.index import build, entries_of
+from geoswarm.flow.match.kernels import Records
+from geoswarm.flow.match.match import Met, Searchable, match
+from geoswarm.flow.merge import as_arrays, as_pairs
+from geoswarm.flow.route import route
+from geoswarm.layout.uniform import uniform
+from geoswarm.model import TIMESTAMP
+from geoswarm.sim.oracle import brute_force, pairs_of
+from geoswarm.space.grid import Grid
+from worlds import BOUNDS, events, rectangles
+
+NO_EXPIRY, NONE_DEAD = np.empty(0, np.int64), np.empty(0, np.uint8)
+
+
+def run(batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: int = 0, **limits: int) -> list[Met]:
+    limits = {"rows_max": 1000, "pairs_max": 1_000_000} | limits
+    return [
+        met
+        for parcel in route(batch, uniform(grid, 3))
+        for met in match(parcel.events, segments, grid, now_us, **limits)
+    ]
+
+
+def searchable(grid: Grid, rects: np.ndarray, ids: np.ndarray) -> Searchable:
+    return Searchable(Records(rects, ids, NO_EXPIRY, NONE_DEAD), build(grid, rects))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    columns=st.integers(3, 200),
+    rows=st.integers(3, 200),
+    snap=st.sampled_from([None, 1.0, 0.36, 4.5]),
+)
+def test_the_index_finds_what_the_oracle_finds(seed: int, columns: int, rows: int, snap: float | None) -> None:
+    rng = np.random.default_rng(seed)
+    grid = Grid(*BOUNDS, columns=columns, rows=rows)
+    rects, batch = rectangles(rng, 80, snap=snap), events(rng, 120, snap=snap)
+    x, y = np.asarray(batch["x"]), np.asarray(batch["y"])
+    want = brute_force(x, y, rects, np.arange(80))
+    got = pairs_of(pa.table(as_pairs(met)) for met in run(batch, [searchable(grid, rects, np.arange(80))], grid))
+    assert sorted(got) == sorted(want)
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), rows_max=st.integers(1, 40), pairs_max=st.integers(1, 30))
+def test_limits_on_memory_change_how_matches_are_cut_but_not_which(seed: int, rows_max: int, pairs_max: int) -> None:
+    rng = np.random.default_rng(seed)
+    grid = Grid(*BOUNDS, columns=50, rows=50)
+    rects, batch = rectangles(rng, 100), events(rng, 60)
+    segments = [searchable(grid, rects[::2], np.arange(0, 100, 2)), searchable(grid, rects[1::2], np.arange(1, 100, 2))]
+    mets = run(batch, segments, grid, rows_max=rows_max, pairs_max=pairs_max)
+    assert all(len(met.events) <= rows_max for met in mets)
+    assert all(len(met.subs) <= pairs_max for met in mets if len(met.events) > 1)
+    want = brute_force(np.asarray(batch["x"]), np.asarray(batch["y"]), rects, np.arange(100))
+    assert sorted(pairs_of(pa.table(as_pairs(met)) for met in mets)) == sorted(want)
+
+
+def test_arrays_and_pairs_say_the_same_and_carry_extra_columns() -> None:
+    rng = np.random.default_rng(7)
+    grid = Grid(*BOUNDS, columns=60, rows=60)
+    batch = events(rng, 200).append_column("text", pa.array([f"post {i}" for i in range(200)]))
+    mets = run(batch, [searchable(grid, rectangles(rng, 50), np.arange(50))], grid)
+    arrays = pa.concat_tables(pa.table(as_arrays(met)) for met in mets)
+    pairs = pa.concat_tables(pa.table(as_pairs(met)) for met in mets)
+    assert sorted(pairs_of([arrays])) == sorted(pairs_of([pairs]))
+    assert len(pairs) > 200
+    assert all(row["text"] == f"post {row['event_id']}" for row in arrays.to_pylist() + pairs.to_pylist())
+    assert min(len(row["sub_ids"]) for row in arrays.to_pylist()) == 1
+
+
+@pytest.mark.parametrize(
+    ("x", "y", "inside"),
+    [(10.0, 10.0, True), (20.0, 20.0, True), (10.0, 20.0, True), (9.999999, 15.0, False), (15.0, 20.000001, False)],
+)
+def test_a_point_on_a_rectangles_border_is_inside(x: float, y: float, inside: bool) -> None:
+    grid = Grid(*BOUNDS, columns=36, rows=18)  # cell borders on whole tens
+    batch = pa.record_batch(
+        {"event_id": [1], "ts": pa.array([0]).cast(TIMESTAMP), "x": pa.array([x]), "y": pa.array([y])}
+    )
+    segment = searchable(grid, np.array([[10.0, 10.0, 20.0, 20.0]]), np.array([5]))
+    assert pairs_of(pa.table(as_pairs(met)) for met in run(batch, [segment], grid)) == ([(1, 5)] if inside else [])
+
+
+def test_cancelled_and_expired_subscriptions_are_not_found() -> None:
+    grid = Grid(*BOUNDS, columns=10, rows=10)
+    rects = np.tile(np.array(BOUNDS), (20, 1))
+    expires_us = np.where(np.arange(20) % 3 == 0, 100, 1000).astype(np.int64)
+    dead = np.packbits(np.arange(20) % 2 == 0, bitorder="little")
+    segment = Searchable(Records(rects, np.arange(20), expires_us, dead), build(grid, rects))
+    batch = events(np.random.default_rng(0), 1)
+    for now_us, alive in ((99, {i for i in range(20) if i % 2}), (100, {i for i in range(20) if i % 2 and i % 3})):
+        got = pairs_of(pa.table(as_pairs(met)) for met in run(batch, [segment], grid, now_us))
+        assert {sub for _, sub in got} == alive
+
+
+def test_the_world_itself_costs_few_index_entries() -> None:
+    grid = Grid(*BOUNDS, columns=1000, rows=1000)
+    world, inner = np.array([BOUNDS]), np.array([[-179.0, -89.0, 179.0, 89.0]])
+    assert entries_of(grid, world)[0] == 256  # 16 × 16 regions of 64 × 64 cells
+    assert entries_of(grid, inner)[0] < 25_000  # the border cell by cell, against a million cells inside
+    assert len(build(grid, world).region.entries) == 256

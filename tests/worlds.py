@@ -1,0 +1,54 @@
+"""Small random worlds for tests: operations, events, and rectangles from points to continents."""
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.jit import Floats
+from geoswarm.model import TIMESTAMP
+
+BOUNDS = (-180.0, -90.0, 180.0, 90.0)
+
+
+def rectangles(rng: np.random.Generator, n: int, *, snap: float | None = None) -> Floats:
+    """(n, 4), most of them small, some as large as the world; `snap` puts sides on a lattice, so that borders meet."""
+    size = np.where(rng.random(n) < 0.15, rng.uniform(1, 300, n), rng.uniform(0.01, 6, n))
+    x, y = rng.uniform(-180, 180, n), rng.uniform(-90, 90, n)
+    rects = np.stack([x - size / 2, y - size / 4, x + size / 2, y + size / 4], axis=1)
+    if snap:
+        rects = np.round(rects / snap) * snap
+        rects[:, 2:] = np.maximum(rects[:, 2:], rects[:, :2] + snap)
+    rects[:, 0::2] = rects[:, 0::2].clip(-180, 180)
+    rects[:, 1::2] = rects[:, 1::2].clip(-90, 90)
+    flat = (rects[:, 0] >= rects[:, 2]) | (rects[:, 1] >= rects[:, 3])
+    rects[flat] = BOUNDS
+    return rects
+
+
+def events(rng: np.random.Generator, n: int, *, first_id: int = 0, snap: float | None = None) -> pa.RecordBatch:
+    x, y = rng.uniform(-180, 180, n), rng.uniform(-90, 90, n)
+    if snap:
+        x, y = np.round(x / snap) * snap, np.round(y / snap) * snap
+    ids = np.arange(first_id, first_id + n)
+    return pa.record_batch({"event_id": ids, "ts": pa.array(ids).cast(TIMESTAMP), "x": x, "y": y})
+
+
+def operations(rng: np.random.Generator, n: int, *, ids: int, now_us: int = 0) -> pa.Table:
+    """A storm: registers, cancels and replaces over a small set of ids, some expiring, some nonsense."""
+    rects = rectangles(rng, n)
+    spoiled = rng.random(n) < 0.05
+    rects[spoiled] = rects[spoiled][:, [2, 1, 0, 3]]  # xmin and xmax swapped
+    lifetimes = np.where(rng.random(n) < 0.3, now_us + rng.integers(-2, 50, n), -1)
+    return pa.table(
+        {
+            "op": rng.choice(["register", "cancel", "replace", "remove"], n, p=[0.5, 0.3, 0.18, 0.02]),
+            "sub_id": rng.integers(0, ids, n),
+            "user": rng.choice(["ana", "ben", "çağ"], n),
+            "xmin": rects[:, 0],
+            "ymin": rects[:, 1],
+            "xmax": rects[:, 2],
+            "ymax": rects[:, 3],
+            "expires": pa.array(lifetimes, mask=lifetimes < 0).cast(TIMESTAMP),
+            "geometry": pa.nulls(n, pa.binary()),
+            "keywords": pa.nulls(n, pa.string()),
+        }
+    )
