@@ -1,0 +1,267 @@
+"""The engine as a user meets it: subscribe, start, look, stop.
+
+    engine = Engine(spark, Contract(executors=8), checkpoint="state")
+    engine.subscribe(1, (2.2, 48.8, 2.5, 48.9), user="ana")
+    run = engine.start(events=events, sink=Memory())
+
+Owns a checkpoint for as long as it lives. `pipeline.py` has what happens to a batch.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geoswarm import journal
+from geoswarm.config import Contract, Tuning
+from geoswarm.errors import GeoswarmError, InputError, SchemaError, SettingsError, StreamError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.guard import conform_operations, guard_operations
+from geoswarm.model import OPERATION
+from geoswarm.spark import schemas
+from geoswarm.spark.pipeline import Pipeline, combine
+from geoswarm.spark.sinks import SinkLike, as_sink
+from geoswarm.state.checkpoint import Checkpoint, read_dead_letters
+
+LOAD_ROWS = 1_000_000
+"""Subscriptions of a bulk load taken in at once: about 200 MB in the driver."""
+
+Rectangle = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    registered: int
+    dead: int
+    seconds: float
+
+
+class Engine:
+    def __init__(
+        self,
+        spark: SparkSession,
+        contract: Contract | None = None,
+        tuning: Tuning | None = None,
+        *,
+        checkpoint: str,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.contract, self.tuning = contract or Contract(), tuning or Tuning()
+        self._spark, self._clock = spark, clock
+        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning)
+        self._lock = threading.Lock()
+        self._query: StreamingQuery | None = None
+
+    def __enter__(self) -> "Engine":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # -- subscriptions
+
+    def subscribe(
+        self,
+        sub_id: int,
+        rectangle: Rectangle,
+        *,
+        user: str = "",
+        expires: datetime | None = None,
+        replace: bool = False,
+    ) -> None:
+        """On disk when it returns, in force from the next batch on. A rectangle that could never match is an error
+        here; an id that turns out to be taken becomes a dead letter."""
+        xmin, ymin, xmax, ymax = rectangle
+        row: dict[str, Any] = {
+            "op": "replace" if replace else "register",
+            "sub_id": sub_id,
+            "user": user,
+            "expires": expires,
+        }
+        row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
+        self.submit(_table([row]))
+
+    def cancel(self, *sub_ids: int) -> None:
+        self.submit(_table([{"op": "cancel", "sub_id": sub_id} for sub_id in sub_ids]))
+
+    def submit(self, operations: pa.Table) -> None:
+        """Many operations at once, in order, with the columns of `model.OPERATION`. All or none are taken."""
+        table = conform_operations(operations).combine_chunks()
+        dead = DeadLetters("operation", -1)
+        for batch in table.to_batches():
+            entries_max = self.tuning.entries_per_subscription_max
+            guard_operations(batch, self._checkpoint.grid, self._now_us(), entries_max, dead)
+        if len(dead):
+            raise InputError(
+                f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
+            )
+        with self._lock:
+            self._checkpoint.submit(table)
+            if not self.is_running:
+                self._checkpoint.fold(self._now_us())
+
+    def load(self, path: str, progress: Callable[[int, int], None] | None = None) -> Loaded:
+        """Register every row of a Parquet file. Rows that cannot be taken become dead letters; `progress` is told
+        the rows done and the rows in all."""
+        if self.is_running:
+            raise StreamError(
+                "a bulk load would hold up the running stream: stop it first, or send the file as operations"
+            )
+        began_s, before = time.perf_counter(), self._checkpoint.manifest.subs
+        file = pq.ParquetFile(path)
+        missing = {"sub_id", "xmin", "ymin", "xmax", "ymax"} - set(file.schema_arrow.names)
+        if missing:
+            raise SchemaError(
+                f"{path} has no column {', '.join(sorted(missing))}, only {', '.join(file.schema_arrow.names)}"
+            )
+        done = 0
+        for table in _chunks(file):
+            with self._lock:
+                self._checkpoint.submit(table)
+                self._checkpoint.fold(self._now_us())
+            done += len(table)
+            if progress:
+                progress(done, file.metadata.num_rows)
+        registered = self._checkpoint.manifest.subs - before
+        return Loaded(registered, done - registered, time.perf_counter() - began_s)
+
+    # -- the stream
+
+    def start(
+        self,
+        *,
+        events: DataFrame,
+        operations: DataFrame | None = None,
+        sink: SinkLike,
+        every_s: float = 0.0,
+        available_now: bool = False,
+    ) -> "Run":
+        """Match `events`, a streaming DataFrame, until stopped; with `available_now`, until what is there now is done.
+        `every_s` is the least time between two batches."""
+        if self.is_running:
+            raise StreamError("this engine is running already: stop it first, or use another checkpoint")
+        for name, frame in (("events", events), ("operations", operations)):
+            if frame is not None and not frame.isStreaming:
+                raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.spark.sources")
+        stream = combine(
+            schemas.conform_events(events),
+            schemas.conform_operations(operations) if operations is not None else None,
+        )
+        pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, as_sink(sink), self._clock)
+
+        run = Run()
+
+        def run_batch(batch: DataFrame, batch_id: int) -> None:
+            try:
+                with self._lock:
+                    pipeline.run(batch, batch_id)
+            except GeoswarmError as error:
+                run.error = error  # Spark would keep only its text
+                raise
+
+        writer = stream.writeStream.foreachBatch(run_batch)
+        writer = writer.option("checkpointLocation", self._checkpoint.storage.uri("spark"))
+        writer = (
+            writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{every_s} seconds")
+        )
+        self._query = run.query = writer.start()
+        return run
+
+    @property
+    def is_running(self) -> bool:
+        return self._query is not None and self._query.isActive
+
+    # -- looking
+
+    def status(self) -> dict[str, Any]:
+        """Totals since the checkpoint was made, and the newest batch."""
+        batches = list(journal.read(self._checkpoint.storage, "batch"))
+        manifest = self._checkpoint.manifest
+        return {
+            "running": self.is_running,
+            "subscriptions": manifest.subs,
+            "subscription_bytes": manifest.bytes,
+            "version": manifest.version,
+            "plan_epoch": self._checkpoint.plan.epoch,
+            "batches": len(batches),
+            "events": sum(b["events_in"] for b in batches),
+            "dead": sum(b["dead"] for b in batches),
+            "matched": sum(b["matched"] for b in batches),
+            "matches": sum(b["matches"] for b in batches),
+            "last_batch": batches[-1] if batches else None,
+        }
+
+    def dead_letters(self) -> pa.Table:
+        return pa.concat_tables(read_dead_letters(self._checkpoint.storage))
+
+    def close(self) -> None:
+        """Stop, and leave the checkpoint to the next engine."""
+        if self._query is not None and self._query.isActive:
+            self._query.stop()
+        self._checkpoint.close()
+
+    def _now_us(self) -> int:
+        return int(self._clock() * 1e6)
+
+
+class Run:
+    """A stream under way."""
+
+    query: StreamingQuery
+    error: GeoswarmError | None = None
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """True once it has ended. Raises what made it end, if that was an error."""
+        return self._raising(
+            lambda: self.query.awaitTermination(math.ceil(timeout_s)) if timeout_s else self.query.awaitTermination()
+        )
+
+    def drain(self) -> None:
+        """Return when everything that was there at the call has gone through."""
+        self._raising(self.query.processAllAvailable)
+
+    def stop(self) -> None:
+        self.query.stop()
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    def _raising(self, wait: Callable[[], bool | None]) -> bool:
+        try:
+            return wait() is not False
+        except StreamingQueryException as why:
+            if self.error is not None:
+                raise self.error from why
+            raise StreamError(f"the stream ended: {why}") from why
+
+
+def _table(rows: list[dict[str, Any]]) -> pa.Table:
+    try:
+        return pa.Table.from_pylist(rows, schema=OPERATION)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:
+        raise InputError(
+            f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
+        ) from None
+
+
+def _chunks(file: pq.ParquetFile) -> Iterator[pa.Table]:
+    wanted = [name for name in OPERATION.names if name in file.schema_arrow.names]
+    for batch in file.iter_batches(LOAD_ROWS, columns=wanted):
+        table = pa.table(batch)
+        if "op" not in wanted:
+            table = table.append_column("op", pa.array(np.full(len(table), "register")))
+        yield table

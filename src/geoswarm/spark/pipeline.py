@@ -1,0 +1,127 @@
+"""One batch from source to sink. This file reads as the table of contents of the data plane.
+
+    source -> guard -> route -> exchange -> match -> merge -> sink
+              └── route.py ──────────────┘  └─ match.py ─┘  sinks.py
+
+The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, and with the same one after a crash.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.errors import StreamError
+from geoswarm.flow.observe import LoadReport
+from geoswarm.spark import match, route
+from geoswarm.spark.schemas import arrow_schema, past_guard
+from geoswarm.spark.sinks import Sink
+from geoswarm.spark.tasks import BatchTask
+from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.state.manifest import Manifest
+
+EVENT, OPERATION = "event", "operation"
+
+
+def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
+    """One stream of both, so that one micro-batch holds the operations and the events that they precede."""
+    if operations is None:
+        return events.select(F.struct("*").alias(EVENT))
+    no_event = F.lit(None).cast(_struct(events)).alias(EVENT)
+    no_operation = F.lit(None).cast(_struct(operations)).alias(OPERATION)
+    return events.select(F.struct("*").alias(EVENT), no_operation).unionAll(
+        operations.select(no_event, F.struct("*").alias(OPERATION))
+    )
+
+
+class Pipeline:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        contract: Contract,
+        tuning: Tuning,
+        sink: Sink,
+        clock: Callable[[], float],
+    ) -> None:
+        self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
+        self._sink, self._clock = sink, clock
+
+    def run(self, batch: DataFrame, batch_id: int) -> None:
+        began_s = time.perf_counter()
+        now_us = int(self._clock() * 1e6)
+        manifest = self._checkpoint.prepare(batch_id, lambda: _operations(batch), now_us)
+        prepared_s = time.perf_counter()
+        events = _events(batch)
+        task = self._task(events, manifest, batch_id)
+        matches = self._matches(events, task).withColumn("version", F.lit(manifest.version))
+        self._sink.write(matches, batch_id)
+        report = _whole_report(matches, task)
+        self._checkpoint.finish(batch_id)
+        task.storage.remove_folder(task.report_folder)
+        seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
+        self._journal(task, report, now_us, seconds)
+
+    def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
+        exchange = route.packed if self._tuning.exchange == "packed" else route.rows
+        return match.matched(exchange(events, task), past_guard(events.schema), task)
+
+    def _task(self, events: DataFrame, manifest: Manifest, batch_id: int) -> BatchTask:
+        storage = self._checkpoint.storage
+        task = BatchTask(storage, self._contract, self._tuning, batch_id, manifest, arrow_schema(events))
+        storage.remove_folder(task.report_folder)  # of an attempt that crashed
+        storage.remove_folder(f"dead/{task.dead_folder}")
+        return task
+
+    def _journal(self, task: BatchTask, report: LoadReport, now_us: int, seconds: dict[str, float]) -> None:
+        self._checkpoint.journal.append(
+            "batch",
+            batch=task.batch_id,
+            version=task.manifest.version,
+            plan_epoch=task.manifest.plan_epoch,
+            now_us=now_us,
+            subscriptions=task.manifest.subs,
+            segments=len(task.manifest.segments),
+            matched=report.matched,
+            matches=report.matches,
+            **seconds,
+            **report.to_json(),
+        )
+
+
+def _events(batch: DataFrame) -> DataFrame:
+    if OPERATION in batch.columns:
+        batch = batch.where(F.col(OPERATION).isNull())
+    return batch.select(f"{EVENT}.*")
+
+
+def _operations(batch: DataFrame) -> Iterator[pa.Table]:
+    if OPERATION in batch.columns:
+        table = batch.where(F.col(OPERATION).isNotNull()).select(f"{OPERATION}.*").toArrow()
+        if len(table):
+            yield table
+
+
+def _whole_report(matches: DataFrame, task: BatchTask) -> LoadReport:
+    """What all tasks of the batch counted. A sink that looked at part of the matches only has run part of the tasks;
+    the rest is run here, so that every dead letter is filed and every event counted."""
+    for attempt in range(2):
+        stages = task.reports()
+        total = sum(stages.values(), LoadReport())
+        if "route" in stages and total.events_in == total.events + total.dead:
+            return total
+        if attempt == 0:
+            matches.write.format("noop").mode("overwrite").save()
+    if not stages:
+        return total  # the batch held no partition of events at all
+    raise StreamError(
+        f"batch {task.batch_id}: {total.events_in} events came in, {total.events} reached an executor and {total.dead} "
+        "became dead letters, which does not add up: the batch is not committed; start again from the checkpoint"
+    )
+
+
+def _struct(frame: DataFrame) -> Any:
+    return frame.schema

@@ -1,0 +1,57 @@
+"""guard, route and pack on Spark: the stage before the exchange."""
+
+import time
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.types import IntegerType, StructField, StructType
+
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import pack
+from geoswarm.flow.guard import guard_events
+from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.route import executors_of, gather_batches, route
+from geoswarm.spark.schemas import past_guard
+from geoswarm.spark.tasks import BatchTask
+from geoswarm.state.checkpoint import write_dead_letters
+
+PACKED_DDL = "executor int, partition int, payload binary"
+Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+def packed(events: DataFrame, task: BatchTask) -> DataFrame:
+    """Events to their executors as parcels, one row each."""
+    parcels = events.mapInArrow(_stage(task, lambda good: pack(route(good, task.plan()))), PACKED_DDL)
+    return parcels.repartitionById(task.contract.executors, "executor")
+
+
+def rows(events: DataFrame, task: BatchTask) -> DataFrame:
+    """The same, one row per event: what a shuffle does by itself. Kept to measure `packed` against."""
+
+    def tag(good: pa.RecordBatch) -> pa.RecordBatch:
+        return good.append_column("executor", pa.array(executors_of(good, task.plan())))
+
+    schema = StructType([*past_guard(events.schema), StructField("executor", IntegerType())])
+    tagged = events.mapInArrow(_stage(task, tag), schema)
+    return tagged.repartitionById(task.contract.executors, "executor")
+
+
+def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Stage:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number = TaskContext.get().partitionId()  # type: ignore[union-attr]
+        dead, counted = DeadLetters("event", task.batch_id), LoadReport()
+        for batch in gather_batches(batches, task.tuning.route_rows_max):
+            began_s = time.thread_time()
+            counted.events_in += len(batch)
+            good = guard_events(batch, task.grid, dead)
+            out = forward(good)
+            counted.route_cpu_us += int((time.thread_time() - began_s) * 1e6)
+            yield out
+        counted.dead = len(dead)
+        if len(dead):
+            write_dead_letters(task.storage, task.dead_folder, number, dead.table())
+        task.report("route", number, counted)
+
+    return run

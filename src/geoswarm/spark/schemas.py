@@ -1,0 +1,119 @@
+"""The schemas of what a user hands over, checked before the stream starts.
+
+A column that is missing or of a type that cannot be converted without guessing is an error here; a bad value in a good
+column is a dead letter later.
+"""
+
+import difflib
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    DateType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IntegerType,
+    LongType,
+    ShortType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from geoswarm.errors import SchemaError
+from geoswarm.flow.dead_letters import MALFORMED
+
+_INTEGERS = (ByteType, ShortType, IntegerType, LongType)
+_NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
+_TIMES = (TimestampType, TimestampNTZType, DateType)
+
+EVENT = StructType(
+    [
+        StructField("event_id", LongType()),
+        StructField("ts", TimestampType()),
+        StructField("x", DoubleType()),
+        StructField("y", DoubleType()),
+    ]
+)
+OPERATION = StructType(
+    [
+        StructField("op", StringType()),
+        StructField("sub_id", LongType()),
+        StructField("user", StringType()),
+        StructField("xmin", DoubleType()),
+        StructField("ymin", DoubleType()),
+        StructField("xmax", DoubleType()),
+        StructField("ymax", DoubleType()),
+        StructField("expires", TimestampType()),
+        StructField("geometry", BinaryType()),
+        StructField("keywords", StringType()),
+    ]
+)
+_ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
+    LongType: _INTEGERS,
+    DoubleType: _NUMBERS,
+    TimestampType: _TIMES,
+    StringType: (StringType,),
+    BinaryType: (BinaryType,),
+}
+RESERVED = ("sub_id", "sub_ids", "version", "executor")
+"""Names that matches use themselves."""
+
+
+def conform_events(frame: DataFrame) -> DataFrame:
+    """The required columns in the engine's types, then every other column as it came."""
+    required = [_column(frame, field, "events", required=True) for field in EVENT]
+    extra = [name for name in frame.columns if name not in EVENT.names]
+    clash = [name for name in extra if name in RESERVED]
+    if clash:
+        raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
+    return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
+
+
+def conform_operations(frame: DataFrame) -> DataFrame:
+    """All columns of an operation; those the source left out are null."""
+    columns = [_column(frame, field, "operations", required=field.name in ("op", "sub_id")) for field in OPERATION]
+    extra = [name for name in frame.columns if name not in OPERATION.names and name != MALFORMED]
+    if extra:
+        close = {name: difflib.get_close_matches(name, OPERATION.names, 1) for name in extra}
+        hints = "; ".join(f"{name}, did you mean {c[0]}?" if c else name for name, c in close.items())
+        raise SchemaError(f"operations have unknown columns: {hints} (known are {', '.join(OPERATION.names)})")
+    malformed = [F.col(MALFORMED)] if MALFORMED in frame.columns else []
+    return frame.select(*columns, *malformed)
+
+
+def past_guard(events: StructType) -> StructType:
+    """The columns that events have once they are past the guard."""
+    return StructType([field for field in events if field.name != MALFORMED])
+
+
+def arrow_schema(frame: DataFrame) -> pa.Schema:
+    """The same as tasks see it."""
+    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
+    return to_arrow_schema(past_guard(frame.schema), timezone=zone)
+
+
+def _column(frame: DataFrame, wanted: StructField, what: str, *, required: bool) -> Column:
+    held = {field.name: field for field in frame.schema}.get(wanted.name)
+    if held is None:
+        if required:
+            raise SchemaError(
+                f"{what} have no column {wanted.name}, only {', '.join(frame.columns)}: "
+                f"add it, for example with .withColumnRenamed(..., '{wanted.name}')"
+            )
+        return F.lit(None).cast(wanted.dataType).alias(wanted.name)
+    accepted = _ACCEPTED[type(wanted.dataType)]
+    if not isinstance(held.dataType, accepted):
+        names = " or ".join(t().simpleString() for t in accepted if t is not DecimalType)
+        raise SchemaError(
+            f"column {wanted.name} of {what} is {held.dataType.simpleString()}, wanted is {names}: cast it"
+        )
+    return F.col(f"`{wanted.name}`").cast(wanted.dataType).alias(wanted.name)

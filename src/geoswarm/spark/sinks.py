@@ -1,0 +1,110 @@
+"""Where matches go. A sink writes one batch; asked for the same batch again, it leaves the same result.
+
+`Parquet` and `Memory` are exactly once by themselves: a batch has one place, filled in one step. `Kafka` and
+`Console` may repeat a batch after a crash; a row carries (event_id, subscription, version), by which a reader drops
+repeats.
+"""
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from rich.console import Console as Terminal
+from rich.table import Table
+
+from geoswarm.errors import SettingsError
+
+
+class Sink(ABC):
+    @abstractmethod
+    def write(self, matches: DataFrame, batch_id: int) -> None: ...
+
+
+class Parquet(Sink):
+    """`path/batch=N/` per batch, put in place by one rename once all of it is written."""
+
+    def __init__(self, path: str) -> None:
+        if "://" in path and not path.startswith("file://"):
+            raise SettingsError(
+                f"a Parquet sink at {path} has no atomic rename: write to a mounted path, or use a function sink"
+            )
+        self.path = Path(path.removeprefix("file://")).absolute()
+
+    def write(self, matches: DataFrame, batch_id: int) -> None:
+        final = self.path / f"batch={batch_id}"
+        if final.exists():
+            return  # a replay: what is there is whole
+        staged = self.path / f"_staged-{batch_id}"
+        shutil.rmtree(staged, ignore_errors=True)
+        matches.write.parquet(str(staged))
+        staged.rename(final)
+
+    def read(self) -> pa.Table:
+        """All batches delivered so far, with the column `batch`."""
+        files = [str(file) for file in sorted(self.path.glob("batch=*/*.parquet"))]
+        partitioning = ds.partitioning(pa.schema([("batch", pa.int64())]), flavor="hive")
+        return ds.dataset(files, format="parquet", partitioning=partitioning).to_table() if files else pa.table({})
+
+
+class Kafka(Sink):
+    """One JSON message per row, keyed by event_id."""
+
+    def __init__(self, bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
+        self._options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
+
+    def write(self, matches: DataFrame, batch_id: int) -> None:
+        key = F.col("event_id").cast("string").alias("key")
+        value = F.to_json(F.struct("*")).alias("value")
+        matches.select(key, value).write.format("kafka").options(**self._options).save()
+
+
+class Memory(Sink):
+    """Batches as Arrow tables in the driver: for tests, notebooks and small streams."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, pa.Table] = {}
+
+    def write(self, matches: DataFrame, batch_id: int) -> None:
+        self.batches[batch_id] = matches.toArrow()
+
+    def table(self) -> pa.Table:
+        """All matches so far, in the order of their batches."""
+        return pa.concat_tables(self.batches[b] for b in sorted(self.batches)) if self.batches else pa.table({})
+
+
+class Console(Sink):
+    """The first rows of each batch on the terminal, with the count of all."""
+
+    def __init__(self, rows_max: int = 10, terminal: Terminal | None = None) -> None:
+        self._rows_max, self._terminal = rows_max, terminal or Terminal()
+
+    def write(self, matches: DataFrame, batch_id: int) -> None:
+        table = matches.toArrow()
+        shown = Table(title=f"batch {batch_id}: {len(table)} rows", title_justify="left")
+        for name in table.schema.names:
+            shown.add_column(name)
+        for row in table.slice(0, self._rows_max).to_pylist():
+            shown.add_row(*(str(value) for value in row.values()))
+        self._terminal.print(shown)
+
+
+class Function(Sink):
+    """Any `(DataFrame, batch_id)`. It may be called again for a batch after a crash."""
+
+    def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
+        self._function = function
+
+    def write(self, matches: DataFrame, batch_id: int) -> None:
+        self._function(matches, batch_id)
+
+
+SinkLike = Sink | Callable[[DataFrame, int], object]
+
+
+def as_sink(sink: SinkLike) -> Sink:
+    return sink if isinstance(sink, Sink) else Function(sink)

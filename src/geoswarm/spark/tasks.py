@@ -1,0 +1,90 @@
+"""What a task knows of its batch, and what a worker keeps between tasks.
+
+A worker is interchangeable: everything here can be lost at any moment and found again from the checkpoint. The cache is
+keyed by what never changes (a plan's epoch, a segment's name), so a stale answer cannot come from it.
+"""
+
+import json
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.observe import LoadReport
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
+from geoswarm.state.checkpoint import read_plan
+from geoswarm.state.manifest import Manifest
+from geoswarm.state.storage import Storage
+from geoswarm.state.subscriptions import View
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """Travels to every task of a batch. Small: plans and subscriptions are read from the checkpoint."""
+
+    storage: Storage
+    contract: Contract
+    tuning: Tuning
+    batch_id: int
+    manifest: Manifest
+    events: pa.Schema
+    """The events as they leave the guard."""
+
+    @property
+    def grid(self) -> Grid:
+        return Grid.of(self.contract)
+
+    def plan(self) -> Plan:
+        return _cache.plan(self.storage, self.manifest.plan_epoch)
+
+    def subscriptions(self) -> list[Searchable]:
+        view = _cache.view(self.storage, self.manifest)
+        return [Searchable(held.records(view.dead[name]), held.index) for name, held in view.segments.items()]
+
+    def report(self, stage: str, task: int, counted: LoadReport) -> None:
+        """The last attempt of a task wins."""
+        text = json.dumps(counted.to_json()).encode()
+        self.storage.write(f"{self.report_folder}/{stage}-{task:05d}.json", text, durable=False)
+
+    @property
+    def report_folder(self) -> str:
+        return f"reports/{self.batch_id:012d}"
+
+    @property
+    def dead_folder(self) -> str:
+        return f"batch-{self.batch_id:012d}"
+
+    def reports(self) -> dict[str, LoadReport]:
+        """The sum of what each stage's tasks reported; stages that reported nothing are absent."""
+        totals: dict[str, LoadReport] = {}
+        for name in self.storage.names(self.report_folder):
+            stage = name.split("-")[0]
+            counted = LoadReport.from_json(json.loads(self.storage.read(f"{self.report_folder}/{name}")))
+            totals[stage] = totals.get(stage, LoadReport()) + counted
+        return totals
+
+
+class _Cache:
+    """One plan and one version at a time; segments that both versions share stay open."""
+
+    def __init__(self) -> None:
+        self._plan: tuple[tuple[str, int], Plan] | None = None
+        self._view: tuple[tuple[str, int, int], View] | None = None
+
+    def plan(self, storage: Storage, epoch: int) -> Plan:
+        key = (storage.root, epoch)
+        if self._plan is None or self._plan[0] != key:
+            self._plan = key, read_plan(storage, epoch)
+        return self._plan[1]
+
+    def view(self, storage: Storage, manifest: Manifest) -> View:
+        key = (storage.root, manifest.version, manifest.term)
+        if self._view is None or self._view[0] != key:
+            before = self._view[1] if self._view and self._view[0][0] == storage.root else None
+            self._view = key, View.open(storage, manifest, before)
+        return self._view[1]
+
+
+_cache = _Cache()
