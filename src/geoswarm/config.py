@@ -66,8 +66,6 @@ class Tuning(_Settings):
     """Subscriptions in one segment; writing one takes about a second per million, and the stream waits for it."""
     subscriptions_max: int = Field(default=200_000_000, ge=1)
     """Subscriptions in all: about 17 GB on disk at the size of a city block."""
-    entries_per_subscription_max: int = Field(default=100_000, ge=1)
-    """Index entries that one region may take, 4 bytes each; the border of the whole world takes 20 thousand."""
     dead_share_max: float = Field(default=0.25, gt=0, le=1)
     """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
     dead_letter_folders_max: int = Field(default=10_000, ge=1)

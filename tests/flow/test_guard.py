@@ -24,10 +24,10 @@ def judge_event(**changes: Any) -> tuple[int, list[dict[str, Any]]]:
     return len(guard_events(batch, WORLD, dead)), dead.table().to_pylist()
 
 
-def judge_operation(now_us: int = 10, entries_max: int = 1000, **changes: Any) -> tuple[int, list[dict[str, Any]]]:
+def judge_operation(now_us: int = 10, **changes: Any) -> tuple[int, list[dict[str, Any]]]:
     dead = DeadLetters("operation", 4)
     table = pa.Table.from_pylist([GOOD_OPERATION | changes], schema=OPERATION)
-    _, fit = guard_operations(conform_operations(table).to_batches()[0], WORLD, now_us, entries_max, dead)
+    _, fit = guard_operations(conform_operations(table).to_batches()[0], WORLD, now_us, dead)
     return int(fit.sum()), dead.table().to_pylist()
 
 
@@ -78,12 +78,6 @@ def test_a_bad_operation_is_a_dead_letter_that_says_why(changes: dict[str, Any],
     assert fit == 0
     assert [letter["reason"] for letter in dead] == [reason]
     assert says in dead[0]["detail"]
-
-
-def test_a_region_that_takes_too_many_entries_is_refused_with_the_limit() -> None:
-    fit, dead = judge_operation(entries_max=50, xmin=-170.0, xmax=170.0, ymin=-80.0, ymax=80.0)
-    assert (fit, dead[0]["reason"]) == (0, "too-costly")
-    assert "more than 50 index entries" in dead[0]["detail"]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoswarm.flow.match.index import build, entries_of
+from geoswarm.flow.match.index import ENTRIES_MAX, build
 from geoswarm.flow.match.kernels import Records
 from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
@@ -102,9 +102,13 @@ def test_cancelled_and_expired_subscriptions_are_not_found() -> None:
         assert {sub for _, sub in got} == alive
 
 
-def test_the_world_itself_costs_few_index_entries() -> None:
-    grid = Grid(*BOUNDS, columns=1000, rows=1000)
-    world, inner = np.array([BOUNDS]), np.array([[-179.0, -89.0, 179.0, 89.0]])
-    assert entries_of(grid, world)[0] == 256  # 16 × 16 regions of 64 × 64 cells
-    assert entries_of(grid, inner)[0] < 25_000  # the border cell by cell, against a million cells inside
-    assert len(build(grid, world).region.entries) == 256
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_no_rectangle_costs_more_than_nine_entries_whatever_its_size(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    low = rng.uniform([-180, -90], [180, 90], (50, 2))
+    high = low + 10.0 ** rng.uniform(-6, 2.5, (50, 2))
+    rects = np.concatenate([low, np.minimum(high, (180, 90))], axis=1)
+    index = build(Grid(*BOUNDS, columns=10, rows=10), rects)
+    per_rectangle = np.bincount(np.concatenate([level.entries for level in index.values()]), minlength=50)
+    assert 1 <= per_rectangle.min() <= per_rectangle.max() <= ENTRIES_MAX

@@ -53,9 +53,7 @@ def rows_of(spark: SparkSession, folder: Path) -> pa.Table:
     return spark.read.parquet(str(folder / "rows")).orderBy("event_id").toArrow().cast(EVENT)
 
 
-def test_a_stream_ends_at_its_total_in_batches_no_larger_than_admitted(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_stream_ends_at_its_total_in_batches_no_larger_than_admitted(spark: SparkSession, tmp_path: Path) -> None:
     stream = tweets_stream(spark, WORKLOAD, rows_per_batch=400, rows_total=1000, partitions=3)
     assert stream.schema["ts"].dataType == TimestampType()
     assert run(stream, tmp_path) == [400, 400, 200]
@@ -79,12 +77,8 @@ def test_a_batch_that_crashed_is_replayed_with_the_same_rows(spark: SparkSession
             if batch_id == fail_at:
                 raise RuntimeError("pulled the plug")
 
-        stream = tweets_stream(
-            spark, WORKLOAD, rows_per_batch=rows_per_batch, rows_total=1000, partitions=partitions
-        )
-        writer = stream.writeStream.foreachBatch(take).option(
-            "checkpointLocation", str(tmp_path / "checkpoint")
-        )
+        stream = tweets_stream(spark, WORKLOAD, rows_per_batch=rows_per_batch, rows_total=1000, partitions=partitions)
+        writer = stream.writeStream.foreachBatch(take).option("checkpointLocation", str(tmp_path / "checkpoint"))
         writer.trigger(availableNow=True).start().awaitTermination()
 
     with pytest.raises(StreamingQueryException, match="pulled the plug"):
@@ -102,9 +96,7 @@ def test_reading_what_is_available_needs_an_end(spark: SparkSession, tmp_path: P
 
 def test_a_paced_stream_offers_what_the_clock_allows_from_where_it_restarts() -> None:
     clock_s = itertools.chain([50.0, 50.5, 53.0], itertools.repeat(99.0))
-    reader = TweetsReader(
-        WORKLOAD, Pace(rows_per_batch=2000, rows_total=9000, paced=True), lambda: next(clock_s)
-    )
+    reader = TweetsReader(WORKLOAD, Pace(rows_per_batch=2000, rows_total=9000, paced=True), lambda: next(clock_s))
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(2000)
     ends = [7000]

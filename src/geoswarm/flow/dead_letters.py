@@ -26,7 +26,6 @@ REASONS = {
     "inverted": "a rectangle's minimum exceeds its maximum",
     "no-area": "a rectangle has no area",
     "expired": "the subscription expires before it could match",
-    "too-costly": "the region would take more index entries than one subscription may",
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
     "full": "the engine holds as many subscriptions as it may",

@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
-from geoswarm.flow.match.index import entries_of
 from geoswarm.jit import Bools, Floats
 from geoswarm.model import EVENT, OPERATION
 from geoswarm.space.grid import Grid
@@ -38,9 +37,7 @@ def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.Rec
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
 
 
-def guard_operations(
-    batch: pa.RecordBatch, grid: Grid, now_us: int, entries_max: int, dead: DeadLetters
-) -> tuple[pa.RecordBatch, Bools]:
+def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> tuple[pa.RecordBatch, Bools]:
     """The batch without its MALFORMED column, and which of its rows may be applied."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
@@ -61,7 +58,6 @@ def guard_operations(
     triage.turn_away(
         puts & (expires_us <= now_us), "expired", "subscription {sub_id} expired {expires}: send a later time"
     )
-    _guard_prices(batch, puts, grid, entries_max, triage)
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
     return batch, ~triage.doomed
@@ -79,16 +75,6 @@ def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Tr
     triage.turn_away(puts & ((xmin == xmax) | (ymin == ymax)), "no-area", _RECTANGLE + ": widen it")
     outside = (xmin < grid.xmin) | (ymin < grid.ymin) | (xmax > grid.xmax) | (ymax > grid.ymax)
     triage.turn_away(puts & outside, "out-of-bounds", _RECTANGLE + ", outside the world: " + _clip(grid))
-
-
-def _guard_prices(batch: pa.RecordBatch, puts: Bools, grid: Grid, entries_max: int, triage: Triage) -> None:
-    """A region is priced before it is indexed: one that is too large is refused at the cost of counting it."""
-    priced = np.flatnonzero(puts & ~triage.doomed)
-    rects = np.stack([_floats(batch, side) for side in SIDES], axis=1)[priced]
-    costly = np.zeros(len(batch), np.bool_)
-    costly[priced[entries_of(grid, rects) > entries_max]] = True
-    remedy = f" takes more than {entries_max} index entries: shrink it, or use a coarser grid"
-    triage.turn_away(costly, "too-costly", _RECTANGLE + remedy)
 
 
 def conform_operations(table: pa.Table) -> pa.Table:

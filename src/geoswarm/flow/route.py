@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
 from geoswarm.jit import Floats, ZCodes, kernel
 from geoswarm.radix import argsort, sorted_order
-from geoswarm.space.grid import column_of, row_of, zcode
+from geoswarm.space.grid import column_of, row_of
 from geoswarm.space.plan import Plan, Slots
 
 
@@ -28,8 +29,10 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
     """`events` have passed the guard. Every event is in exactly one parcel."""
     if not len(events):
         return
-    slots, codes = locate_slots(_floats(events, "x"), _floats(events, "y"), plan.grid.frame, plan.slot_of_cell)
-    order = argsort(slots, sorted_order(codes, int(codes.max())), len(plan.partitions) - 1)
+    x, y = _floats(events, "x"), _floats(events, "y")
+    slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
+    codes = codes_of(x, y, frame_of(plan.grid))
+    order = argsort(slots, sorted_order(codes, CODE_MAX), len(plan.partitions) - 1)
     sorted_events = events.take(pa.array(order))
     sizes = np.bincount(slots, minlength=len(plan.partitions))
     ends = np.cumsum(sizes)
@@ -41,12 +44,8 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
 
 def executors_of(events: pa.RecordBatch, plan: Plan) -> Slots:
     """The executor of each event, in the order they came: what the row exchange shuffles by."""
-    slots, _ = locate_slots(_floats(events, "x"), _floats(events, "y"), plan.grid.frame, plan.slot_of_cell)
+    slots = locate_slots(_floats(events, "x"), _floats(events, "y"), plan.grid.frame, plan.slot_of_cell)
     return plan.executor_of_slot[slots]
-
-
-def codes_of(events: pa.RecordBatch, frame: Floats) -> ZCodes:
-    return _codes(_floats(events, "x"), _floats(events, "y"), frame)
 
 
 def _floats(events: pa.RecordBatch, name: str) -> Floats:
@@ -54,22 +53,12 @@ def _floats(events: pa.RecordBatch, name: str) -> Floats:
 
 
 @kernel
-def locate_slots(x: Floats, y: Floats, frame: Floats, slot_of_cell: Slots) -> tuple[ZCodes, ZCodes]:
+def locate_slots(x: Floats, y: Floats, frame: Floats, slot_of_cell: Slots) -> ZCodes:
     columns = int(frame[4])
-    slots, codes = np.empty(len(x), np.uint32), np.empty(len(x), np.uint32)
+    slots = np.empty(len(x), np.uint32)
     for i in range(len(x)):
-        row, column = row_of(y[i], frame), column_of(x[i], frame)
-        slots[i] = slot_of_cell[row * columns + column]
-        codes[i] = zcode(row, column)
-    return slots, codes
-
-
-@kernel
-def _codes(x: Floats, y: Floats, frame: Floats) -> ZCodes:
-    codes = np.empty(len(x), np.uint32)
-    for i in range(len(x)):
-        codes[i] = zcode(row_of(y[i], frame), column_of(x[i], frame))
-    return codes
+        slots[i] = slot_of_cell[row_of(y[i], frame) * columns + column_of(x[i], frame)]
+    return slots
 
 
 GATHERED_BYTES_MAX = 256 << 20

@@ -102,8 +102,7 @@ class Engine:
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
         for batch in table.to_batches():
-            entries_max = self.tuning.entries_per_subscription_max
-            guard_operations(batch, self._checkpoint.grid, self._now_us(), entries_max, dead)
+            guard_operations(batch, self._checkpoint.grid, self._now_us(), dead)
         if len(dead):
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
@@ -188,7 +187,8 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Totals since the checkpoint was made, and the newest batch."""
-        batches = list(journal.read(self._checkpoint.storage, "batch"))
+        # a batch that was run again after a crash is in the journal twice: the later one counts
+        batches = list({b["batch"]: b for b in journal.read(self._checkpoint.storage, "batch")}.values())
         manifest = self._checkpoint.manifest
         return {
             "running": self.is_running,

@@ -40,7 +40,7 @@ class Checkpoint:
         self._store = Store(self.storage, self.grid, tuning)
         try:
             self.journal = Journal(self.storage)
-            if self.storage.exists("contract.json") or manifest.kept(self.storage):
+            if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
                 _check_contract(self.storage, contract)
                 self.plan, self.manifest = _newest_plan(self.storage), manifest.newest(self.storage)
             else:
@@ -54,6 +54,7 @@ class Checkpoint:
 
     def submit(self, operations: pa.Table) -> None:
         """On disk when it returns; taken in by the next version."""
+        self.fence.check()  # an engine that took over may number its files the same
         inbox.put(self.storage, self._inbox_next, operations)
         self._inbox_next += 1
 
@@ -79,6 +80,11 @@ class Checkpoint:
             if fixed is None:
                 raise CorruptState(f"the version of batch {batch} is missing from manifests/: restore it from a backup")
             return fixed
+        if batch > self.manifest.last_batch + 1:
+            raise StateError(
+                f"Spark asks for batch {batch}, but the newest of this checkpoint is {self.manifest.last_batch}: "
+                "all but the folder spark/ in it was removed or restored from an older copy; restore both together"
+            )
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
         mark = waiting[-1] if waiting else self.manifest.inbox_mark
 
@@ -131,6 +137,7 @@ class Checkpoint:
         """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
         plan, first = uniform(self.grid, contract.executors), replace(EMPTY, term=self.fence.term)
         _write_plan(self.storage, plan)
+        manifest.remove(self.storage, 0)  # of a first start that was killed here
         manifest.write(self.storage, first)
         self.storage.write_document("contract.json", contract.model_dump(mode="json"))
         return plan, first
@@ -144,6 +151,8 @@ class Checkpoint:
                 f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
                 "restore it from a backup"
             )
+        for folder in ("plans", "inbox", manifest.FOLDER, segment.FOLDER):
+            self.storage.sweep(folder)
         for entry in self.manifest.segments:
             if segment.repair_index(self.storage, self.grid, entry.name):
                 self.journal.append("repair", segment=entry.name, what="index rebuilt from its records")

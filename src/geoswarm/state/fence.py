@@ -7,7 +7,6 @@ SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint is the 
 """
 
 import fcntl
-import json
 import os
 import socket
 from pathlib import Path
@@ -57,13 +56,12 @@ def _lock(storage: Storage) -> IO[str] | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        holder = json.loads(file.read() or '{"pid": "unknown"}')
+        holder = file.read() or "(it has not said which yet)"
         file.close()
         raise FencedOut(
-            f"checkpoint {storage.root} is in use by process {holder['pid']}: "
-            "stop that engine, or choose another checkpoint"
+            f"checkpoint {storage.root} is in use by process {holder}: stop that engine, or choose another checkpoint"
         ) from None
     file.truncate(0)
-    file.write(json.dumps({"pid": os.getpid()}))
+    file.write(str(os.getpid()))
     file.flush()
     return file

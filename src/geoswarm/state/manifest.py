@@ -63,7 +63,7 @@ EMPTY = Manifest(
 def write(storage: Storage, manifest: Manifest) -> None:
     storage.write_document(_name(manifest.version), asdict(manifest), replace=False)
     # Only to notice that the newest was removed, so it need not survive a power cut.
-    storage.write(HEAD, str(manifest.version).encode(), durable=False)
+    storage.write(HEAD, f"{manifest.version} {manifest.version}".encode(), durable=False)
 
 
 def read(storage: Storage, version: int) -> Manifest:
@@ -75,7 +75,7 @@ def read(storage: Storage, version: int) -> Manifest:
 def newest(storage: Storage) -> Manifest:
     """The newest version. If it is damaged or gone it is missed: an older one lacks what was acknowledged since."""
     versions = kept(storage)
-    head = int(storage.read(HEAD)) if storage.exists(HEAD) else -1
+    head = _head(storage)
     if not versions or versions[-1] < head:
         raise CorruptState(f"version {head} of the subscriptions is missing from {FOLDER}/: restore it from a backup")
     return read(storage, versions[-1])
@@ -94,6 +94,15 @@ def for_batch(storage: Storage, batch: int) -> Manifest | None:
 
 def kept(storage: Storage) -> list[int]:
     return [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+
+
+def _head(storage: Storage) -> int:
+    """-1 if it is lost or damaged, which a power cut may do: its two halves differ then."""
+    try:
+        one, other = storage.read(HEAD).split()
+        return int(one) if one == other else -1
+    except (CorruptState, ValueError):
+        return -1
 
 
 def remove(storage: Storage, version: int) -> None:

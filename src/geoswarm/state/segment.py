@@ -1,7 +1,7 @@
 """A segment: an immutable set of subscriptions on disk, in two flat files that any worker maps.
 
-    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left cell; ids sorted
-    NAME.index     derived from it: the tiers of flow/match/index.py; rebuilt when lost or damaged
+    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left corner; ids sorted
+    NAME.index     derived from it: the levels of flow/match/index.py; rebuilt when lost or damaged
 
 Cancelled subscriptions stay in their segment until it is merged; the bitmap that hides them belongs to a
 version of the store, not to the segment (`subscriptions.py`). This is PS2Stream's lazy deletion (§IV-D).
@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.errors import CorruptState
-from geoswarm.flow.match.index import CellIndex, Tier, build
+from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, build, codes_of, frame_of
 from geoswarm.flow.match.kernels import Records
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
 from geoswarm.model import NEVER_US
@@ -97,8 +97,9 @@ def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: f
     """`subs` has at least one row, each id once, every rectangle within the grid's bounds."""
     tolerated = min(int(dead_share_max * len(subs.ids)), len(subs.ids) - 1)
     stale_us = int(np.partition(subs.expires_us, tolerated)[tolerated])
-    corner = grid.zcodes(grid.locate(subs.rects[:, 0], subs.rects[:, 3]))
-    subs = subs.take(sorted_order(corner, int(corner.max())))
+    left, top = np.ascontiguousarray(subs.rects[:, 0]), np.ascontiguousarray(subs.rects[:, 3])
+    corners = codes_of(left, top, frame_of(grid))
+    subs = subs.take(sorted_order(corners, CODE_MAX))
     by_id = np.argsort(subs.ids)
     names, codes = _compact_dictionary(subs.users)
     text = names.buffers()
@@ -120,7 +121,6 @@ def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: f
 
 def open_segment(storage: Storage, name: str) -> Segment:
     records = storage.map_arrays(f"{FOLDER}/{name}.records")
-    tiers = storage.map_arrays(f"{FOLDER}/{name}.index")
     offsets, text = records["user_offsets"], records["user_bytes"]
     names = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
     return Segment(
@@ -131,7 +131,7 @@ def open_segment(storage: Storage, name: str) -> Segment:
         names,
         records["ids_sorted"],
         records["order_by_id"],
-        CellIndex(*(_tier(tiers, level) for level in CellIndex.__dataclass_fields__)),
+        _read_index(storage.map_arrays(f"{FOLDER}/{name}.index")),
     )
 
 
@@ -180,12 +180,9 @@ def _compact_dictionary(users: pa.DictionaryArray) -> tuple[pa.StringArray, Ordi
 
 
 def _index_arrays(index: CellIndex) -> dict[str, Any]:
-    return {
-        f"{level}_{field}": getattr(getattr(index, level), field)
-        for level in CellIndex.__dataclass_fields__
-        for field in Tier._fields
-    }
+    return {f"{level}_{field}": array for level, cells in index.items() for field, array in cells._asdict().items()}
 
 
-def _tier(arrays: dict[str, Any], level: str) -> Tier:
-    return Tier(*(arrays[f"{level}_{field}"] for field in Tier._fields))
+def _read_index(arrays: dict[str, Any]) -> CellIndex:
+    levels = sorted({int(name.split("_")[0]) for name in arrays})
+    return {level: Level(*(arrays[f"{level}_{field}"] for field in Level._fields)) for level in levels}

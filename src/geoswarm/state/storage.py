@@ -13,6 +13,7 @@ import json
 import math
 import mmap
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -124,11 +125,17 @@ class Storage:
             self._remote.delete_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        """Remove the files directly in a folder, and the folder."""
+        """Remove a folder and its files, also what a killed process left half written in it."""
+        if self._remote is None:
+            shutil.rmtree(self.path(name), ignore_errors=True)
         for file in self.names(name):
             self.remove(f"{name}/{file}")
-        if self._remote is None and Path(self.path(name)).is_dir():
-            Path(self.path(name)).rmdir()
+
+    def sweep(self, folder: str) -> None:
+        """Remove what a killed process left half written in a folder that nobody else is writing to."""
+        if self._remote is None:
+            for file in Path(self.path(folder)).glob(".*"):
+                file.unlink(missing_ok=True)
 
     def local(self, name: str) -> Path:
         """A local file with the content of `name`, which must never change: fetched once per host if remote."""

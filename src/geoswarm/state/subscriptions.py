@@ -65,8 +65,7 @@ class Store:
         batches = conform_operations(operations).combine_chunks().to_batches()
         if not batches:
             return draft
-        entries_max = self.tuning.entries_per_subscription_max
-        rows, fit = guard_operations(batches[0], self.grid, draft.now_us, entries_max, dead)
+        rows, fit = guard_operations(batches[0], self.grid, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")

@@ -1,147 +1,115 @@
-"""Which subscriptions to test in which cell: the flat index of one segment.
+"""Which subscriptions to test where: the flat index of one segment, a grid at every scale.
 
-Built once from rectangles, never changed. It is a pyramid of three tiers over the Z-order codes:
+Built once from rectangles, never changed. The world is cut into 2^16 × 2^16 cells at level 0, and into cells of twice
+the side at each level above. A rectangle is entered at the finest level where it meets at most 9 cells, so a city block
+costs as many entries as a continent, and the cell that a point is looked up in is about the size of what it may find:
 
-    tier   side (cells)   holds a subscription where                        a point found there
-    cell        1         the rectangle's border runs, or blocks don't fit  is tested exactly
-    block       8         the block lies wholly inside the rectangle        is inside: no test
-    region     64         the region lies wholly inside the rectangle       is inside: no test
+    level 0  ▪▪▪▪▪▪▪▪     level 3  ┌───┬───┐      a point visits its one cell at each level
+                                   │ ▄▄│▄  │      that has entries, and tests what it finds
+                                   ├─▀▀┼▀──┤
+                                   └───┴───┘
 
-so a rectangle the size of a country costs thousands of entries, not millions. Each tier is three arrays:
+This grid is not the plan's: how finely work is divided says nothing about how finely subscriptions lie. Each level is
+three arrays, and cells are numbered along the Z-order curve, so the code of a cell is a prefix of its children's:
 
     keys      sorted codes that have entries        [ 3 | 9 | 12 ]
     starts    where a key's entries begin           [ 0 | 2 | 3 | 7 ]
     entries   ordinals of subscriptions             [ a b | a | c d e f ]
 
-PS2Stream §IV-D keeps a cell index per worker in the same spirit; the keyword lists will join it here.
+PS2Stream §IV-D keeps one grid per worker; the keyword lists will join it here.
 """
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.jit import Floats, Ints, Ordinals, ZCodes, kernel
 from geoswarm.radix import sorted_order
-from geoswarm.space.grid import CellBox, Grid, zcode
+from geoswarm.space.grid import Grid, column_of, row_of, zcode
 
-BLOCK_BITS = 3
-"""A block is 8 × 8 cells, a region 8 × 8 blocks."""
+LEVELS = 17
+"""Level 16 is the world in one cell."""
+ENTRIES_MAX = 9
+"""Entries of one subscription: about 6 on average, 25 bytes. More would test fewer candidates, at more memory."""
+CODE_MAX = (1 << 32) - 1
 
 
-class Tier(NamedTuple):
+class Level(NamedTuple):
     keys: ZCodes
     starts: Ordinals
     entries: Ordinals
 
 
-@dataclass(frozen=True)
-class CellIndex:
-    cell: Tier
-    block: Tier
-    region: Tier
+CellIndex = dict[int, Level]
+"""By level; levels without entries are absent."""
+
+
+def frame_of(grid: Grid) -> Floats:
+    """The index's own grid over the same world."""
+    side = 1 << (LEVELS - 1)
+    return Grid(grid.xmin, grid.ymin, grid.xmax, grid.ymax, columns=side, rows=side).frame
 
 
 def build(grid: Grid, rects: Floats) -> CellIndex:
     """`rects` is (n, 4): xmin, ymin, xmax, ymax, within the grid's bounds."""
-    xmin, ymin, xmax, ymax = (np.ascontiguousarray(rects[:, i]) for i in range(4))
-    outer = np.stack(grid.cover(xmin, ymin, xmax, ymax), axis=1)
-    inner = _wholly_inside(grid, rects, CellBox(*outer.T))
-    size = np.array([grid.rows, grid.columns], np.int64)
-    counts = _count(outer, inner, size)
-    keys = [np.empty(n, np.uint32) for n in counts]
-    ordinals = [np.empty(n, np.uint32) for n in counts]
-    _fill(outer, inner, size, tuple(keys), tuple(ordinals))
-    key_max = int(zcode(grid.rows - 1, grid.columns - 1)) if len(rects) else 0
-    # the code of the last row and column bounds every other: its bits are a superset of theirs rounded up
-    key_max = (1 << key_max.bit_length()) - 1
-    return CellIndex(*(_tier(k, o, key_max) for k, o in zip(keys, ordinals, strict=True)))
+    levels, boxes, counts = _choose(rects, frame_of(grid))
+    index: CellIndex = {}
+    for level in np.flatnonzero(counts):
+        keys, ordinals = _enter(level, levels, boxes, counts[level])
+        index[int(level)] = _sorted(keys, ordinals, CODE_MAX >> (2 * int(level)))
+    return index
 
 
-def _wholly_inside(grid: Grid, rects: Floats, box: CellBox) -> Ints:
-    """The cells of which no point can be outside: all but the border's own, unless that is the world's edge."""
-    row0 = np.where(rects[:, 3] >= grid.ymax, box.row0, box.row0 + 1)
-    col0 = np.where(rects[:, 0] <= grid.xmin, box.col0, box.col0 + 1)
-    row1 = np.where(rects[:, 1] <= grid.ymin, box.row1, box.row1 - 1)
-    col1 = np.where(rects[:, 2] >= grid.xmax, box.col1, box.col1 - 1)
-    return np.stack([row0, col0, row1, col1], axis=1)
+def codes_of(x: Floats, y: Floats, frame: Floats) -> ZCodes:
+    """The level 0 cell of each point."""
+    return _codes(x, y, frame)
 
 
-def _tier(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Tier:
+def _sorted(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
     order = sorted_order(keys, key_max)
     ascending = keys[order]
     first = np.ones(len(keys), np.bool_)
     first[1:] = ascending[1:] != ascending[:-1]
     starts = np.append(np.flatnonzero(first), len(keys)).astype(np.uint32)
-    return Tier(ascending[first], starts, ordinals[order])
+    return Level(ascending[first], starts, ordinals[order])
 
 
 @kernel
-def _inside(row: int, col: int, side: int, inner: Ints, size: Ints) -> bool:
-    """Whether the square of cells at (row, col), cut at the world's edge, lies within `inner`."""
-    last_row, last_col = min(row + side, size[0]) - 1, min(col + side, size[1]) - 1
-    return inner[0] <= row and last_row <= inner[2] and inner[1] <= col and last_col <= inner[3]  # type: ignore[no-any-return]
+def _codes(x: Floats, y: Floats, frame: Floats) -> ZCodes:
+    codes = np.empty(len(x), np.uint32)
+    for i in range(len(x)):
+        codes[i] = zcode(row_of(y[i], frame), column_of(x[i], frame))
+    return codes
 
 
 @kernel
-def _walk(ordinal: int, outer: Ints, inner: Ints, size: Ints, keys, ordinals, at) -> None:  # type: ignore[no-untyped-def]
-    """Visit the pyramid under one rectangle; write its entries at `at`, or only count them if `keys` are empty."""
-    block = 1 << BLOCK_BITS
-    region = block * block
-    writing = len(keys[0]) + len(keys[1]) + len(keys[2]) > 0
-    for r2 in range(outer[0] & -region, outer[2] + 1, region):
-        for c2 in range(outer[1] & -region, outer[3] + 1, region):
-            if _inside(r2, c2, region, inner, size):
-                if writing:
-                    keys[2][at[2]] = zcode(r2, c2) >> (4 * BLOCK_BITS)
-                    ordinals[2][at[2]] = ordinal
-                at[2] += 1
-                continue
-            for r1 in range(max(r2, outer[0] & -block), min(r2 + region, outer[2] + 1), block):
-                for c1 in range(max(c2, outer[1] & -block), min(c2 + region, outer[3] + 1), block):
-                    if _inside(r1, c1, block, inner, size):
-                        if writing:
-                            keys[1][at[1]] = zcode(r1, c1) >> (2 * BLOCK_BITS)
-                            ordinals[1][at[1]] = ordinal
-                        at[1] += 1
-                        continue
-                    for r0 in range(max(r1, outer[0]), min(r1 + block, outer[2] + 1)):
-                        for c0 in range(max(c1, outer[1]), min(c1 + block, outer[3] + 1)):
-                            if writing:
-                                keys[0][at[0]] = zcode(r0, c0)
-                                ordinals[0][at[0]] = ordinal
-                            at[0] += 1
+def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints, Ints]:
+    """The level of each rectangle, the cells it meets there (row0, col0, row1, col1), and the entries per level."""
+    levels, boxes = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
+    counts = np.zeros(LEVELS, np.int64)
+    for i in range(len(rects)):
+        row0, col0 = row_of(rects[i, 3], frame), column_of(rects[i, 0], frame)
+        row1, col1 = row_of(rects[i, 1], frame), column_of(rects[i, 2], frame)
+        level = 0
+        while (row1 - row0 + 1) * (col1 - col0 + 1) > ENTRIES_MAX:
+            row0, col0, row1, col1 = row0 >> 1, col0 >> 1, row1 >> 1, col1 >> 1
+            level += 1
+        levels[i] = level
+        boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3] = row0, col0, row1, col1
+        counts[level] += (row1 - row0 + 1) * (col1 - col0 + 1)
+    return levels, boxes, counts
 
 
 @kernel
-def _count(outer: Ints, inner: Ints, size: Ints) -> Ints:
-    none = np.empty(0, np.uint32)
-    at = np.zeros(3, np.int64)
-    for i in range(len(outer)):
-        _walk(i, outer[i], inner[i], size, (none, none, none), (none, none, none), at)
-    return at
-
-
-@kernel
-def _fill(outer: Ints, inner: Ints, size: Ints, keys, ordinals) -> None:  # type: ignore[no-untyped-def]
-    at = np.zeros(3, np.int64)
-    for i in range(len(outer)):
-        _walk(i, outer[i], inner[i], size, keys, ordinals, at)
-
-
-def entries_of(grid: Grid, rects: Floats) -> Ints:
-    """How many entries each rectangle would take: the price of admitting it, found without building anything."""
-    box = grid.cover(*(np.ascontiguousarray(rects[:, i]) for i in range(4)))
-    outer = np.stack(box, axis=1)
-    return _entries(outer, _wholly_inside(grid, rects, box), np.array([grid.rows, grid.columns], np.int64))
-
-
-@kernel
-def _entries(outer: Ints, inner: Ints, size: Ints) -> Ints:
-    none = np.empty(0, np.uint32)
-    prices = np.empty(len(outer), np.int64)
-    for i in range(len(outer)):
-        at = np.zeros(3, np.int64)
-        _walk(i, outer[i], inner[i], size, (none, none, none), (none, none, none), at)
-        prices[i] = at.sum()
-    return prices
+def _enter(level: int, levels: Ints, boxes: Ints, count: int) -> tuple[ZCodes, Ordinals]:
+    keys, ordinals = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    at = 0
+    for i in range(len(levels)):
+        if levels[i] != level:
+            continue
+        for row in range(boxes[i, 0], boxes[i, 2] + 1):
+            for col in range(boxes[i, 1], boxes[i, 3] + 1):
+                keys[at] = zcode(row, col)
+                ordinals[at] = i
+                at += 1
+    return keys, ordinals

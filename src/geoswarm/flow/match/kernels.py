@@ -1,6 +1,6 @@
-"""The loops that match points against one tier of one segment. Arrays only; `match.py` checks and packs.
+"""The loops that match points against one level of one segment. Arrays only; `match.py` checks and packs.
 
-Points come sorted by Z-order code, so the position in a tier's keys only ever moves forward: a gallop finds the
+Points come sorted by Z-order code, so the position in a level's keys only ever moves forward: a gallop finds the
 next key in a step or two, and the entries it leads to are still in the cache from the point before.
 """
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.flow.match.index import Tier
+from geoswarm.flow.match.index import Level
 from geoswarm.jit import Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, kernel
 
 
@@ -59,49 +59,24 @@ def is_live(ordinal: int, records: Records, now_us: int) -> bool:
 
 
 @kernel
-def match_cells(points: Points, tier: Tier, records: Records, now_us: int, hits: Hits) -> int:
-    """Test every entry of a point's cell. Returns the number of hits, of which the first `len(hits.points)` are
-    written: a caller whose room was too small knows how much it needs."""
+def match_level(points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits) -> int:
+    """Test every entry of each point's cell at one level, `shift` being the bits by which its codes are shorter.
+    Returns the number of hits, of which the first `len(hits.points)` are written: a caller whose room was too small
+    knows how much it needs."""
     at, n, room = 0, 0, len(hits.points)
     rects = records.rects
     for i in range(len(points.codes)):
-        code = points.codes[i]
-        at = gallop(tier.keys, at, code)
-        if at == len(tier.keys):
+        key = points.codes[i] >> shift
+        at = gallop(level.keys, at, key)
+        if at == len(level.keys):
             break
-        if tier.keys[at] != code:
+        if level.keys[at] != key:
             continue
         x, y = points.x[i], points.y[i]
-        for e in range(tier.starts[at], tier.starts[at + 1]):
-            s = tier.entries[e]
-            if (
-                rects[s, 0] <= x
-                and x <= rects[s, 2]
-                and rects[s, 1] <= y
-                and y <= rects[s, 3]
-                and is_live(s, records, now_us)
-            ):
-                if n < room:
-                    hits.points[n] = i
-                    hits.subs[n] = records.ids[s]
-                n += 1
-    return n
-
-
-@kernel
-def match_inside(points: Points, shift: int, tier: Tier, records: Records, now_us: int, hits: Hits) -> int:
-    """The same for a coarser tier, whose entries hold for every point of their block without a test."""
-    at, n, room = 0, 0, len(hits.points)
-    for i in range(len(points.codes)):
-        key = points.codes[i] >> shift
-        at = gallop(tier.keys, at, key)
-        if at == len(tier.keys):
-            break
-        if tier.keys[at] != key:
-            continue
-        for e in range(tier.starts[at], tier.starts[at + 1]):
-            s = tier.entries[e]
-            if is_live(s, records, now_us):
+        for e in range(level.starts[at], level.starts[at + 1]):
+            s = level.entries[e]
+            inside = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
+            if inside and is_live(s, records, now_us):
                 if n < room:
                     hits.points[n] = i
                     hits.subs[n] = records.ids[s]

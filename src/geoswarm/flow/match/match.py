@@ -10,9 +10,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.match.index import BLOCK_BITS, CellIndex
-from geoswarm.flow.match.kernels import Hits, Points, Records, group_by_point, match_cells, match_inside
-from geoswarm.flow.route import codes_of
+from geoswarm.flow.match.index import CellIndex, codes_of, frame_of
+from geoswarm.flow.match.kernels import Hits, Points, Records, group_by_point, match_level
 from geoswarm.jit import Floats, Ints, SubIds
 from geoswarm.space.grid import Grid
 
@@ -21,7 +20,7 @@ class Searchable(NamedTuple):
     """One segment, as the matcher sees it."""
 
     records: Records
-    tiers: CellIndex
+    levels: CellIndex
 
 
 class Met(NamedTuple):
@@ -43,7 +42,8 @@ def match(
 ) -> Iterator[Met]:
     """`events` are in Z-order, as `route` leaves them. Yields them in order, in runs of at most `rows_max` events and
     about `pairs_max` pairs; only a single event with more than that makes a longer run."""
-    points = Points(codes_of(events, grid.frame), _floats(events, "x"), _floats(events, "y"))
+    x, y = _floats(events, "x"), _floats(events, "y")
+    points = Points(codes_of(x, y, frame_of(grid)), x, y)
     room = 0
     start = 0
     while start < len(events):
@@ -63,23 +63,17 @@ def match(
 def _search(
     points: Points, segments: Sequence[Searchable], now_us: int, room: int, pairs_max: int | None
 ) -> Hits | None:
-    """The hits in all tiers of all segments, or None if they are more than `pairs_max`."""
+    """The hits at all levels of all segments, or None if they are more than `pairs_max`."""
     found: list[Hits] = []
     total = 0
-    for records, tiers in segments:
-        for shift, tier in ((0, tiers.cell), (2 * BLOCK_BITS, tiers.block), (4 * BLOCK_BITS, tiers.region)):
-            if (
-                not len(tier.keys)
-                or tier.keys[-1] < points.codes[0] >> shift
-                or tier.keys[0] > points.codes[-1] >> shift
-            ):
+    for records, levels in segments:
+        for level, cells in levels.items():
+            shift = 2 * level
+            if cells.keys[-1] < points.codes[0] >> shift or cells.keys[0] > points.codes[-1] >> shift:
                 continue
             while True:
                 hits = Hits(np.empty(room, np.uint32), np.empty(room, np.int64))
-                if shift == 0:
-                    count = match_cells(points, tier, records, now_us, hits)
-                else:
-                    count = match_inside(points, shift, tier, records, now_us, hits)
+                count = match_level(points, shift, cells, records, now_us, hits)
                 if pairs_max is not None and total + count > pairs_max:
                     return None
                 if count <= room:
