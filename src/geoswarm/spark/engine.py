@@ -25,7 +25,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
-from geoswarm.errors import GeoswarmError, InputError, SchemaError, SettingsError, StreamError
+from geoswarm.errors import GeoswarmError, InputError, MachineError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
 from geoswarm.model import OPERATION
@@ -37,6 +37,7 @@ from geoswarm.state.checkpoint import Checkpoint, read_dead_letters
 LOAD_ROWS = 1_000_000
 """Subscriptions of a bulk load taken in at once: about 200 MB in the driver."""
 
+SPARK_MIN = (4, 1)
 Rectangle = tuple[float, float, float, float]
 
 
@@ -55,10 +56,17 @@ class Engine:
         tuning: Tuning | None = None,
         *,
         checkpoint: str,
+        spark_checkpoint: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...); Spark's own offsets go into its folder
+        spark/, or to `spark_checkpoint` where Spark has no connector for that address."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
-        self._spark, self._clock = spark, clock
+        if tuple(int(part) for part in spark.version.split(".")[:2]) < SPARK_MIN:
+            raise MachineError(
+                f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
+            )
+        self._clock, self._spark_checkpoint = clock, spark_checkpoint
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning)
         self._lock = threading.Lock()
         self._query: StreamingQuery | None = None
@@ -172,7 +180,7 @@ class Engine:
                 raise
 
         writer = stream.writeStream.foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", self._checkpoint.storage.uri("spark"))
+        writer = writer.option("checkpointLocation", self._spark_checkpoint or self._checkpoint.storage.uri("spark"))
         writer = (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{every_s} seconds")
         )

@@ -24,6 +24,7 @@ from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.manifest import Manifest
 
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 EVENT, OPERATION = "event", "operation"
 
 
@@ -52,6 +53,8 @@ class Pipeline:
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
         began_s = time.perf_counter()
+        # The query has a session of its own, so this does not touch the user's.
+        batch.sparkSession.conf.set(ARROW_ROWS, str(self._tuning.route_rows_max))
         now_us = int(self._clock() * 1e6)
         manifest = self._checkpoint.prepare(batch_id, lambda: _operations(batch), now_us)
         prepared_s = time.perf_counter()

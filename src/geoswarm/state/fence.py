@@ -8,7 +8,7 @@ SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint is the 
 
 import fcntl
 import os
-import socket
+import uuid
 from pathlib import Path
 from typing import IO
 
@@ -23,14 +23,15 @@ class Fence:
         self._storage = storage
         self._lock = _lock(storage)
         self.term = newest_term(storage) + 1
-        holder = {"term": self.term, "pid": os.getpid(), "host": socket.gethostname()}
-        storage.write_document(f"{FOLDER}/{self.term:08d}.json", holder, replace=False)
+        # On storage that cannot refuse to replace, two starts may take one number; then the token tells them apart.
+        self._holder = {"term": self.term, "token": uuid.uuid4().hex}
+        storage.write_document(_name(self.term), self._holder, replace=False)
         for name in storage.names(FOLDER)[:-2]:
             storage.remove(f"{FOLDER}/{name}")
 
     def check(self) -> None:
         newest = newest_term(self._storage)
-        if newest != self.term:
+        if newest != self.term or self._storage.read_document(_name(newest)) != self._holder:
             raise FencedOut(
                 f"this engine is number {self.term} on {self._storage.root}, and number {newest} has started since: "
                 "this one stops, its unfinished batch is left to the other"
@@ -40,6 +41,10 @@ class Fence:
         if self._lock:
             self._lock.close()
             self._lock = None
+
+
+def _name(term: int) -> str:
+    return f"{FOLDER}/{term:08d}.json"
 
 
 def newest_term(storage: Storage) -> int:

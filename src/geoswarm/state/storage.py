@@ -57,7 +57,9 @@ class Storage:
 
     def uri(self, name: str) -> str:
         """The same for Spark, which wants the scheme back."""
-        return f"{self.root.rstrip('/')}/{name}" if self._remote else self.path(name)
+        if self._remote is None:
+            return self.path(name)
+        return f"{self.root.split('?')[0].rstrip('/').replace('s3://', 's3a://', 1)}/{name}"
 
     def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
         """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
