@@ -1,12 +1,25 @@
 """Small random worlds for tests: operations, events, and rectangles from points to continents."""
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geoswarm.jit import Floats
 from geoswarm.model import TIMESTAMP
 
 BOUNDS = (-180.0, -90.0, 180.0, 90.0)
+
+
+def write_files(folder: Path, tables: list[pa.Table]) -> None:
+    """One Parquet file per table. Spark reads a folder in the order of its files' times, so these differ."""
+    folder.mkdir(exist_ok=True)
+    for i, table in enumerate(tables):
+        file = folder / f"{i:05d}.parquet"
+        pq.write_table(table, file)
+        os.utime(file, (1_000_000 + i, 1_000_000 + i))
 
 
 def rectangles(rng: np.random.Generator, n: int, *, snap: float | None = None) -> Floats:

@@ -17,6 +17,7 @@ def kernel(function: F) -> F:
     return numba.njit(cache=True, nogil=True, fastmath=False)(function)  # type: ignore[no-any-return]
 
 
+Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]

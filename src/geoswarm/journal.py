@@ -24,9 +24,10 @@ class Journal:
         self._number = max(numbers, default=-1) + 1
         self._lines: list[str] = []
 
-    def append(self, kind: str, **fields: Any) -> None:
-        """`fields` are plain JSON values; time is one of them where it matters."""
-        line = json.dumps({"kind": kind, **fields}, separators=(",", ":"))
+    def append(self, kind: str, **fields: Any) -> dict[str, Any]:
+        """`fields` are plain JSON values; time is one of them where it matters. Returns the entry."""
+        entry = {"kind": kind, **fields}
+        line = json.dumps(entry, separators=(",", ":"))
         name = f"{FOLDER}/{self._number:08d}.jsonl"
         self._lines.append(line)
         if self._storage.is_remote:  # object stores cannot append
@@ -40,15 +41,29 @@ class Journal:
             self._number, self._lines = self._number + 1, []
             for old in self._storage.names(FOLDER)[:-FILES_MAX]:
                 self._storage.remove(f"{FOLDER}/{old}")
+        return entry
+
+
+def last(storage: Storage, kind: str) -> dict[str, Any] | None:
+    """The newest entry of a kind."""
+    for name in reversed(storage.names(FOLDER)):
+        for entry in reversed(_entries(storage, name)):
+            if entry.get("kind") == kind:
+                return entry
+    return None
 
 
 def read(storage: Storage, *kinds: str) -> Iterator[dict[str, Any]]:
     """The entries of these kinds, or all, oldest first."""
     for name in storage.names(FOLDER):
-        for line in storage.read(f"{FOLDER}/{name}").decode(errors="replace").splitlines():
-            try:
-                entry = json.loads(line)
-            except ValueError:
-                continue
-            if not kinds or entry.get("kind") in kinds:
-                yield entry
+        yield from (entry for entry in _entries(storage, name) if not kinds or entry.get("kind") in kinds)
+
+
+def _entries(storage: Storage, name: str) -> list[dict[str, Any]]:
+    entries = []
+    for line in storage.read(f"{FOLDER}/{name}").decode(errors="replace").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except ValueError:
+            continue  # torn by a crash
+    return entries

@@ -11,6 +11,7 @@ from geoswarm.flow.match.kernels import Records
 from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
+from geoswarm.flow.warm import warm_up
 from geoswarm.layout.uniform import uniform
 from geoswarm.model import TIMESTAMP
 from geoswarm.sim.oracle import brute_force, pairs_of
@@ -112,3 +113,7 @@ def test_no_rectangle_costs_more_than_nine_entries_whatever_its_size(seed: int) 
     index = build(Grid(*BOUNDS, columns=10, rows=10), rects)
     per_rectangle = np.bincount(np.concatenate([level.entries for level in index.values()]), minlength=50)
     assert 1 <= per_rectangle.min() <= per_rectangle.max() <= ENTRIES_MAX
+
+
+def test_warming_up_runs_every_stage() -> None:
+    assert warm_up() == 1

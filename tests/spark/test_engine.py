@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from worlds import BOUNDS, events, operations
+from worlds import BOUNDS, events, operations, write_files
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
@@ -36,9 +36,7 @@ def make_engine(spark: SparkSession, tmp_path: Path) -> Any:
 
 
 def parquet_stream(spark: SparkSession, folder: Path, tables: list[pa.Table]) -> DataFrame:
-    folder.mkdir()
-    for i, table in enumerate(tables):
-        pq.write_table(table, folder / f"{i:05d}.parquet")
+    write_files(folder, tables)
     return sources.events_from_files(spark, str(folder), files_per_batch=1)
 
 
@@ -65,9 +63,7 @@ def test_operations_take_effect_before_the_events_of_their_batch(
     storms = [operations(rng, 80, ids=60) for _ in batches]
     engine = make_engine(Tuning(exchange=exchange, matches=form))
     stream = parquet_stream(spark, tmp_path / "events", batches)
-    (tmp_path / "operations").mkdir()
-    for i, storm in enumerate(storms):
-        pq.write_table(storm, tmp_path / "operations" / f"{i}.parquet")
+    write_files(tmp_path / "operations", storms)
     changes = sources.operations_from_files(spark, str(tmp_path / "operations"), files_per_batch=1)
     sink = sinks.Memory()
     engine.start(events=stream, operations=changes, sink=sink, available_now=True).wait()

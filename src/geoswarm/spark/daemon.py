@@ -22,7 +22,8 @@ PRELOADED = (
     "pyarrow.ipc",
     "numba",
     "geoswarm.jit",
-    "geoswarm.flow.match.kernels",
+    "geoswarm.spark.route",
+    "geoswarm.spark.match",
 )
 
 
@@ -40,13 +41,12 @@ def preload(names: tuple[str, ...] = PRELOADED) -> list[str]:
 
 
 def warm() -> None:
-    """Call one kernel on nothing, which makes numba load its typing rules and LLVM; workers inherit both."""
-    import numpy as np
+    """Run the kernels once, which makes numba load them, its typing rules and LLVM; workers inherit all of it."""
     import pyarrow as pa
 
-    from geoswarm.space.grid import locate
+    from geoswarm.flow.warm import warm_up
 
-    locate(np.empty(0), np.empty(0), np.array([0.0, 0.0, 1.0, 1.0, 1.0, 1.0]))
+    warm_up()
     pa.array([0])  # from a list: here pyarrow looks for pandas, and imports it if it is installed
 
 

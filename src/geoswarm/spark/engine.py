@@ -30,7 +30,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
 from geoswarm.model import OPERATION
 from geoswarm.spark import schemas
-from geoswarm.spark.pipeline import Pipeline, combine
+from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.sinks import SinkLike, as_sink
 from geoswarm.state.checkpoint import Checkpoint, read_dead_letters
 
@@ -59,8 +59,8 @@ class Engine:
         spark_checkpoint: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...); Spark's own offsets go into its folder
-        spark/, or to `spark_checkpoint` where Spark has no connector for that address."""
+        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...); Spark's own offsets go into its
+        folder spark/, or to `spark_checkpoint` where Spark has no connector for that address."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         if tuple(int(part) for part in spark.version.split(".")[:2]) < SPARK_MIN:
             raise MachineError(
@@ -115,9 +115,9 @@ class Engine:
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
             )
-        with self._lock:
-            self._checkpoint.submit(table)
-            if not self.is_running:
+        self._checkpoint.submit(table)
+        if not self.is_running:
+            with self._lock:
                 self._checkpoint.fold(self._now_us())
 
     def load(self, path: str, progress: Callable[[int, int], None] | None = None) -> Loaded:
@@ -195,21 +195,15 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Totals since the checkpoint was made, and the newest batch."""
-        # a batch that was run again after a crash is in the journal twice: the later one counts
-        batches = list({b["batch"]: b for b in journal.read(self._checkpoint.storage, "batch")}.values())
-        manifest = self._checkpoint.manifest
+        manifest, last = self._checkpoint.manifest, journal.last(self._checkpoint.storage, "batch")
         return {
             "running": self.is_running,
             "subscriptions": manifest.subs,
             "subscription_bytes": manifest.bytes,
             "version": manifest.version,
             "plan_epoch": self._checkpoint.plan.epoch,
-            "batches": len(batches),
-            "events": sum(b["events_in"] for b in batches),
-            "dead": sum(b["dead"] for b in batches),
-            "matched": sum(b["matched"] for b in batches),
-            "matches": sum(b["matches"] for b in batches),
-            "last_batch": batches[-1] if batches else None,
+            **(last["totals"] if last else dict.fromkeys(TOTALS, 0)),
+            "last_batch": last,
         }
 
     def dead_letters(self) -> pa.Table:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from geoswarm import journal
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import StreamError
 from geoswarm.flow.observe import LoadReport
@@ -25,6 +26,7 @@ from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.manifest import Manifest
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+TOTALS = ("batches", "events", "dead", "matched", "matches")
 EVENT, OPERATION = "event", "operation"
 
 
@@ -50,6 +52,7 @@ class Pipeline:
     ) -> None:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
+        self._last = journal.last(checkpoint.storage, "batch")
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
         began_s = time.perf_counter()
@@ -80,8 +83,14 @@ class Pipeline:
         return task
 
     def _journal(self, task: BatchTask, report: LoadReport, now_us: int, seconds: dict[str, float]) -> None:
-        self._checkpoint.journal.append(
+        before = self._last or {"batch": -1, "totals": dict.fromkeys(TOTALS, 0)}
+        # A batch that was run again after a crash is in the journal twice, and counts once.
+        start = before["totals_before"] if before["batch"] == task.batch_id else before["totals"]
+        counted = (1, report.events_in, report.dead, report.matched, report.matches)
+        self._last = self._checkpoint.journal.append(
             "batch",
+            totals_before=start,
+            totals={name: start[name] + more for name, more in zip(TOTALS, counted, strict=True)},
             batch=task.batch_id,
             version=task.manifest.version,
             plan_epoch=task.manifest.plan_epoch,

@@ -41,17 +41,17 @@ def rows(events: DataFrame, task: BatchTask) -> DataFrame:
 def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Stage:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        dead, counted = DeadLetters("event", task.batch_id), LoadReport()
-        for batch in gather_batches(batches, task.tuning.route_rows_max):
+        counted = LoadReport()
+        for chunk, batch in enumerate(gather_batches(batches, task.tuning.route_rows_max)):
             began_s = time.thread_time()
+            dead = DeadLetters("event", task.batch_id)
+            out = forward(guard_events(batch, task.grid, dead))
+            if len(dead):
+                write_dead_letters(task.storage, task.dead_folder, f"{number:05d}-{chunk:04d}", dead.table())
             counted.events_in += len(batch)
-            good = guard_events(batch, task.grid, dead)
-            out = forward(good)
+            counted.dead += len(dead)
             counted.route_cpu_us += int((time.thread_time() - began_s) * 1e6)
             yield out
-        counted.dead = len(dead)
-        if len(dead):
-            write_dead_letters(task.storage, task.dead_folder, number, dead.table())
         task.report("route", number, counted)
 
     return run

@@ -11,6 +11,7 @@ clears what it no longer needs. A crash anywhere in between is repaired by runni
 version.
 """
 
+import threading
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
@@ -50,13 +51,16 @@ class Checkpoint:
         except BaseException:
             self.fence.release()
             raise
+        self._inbox_lock = threading.Lock()
+        self._inbox_lock = threading.Lock()
         self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
 
     def submit(self, operations: pa.Table) -> None:
-        """On disk when it returns; taken in by the next version."""
+        """On disk when it returns; taken in by the next version. Any thread may call it, also while a batch runs."""
         self.fence.check()  # an engine that took over may number its files the same
-        inbox.put(self.storage, self._inbox_next, operations)
-        self._inbox_next += 1
+        with self._inbox_lock:
+            inbox.put(self.storage, self._inbox_next, operations)
+            self._inbox_next += 1
 
     def fold(self, now_us: int) -> Manifest:
         """Take in what waits in the inbox, outside any batch."""
@@ -124,7 +128,7 @@ class Checkpoint:
                 if merged is not draft:
                     draft, view = merged, View.open(self.storage, merged, view)
         if len(dead):
-            write_dead_letters(self.storage, f"operations-{draft.version:012d}", 0, dead.table())
+            write_dead_letters(self.storage, f"operations-{draft.version:012d}", "0", dead.table())
         self._view = view
         return draft
 
@@ -187,10 +191,10 @@ def read_plan(storage: Storage, epoch: int) -> Plan:
     return Plan.from_json(storage.read_document(f"plans/{epoch:010d}.json"))
 
 
-def write_dead_letters(storage: Storage, folder: str, part: int, table: pa.Table) -> None:
+def write_dead_letters(storage: Storage, folder: str, part: str, table: pa.Table) -> None:
     sink = pa.BufferOutputStream()
     pq.write_table(table, sink)
-    storage.write(f"dead/{folder}/{part:05d}.parquet", memoryview(sink.getvalue()))
+    storage.write(f"dead/{folder}/{part}.parquet", memoryview(sink.getvalue()))
 
 
 def read_dead_letters(storage: Storage) -> Iterable[pa.Table]:

@@ -20,15 +20,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow.fs as pafs
 import xxhash
 
 from geoswarm.errors import CorruptState, FencedOut
+from geoswarm.jit import Array
 
 MAGIC = b"GEOSWRM1"
 ALIGNMENT_BYTES = 64
-Array = npt.NDArray[Any]
 
 
 class Storage:

@@ -54,9 +54,9 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
     """`rects` is (n, 4): xmin, ymin, xmax, ymax, within the grid's bounds."""
     levels, boxes, counts = _choose(rects, frame_of(grid))
     index: CellIndex = {}
-    for level in np.flatnonzero(counts):
-        keys, ordinals = _enter(level, levels, boxes, counts[level])
-        index[int(level)] = _sorted(keys, ordinals, CODE_MAX >> (2 * int(level)))
+    for level in np.flatnonzero(counts).tolist():
+        keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
+        index[level] = _sorted(keys, ordinals, CODE_MAX >> (2 * level))
     return index
 
 
