@@ -47,8 +47,9 @@ class Journal:
 def last(storage: Storage, kind: str) -> dict[str, Any] | None:
     """The newest entry of a kind."""
     for name in reversed(storage.names(FOLDER)):
-        for entry in reversed(_entries(storage, name)):
-            if entry.get("kind") == kind:
+        for line in reversed(_lines(storage, name)):
+            entry = _parse(line)
+            if entry is not None and entry["kind"] == kind:
                 return entry
     return None
 
@@ -56,14 +57,19 @@ def last(storage: Storage, kind: str) -> dict[str, Any] | None:
 def read(storage: Storage, *kinds: str) -> Iterator[dict[str, Any]]:
     """The entries of these kinds, or all, oldest first."""
     for name in storage.names(FOLDER):
-        yield from (entry for entry in _entries(storage, name) if not kinds or entry.get("kind") in kinds)
+        for line in _lines(storage, name):
+            entry = _parse(line)
+            if entry is not None and (not kinds or entry["kind"] in kinds):
+                yield entry
 
 
-def _entries(storage: Storage, name: str) -> list[dict[str, Any]]:
-    entries = []
-    for line in storage.read(f"{FOLDER}/{name}").decode(errors="replace").splitlines():
-        try:
-            entries.append(json.loads(line))
-        except ValueError:
-            continue  # torn by a crash
-    return entries
+def _lines(storage: Storage, name: str) -> list[str]:
+    return storage.read(f"{FOLDER}/{name}").decode(errors="replace").splitlines()
+
+
+def _parse(line: str) -> dict[str, Any] | None:
+    try:
+        entry: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return None  # torn by a crash
+    return entry

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 from broker import Broker
 from confluent_kafka import Consumer, Producer
-from worlds import BOUNDS, events, operations
 
 import geoswarm
 from geoswarm.sim.oracle import Oracle
 from geoswarm.state.checkpoint import read_dead_letters
 from geoswarm.state.storage import Storage
+from worlds import BOUNDS, events, operations
 
 PHASE_S_MAX = 120.0
 SCRIPT = Path(__file__).with_name("engine_on_kafka.py")

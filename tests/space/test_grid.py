@@ -74,9 +74,7 @@ def test_the_far_edges_of_the_world_belong_to_the_last_column_and_row(grid: Grid
 
 @UNHURRIED
 @given(st.integers(1, 64), st.integers(1, 64), st.integers(-1000, 1000))
-def test_a_point_on_a_border_belongs_to_one_of_the_two_cells_beside_it(
-    columns: int, rows: int, corner: int
-) -> None:
+def test_a_point_on_a_border_belongs_to_one_of_the_two_cells_beside_it(columns: int, rows: int, corner: int) -> None:
     # Borders are whole numbers here, and yet k / columns * columns may round below k. What holds for every
     # border: the points beside it fall on its two sides, and it falls on one of them.
     grid = Grid(corner, corner, corner + columns, corner + rows, columns=columns, rows=rows)
@@ -91,9 +89,7 @@ def test_a_point_on_a_border_belongs_to_one_of_the_two_cells_beside_it(
 
 @UNHURRIED
 @given(st.integers(0, 10), st.integers(0, 10), st.integers(-1000, 1000))
-def test_on_exact_borders_the_right_and_lower_cell_win(
-    columns_log2: int, rows_log2: int, corner: int
-) -> None:
+def test_on_exact_borders_the_right_and_lower_cell_win(columns_log2: int, rows_log2: int, corner: int) -> None:
     columns, rows = 2**columns_log2, 2**rows_log2
     grid = Grid(corner, corner, corner + 1, corner + 1, columns=columns, rows=rows)
     x = corner + np.arange(columns) / columns
@@ -114,9 +110,7 @@ def rectangles(draw: st.DrawFn, spans: st.SearchStrategy[Span]) -> tuple[Grid, S
 
 @UNHURRIED
 @given(rectangles(ANY_SPANS), SHARES)
-def test_no_point_of_a_rectangle_falls_outside_its_cover(
-    case: tuple[Grid, Span, Span], shares: list[float]
-) -> None:
+def test_no_point_of_a_rectangle_falls_outside_its_cover(case: tuple[Grid, Span, Span], shares: list[float]) -> None:
     grid, (x0, x1), (y0, y1) = case
     box = grid.cover(*(np.array([v]) for v in (x0, y0, x1, y1)))
     xs, ys = between(x0, x1, shares), between(y0, y1, shares)

@@ -125,9 +125,7 @@ def test_no_rectangles_meet_no_partitions() -> None:
     assert len(slots) == 0
 
 
-@pytest.mark.parametrize(
-    "box", [(0, 0, 3, 2), (0, 0, 2, 3), (-1, 0, 2, 2), (0, -1, 2, 2), (2, 0, 1, 2), (0, 2, 2, 1)]
-)
+@pytest.mark.parametrize("box", [(0, 0, 3, 2), (0, 0, 2, 3), (-1, 0, 2, 2), (0, -1, 2, 2), (2, 0, 1, 2), (0, 2, 2, 1)])
 def test_a_rectangle_outside_the_grid_is_refused_before_it_is_walked(box: tuple[int, int, int, int]) -> None:
     boxes = CellBox(*(np.array([1, side]) for side in box))
     with pytest.raises(InputError, match=r"1 of 2 rectangles are empty or leave .* such as number 1"):

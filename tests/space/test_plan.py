@@ -17,9 +17,7 @@ from geoswarm.space.plan import Axis, Change, Merge, Move, Partition, Plan, Spli
 UNHURRIED = settings(deadline=None)  # the first example may wait for a kernel to be compiled
 GRID = Grid(-180.0, -90.0, 180.0, 90.0, columns=10, rows=8)
 WHOLE = Plan(0, GRID, 4, (Partition(0, 0, 0, 7, 9, 0),), 1)
-QUARTERS = WHOLE.split(0, "row", 3, (0, 1)).apply(
-    [Split(1, "column", 4, (0, 1)), Split(2, "column", 4, (2, 3))]
-)
+QUARTERS = WHOLE.split(0, "row", 3, (0, 1)).apply([Split(1, "column", 4, (0, 1)), Split(2, "column", 4, (2, 3))])
 #   3 4
 #   5 6
 
@@ -53,9 +51,7 @@ def histories(draw: st.DrawFn) -> list[Plan]:
         elif deed == "row" and p.row0 < p.row1:
             plan = plan.split(p.id, "row", draw(st.integers(p.row0, p.row1 - 1)), (draw(owner), draw(owner)))
         elif deed == "column" and p.col0 < p.col1:
-            plan = plan.split(
-                p.id, "column", draw(st.integers(p.col0, p.col1 - 1)), (draw(owner), draw(owner))
-            )
+            plan = plan.split(p.id, "column", draw(st.integers(p.col0, p.col1 - 1)), (draw(owner), draw(owner)))
         else:
             plan = plan.move(p.id, draw(owner))
         past.append(plan)
@@ -145,9 +141,7 @@ def test_a_partition_remembers_where_it_came_from_and_who_held_it() -> None:
     assert (half.row0, half.row1, half.parent, half.previous_executor) == (4, 7, (0,), 0)
     moved = QUARTERS.move(6, 0).partition(6)
     assert (moved.executor, moved.previous_executor, moved.parent) == (0, 3, (2,))
-    assert QUARTERS.move(6, 3).partition(6) == QUARTERS.partition(
-        6
-    )  # to its own owner: nothing happened to it
+    assert QUARTERS.move(6, 3).partition(6) == QUARTERS.partition(6)  # to its own owner: nothing happened to it
     union = QUARTERS.merge((5, 6), 1).partition(7)
     assert (union.parent, union.previous_executor) == ((5, 6), None)  # two held it
     assert QUARTERS.move(6, 2).merge((5, 6), 1).partition(7).previous_executor == 2
@@ -259,9 +253,7 @@ def test_a_partition_is_gone_for_the_rest_of_the_list_once_it_was_split() -> Non
         QUARTERS.apply([Split(3, "row", 0, (0, 0)), Move(3, 1)])
 
 
-@pytest.mark.parametrize(
-    "spoil", [{"partitions": [[0, 0]]}, {"epoch": "1"}, {"epoch": 1.5}, {"grid": {"columns": 3}}]
-)
+@pytest.mark.parametrize("spoil", [{"partitions": [[0, 0]]}, {"epoch": "1"}, {"epoch": 1.5}, {"grid": {"columns": 3}}])
 def test_a_plan_written_by_somebody_else_is_refused(spoil: dict[str, object]) -> None:
     with pytest.raises(PlanError, match="cannot be read"):
         Plan.from_json({**WHOLE.to_json(), **spoil})

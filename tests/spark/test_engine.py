@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from worlds import BOUNDS, events, operations, write_files
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
 from geoswarm.sim.oracle import Oracle, pairs_of
 from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
+from worlds import BOUNDS, events, operations, write_files
 
 CONTRACT = Contract(columns=100, rows=100, executors=4)
 

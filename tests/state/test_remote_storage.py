@@ -13,7 +13,6 @@ import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
-from worlds import BOUNDS, events, operations
 
 from geoswarm.config import Contract
 from geoswarm.errors import CorruptState, FencedOut
@@ -22,6 +21,7 @@ from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
 from geoswarm.state.fence import Fence
 from geoswarm.state.storage import Storage
+from worlds import BOUNDS, events, operations
 
 START_S_MAX = 60.0
 

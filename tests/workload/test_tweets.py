@@ -42,11 +42,7 @@ def test_a_burst_keeps_its_place_when_a_batch_begins_in_the_middle_of_it() -> No
     """Nine days cut every 140 s: many a cut falls between a burst's start and a quarter of an hour."""
     bursts = dataclasses.replace(WORLD, events_per_s=0.05, burst_share=0.9)
     pieces = [bursts.events(first_id, 7) for first_id in range(0, 39_998, 7)]
-    assert (
-        pa.Table.from_batches(pieces)
-        .combine_chunks()
-        .equals(pa.Table.from_batches([bursts.events(0, 39_998)]))
-    )
+    assert pa.Table.from_batches(pieces).combine_chunks().equals(pa.Table.from_batches([bursts.events(0, 39_998)]))
 
 
 def test_the_same_seed_gives_the_same_stream_and_another_seed_another() -> None:
@@ -102,9 +98,7 @@ def test_a_burst_draws_its_share_to_one_place_and_then_ends() -> None:
     world = Tweets(seed=2, events_per_s=per_slot / slot_s, burst_share=0.5)
     posts = world.events(0, per_slot * 360)
     spots = np.round(column(posts, "x") * 2).astype(int) * 1000 + np.round(column(posts, "y") * 2).astype(int)
-    fullest = (
-        np.array([np.unique(s, return_counts=True)[1].max() for s in spots.reshape(-1, per_slot)]) / per_slot
-    )
+    fullest = np.array([np.unique(s, return_counts=True)[1].max() for s in spots.reshape(-1, per_slot)]) / per_slot
     bursting = fullest > 0.2
     assert 0.25 < bursting.mean() < 0.55
     assert np.count_nonzero(np.diff(bursting.astype(int))) > 50

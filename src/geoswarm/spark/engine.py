@@ -7,14 +7,13 @@
 Owns a checkpoint for as long as it lives. `pipeline.py` has what happens to a batch.
 """
 
-import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -38,6 +37,8 @@ LOAD_ROWS = 1_000_000
 """Subscriptions of a bulk load taken in at once: about 200 MB in the driver."""
 
 SPARK_MIN = (4, 1)
+STOP_S_MAX = 20.0
+"""How long `stop` waits for the batch under way."""
 Rectangle = tuple[float, float, float, float]
 
 
@@ -69,7 +70,7 @@ class Engine:
         self._clock, self._spark_checkpoint = clock, spark_checkpoint
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning)
         self._lock = threading.Lock()
-        self._query: StreamingQuery | None = None
+        self._run: Run | None = None
 
     def __enter__(self) -> "Engine":
         return self
@@ -184,12 +185,13 @@ class Engine:
         writer = (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{every_s} seconds")
         )
-        self._query = run.query = writer.start()
+        run.query = writer.start()
+        self._run = run
         return run
 
     @property
     def is_running(self) -> bool:
-        return self._query is not None and self._query.isActive
+        return self._run is not None and self._run.is_active
 
     # -- looking
 
@@ -211,8 +213,8 @@ class Engine:
 
     def close(self) -> None:
         """Stop, and leave the checkpoint to the next engine."""
-        if self._query is not None and self._query.isActive:
-            self._query.stop()
+        if self._run is not None:
+            self._run.stop()
         self._checkpoint.close()
 
     def _now_us(self) -> int:
@@ -224,11 +226,13 @@ class Run:
 
     query: StreamingQuery
     error: GeoswarmError | None = None
+    stopping = False
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """True once it has ended. Raises what made it end, if that was an error."""
         return self._raising(
-            lambda: self.query.awaitTermination(math.ceil(timeout_s)) if timeout_s else self.query.awaitTermination()
+            # Spark takes fractions of a second, though it says int.
+            lambda: self.query.awaitTermination(cast(int | None, timeout_s))
         )
 
     def drain(self) -> None:
@@ -236,7 +240,20 @@ class Run:
         self._raising(self.query.processAllAvailable)
 
     def stop(self) -> None:
+        """Let the batch under way finish, unless it takes long, then stop. One that is cut off runs again at the
+        next start, so only its work is lost; yet Spark complains about it at length."""
+        self.stopping = True
+        before, gives_up_s = self._batches(), time.monotonic() + STOP_S_MAX
+        while self.is_active and time.monotonic() < gives_up_s:
+            now: Any = self.query.status
+            if self._batches() != before or not (now["isTriggerActive"] or now["isDataAvailable"]):
+                break
+            time.sleep(0.005)
         self.query.stop()
+
+    def _batches(self) -> int:
+        progress: Any = self.query.lastProgress
+        return int(progress["batchId"]) if progress else -1
 
     @property
     def is_active(self) -> bool:
@@ -246,6 +263,8 @@ class Run:
         try:
             return wait() is not False
         except StreamingQueryException as why:
+            if self.stopping:
+                return True
             if self.error is not None:
                 raise self.error from why
             raise StreamError(f"the stream ended: {why}") from why

@@ -26,7 +26,7 @@ from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.manifest import Manifest
 
 ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
-TOTALS = ("batches", "events", "dead", "matched", "matches")
+TOTALS = ("batches", "events", "dead", "matched", "matches", "operations_refused")
 EVENT, OPERATION = "event", "operation"
 
 
@@ -86,7 +86,8 @@ class Pipeline:
         before = self._last or {"batch": -1, "totals": dict.fromkeys(TOTALS, 0)}
         # A batch that was run again after a crash is in the journal twice, and counts once.
         start = before["totals_before"] if before["batch"] == task.batch_id else before["totals"]
-        counted = (1, report.events_in, report.dead, report.matched, report.matches)
+        refused = task.manifest.refused
+        counted = (1, report.events_in, report.dead, report.matched, report.matches, refused)
         self._last = self._checkpoint.journal.append(
             "batch",
             totals_before=start,
@@ -97,6 +98,7 @@ class Pipeline:
             now_us=now_us,
             subscriptions=task.manifest.subs,
             segments=len(task.manifest.segments),
+            operations_refused=refused,
             matched=report.matched,
             matches=report.matches,
             **seconds,

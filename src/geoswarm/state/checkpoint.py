@@ -130,7 +130,7 @@ class Checkpoint:
         if len(dead):
             write_dead_letters(self.storage, f"operations-{draft.version:012d}", "0", dead.table())
         self._view = view
-        return draft
+        return replace(draft, refused=len(dead))
 
     def _adopt(self, draft: Manifest) -> None:
         self.fence.check()

@@ -31,6 +31,8 @@ class Manifest:
     inbox_mark: int
     """Inbox files up to this number are in it."""
     segments: tuple[SegmentEntry, ...]
+    refused: int
+    """Operations that were turned away in making it."""
     tombstones: str | None
     """The file with the bitmaps of cancelled subscriptions, if any are."""
 
@@ -56,6 +58,7 @@ EMPTY = Manifest(
     term=0,
     inbox_mark=-1,
     segments=(),
+    refused=0,
     tombstones=None,
 )
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from geoswarm import doctor
-from geoswarm.doctor import Finding, examine, render
+from geoswarm.cli import doctor
+from geoswarm.cli.doctor import Finding, examine, render
 from geoswarm.errors import MachineError
 from geoswarm.spark.java import JavaRuntime
 

@@ -1,0 +1,162 @@
+"""From settings to a running stream, and what to watch while it runs.
+
+`settings_file.py` has checked the settings; `cli.py` prints. Spark is imported when a stream is built, not before.
+"""
+
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from rich.console import Console
+
+from geoswarm.cli.settings_file import (
+    ConsoleSink,
+    FilesSource,
+    KafkaSource,
+    ParquetSink,
+    PipelineSettings,
+    TweetsEvents,
+)
+from geoswarm.errors import InputError
+from geoswarm.state.storage import Storage
+
+if TYPE_CHECKING:
+    from geoswarm.spark.engine import Engine, Loaded, Run
+    from geoswarm.spark.sinks import Sink
+
+LOOK_S = 0.25
+"""Between two looks at the journal while a stream runs."""
+
+
+def build_engine(settings: PipelineSettings) -> "Engine":
+    from geoswarm.spark.engine import Engine
+    from geoswarm.spark.jars import kafka_conf
+    from geoswarm.spark.session import build_session
+
+    conf = dict(settings.spark.conf)
+    if settings.needs_kafka and "spark.jars" not in conf:
+        conf |= kafka_conf(stand_in=True)
+    spark = build_session(settings.spark.master, conf=conf)
+    return Engine(spark, settings.contract, settings.tuning, checkpoint=settings.checkpoint.path)
+
+
+def load_once(engine: "Engine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
+    """Bulk-load the file of [subscriptions], unless this very file has been loaded into this checkpoint before."""
+    if settings.subscriptions is None:
+        return None
+    path = settings.subscriptions.path
+    storage = Storage(settings.checkpoint.path)
+    facts = Path(path).stat()
+    key = hashlib.sha256(f"{path} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()[:16]
+    marker = f"loads/{key}.json"
+    if storage.exists(marker):
+        return None
+    try:
+        loaded = engine.load(path, progress)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as why:
+        raise InputError(f"{path} cannot be read as Parquet ({str(why).splitlines()[0]}): write it again") from why
+    # After the load: a crash in the middle loads again, and rows that are there already become dead letters.
+    storage.write_document(marker, {"path": path, "registered": loaded.registered, "dead": loaded.dead})
+    return loaded
+
+
+def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "Run":
+    """`terminal` is where a console sink prints."""
+    from geoswarm.spark.session import build_session
+
+    spark: Any = build_session()
+    return engine.start(
+        events=_events(spark, settings),
+        operations=_operations(spark, settings),
+        sink=_sink(settings, terminal),
+        every_s=settings.trigger.every_s,
+        available_now=settings.trigger.available_now,
+    )
+
+
+def _events(spark: Any, settings: PipelineSettings) -> Any:
+    from geoswarm.spark import sources
+    from geoswarm.spark.generator import tweets_stream
+
+    events = settings.events
+    if isinstance(events, TweetsEvents):
+        pace = {k: getattr(events, k) for k in ("rows_per_batch", "rows_total", "partitions", "paced")}
+        return tweets_stream(spark, events.workload(), **pace)
+    if isinstance(events, FilesSource):
+        return sources.events_from_files(
+            spark,
+            events.path,
+            format=events.format,
+            extra=events.extra,
+            files_per_batch=events.files_per_batch,
+        )
+    return sources.events_from_kafka(spark, events.bootstrap, events.topic, extra=events.extra, options=events.options)
+
+
+def _operations(spark: Any, settings: PipelineSettings) -> Any:
+    from geoswarm.spark import sources
+
+    operations = settings.operations
+    if operations is None:
+        return None
+    if isinstance(operations, KafkaSource):
+        return sources.operations_from_kafka(spark, operations.bootstrap, operations.topic, options=operations.options)
+    return sources.operations_from_files(
+        spark, operations.path, format=operations.format, files_per_batch=operations.files_per_batch
+    )
+
+
+def _sink(settings: PipelineSettings, terminal: Console) -> "Sink":
+    from geoswarm.spark import sinks
+
+    sink = settings.sink
+    if isinstance(sink, ParquetSink):
+        return sinks.Parquet(sink.path)
+    if isinstance(sink, ConsoleSink):
+        return sinks.Console(sink.rows_max, terminal)
+    return sinks.Kafka(sink.bootstrap, sink.topic, sink.options)
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or SIGTERM sets, so that a stream is stopped between two looks. A second one does not wait.
+
+    Without it PySpark's own handler would cancel the jobs of the batch under way, and make a failure of it.
+    """
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked.is_set():
+            os._exit(130)
+        asked.set()
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def until_done(run: "Run", asked: threading.Event, look: Callable[[], None], seconds: float | None = None) -> None:
+    """Call `look` until the stream ends, a stop is asked for, or the time is up. Raises what ended the stream."""
+    ends_s = time.monotonic() + seconds if seconds is not None else None
+    while not asked.is_set() and (ends_s is None or time.monotonic() < ends_s):
+        if not run.is_active:
+            run.wait()  # raises what ended it
+            break
+        time.sleep(LOOK_S)
+        look()
+    run.stop()
+    look()

@@ -1,0 +1,48 @@
+"""On which line of a TOML file a key stands, which `tomllib` does not tell.
+
+No parser: it looks for the beginnings of lines, in a text that `tomllib` has already taken. What it cannot see, a key
+inside an inline table, it places on the line of the nearest key round it.
+"""
+
+import re
+
+Location = tuple[str | int, ...]
+Lines = dict[Location, int]
+
+_PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
+_SECTION = re.compile(r"^\s*\[{1,2}([^\[\]]+)\]")
+_KEY = re.compile(r"""^((?:\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*\.?)+)=""")
+_LONG_TEXT = re.compile(r"\"\"\"|" + r"'''")
+
+
+def key_lines(text: str) -> Lines:
+    """The line, from 1, of every key and section; of a dotted key, also of the tables that it makes."""
+    lines: Lines = {}
+    section: Location = ()
+    in_long_text = False
+    for number, line in enumerate(text.splitlines(), 1):
+        inside, in_long_text = in_long_text, in_long_text ^ bool(len(_LONG_TEXT.findall(line)) % 2)
+        if inside:
+            continue
+        if header := _SECTION.match(line):
+            section = _parts(header[1])
+            path = section
+        elif key := _KEY.match(line):
+            path = (*section, *_parts(key[1]))
+        else:
+            continue
+        for length in range(1, len(path) + 1):
+            lines.setdefault(path[:length], number)
+    return lines
+
+
+def find_line(lines: Lines, location: Location) -> int:
+    """The line of a key, or of the nearest thing round it; 0 if there is none."""
+    for length in range(len(location), 0, -1):
+        if location[:length] in lines:
+            return lines[location[:length]]
+    return 0
+
+
+def _parts(dotted: str) -> Location:
+    return tuple(next(filter(None, found), "") for found in _PART.findall(dotted))

@@ -1,0 +1,149 @@
+"""Follow a checkpoint's journal from outside: its batches as they come, and their totals.
+
+Reads only, and takes no lock, so any number of watchers may look at an engine while it runs. A batch that a crash made
+run twice is journalled twice; it counts once here, as in the output.
+"""
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from geoswarm import journal
+from geoswarm.errors import InputError
+from geoswarm.flow.dead_letters import REASONS
+from geoswarm.journal import FOLDER
+from geoswarm.state import manifest
+from geoswarm.state.checkpoint import read_dead_letters
+from geoswarm.state.fence import newest_term
+from geoswarm.state.storage import Storage
+
+Batch = dict[str, Any]
+"""A journal entry of kind "batch" (`spark/pipeline.py` writes it)."""
+
+
+class Follower:
+    """Each call yields what was written since the one before, the first call since it was made. A line half
+    written is left for the next call."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._offsets: dict[str, int] = {}  # bytes of each file that were read
+        self.batches()  # what was there before
+
+    def batches(self) -> list[Batch]:
+        return [entry for entry in self._entries() if entry.get("kind") == "batch"]
+
+    def _entries(self) -> Iterator[dict[str, Any]]:
+        names = self._storage.names(FOLDER)
+        newest_read = max(self._offsets, default="")
+        self._offsets = {name: self._offsets.get(name, 0) for name in names}
+        for name in names:
+            if name < newest_read:
+                continue
+            whole, _, _ = self._unread(name).rpartition(b"\n")
+            self._offsets[name] += len(whole) + 1 if whole else 0
+            for line in whole.splitlines():
+                try:
+                    entry = json.loads(line)
+                except ValueError:
+                    continue  # torn by a crash
+                if isinstance(entry, dict):
+                    yield entry
+
+    def _unread(self, name: str) -> bytes:
+        if self._storage.is_remote:
+            return self._storage.read(f"{FOLDER}/{name}")[self._offsets[name] :]
+        with Path(self._storage.path(f"{FOLDER}/{name}")).open("rb") as file:
+            file.seek(self._offsets[name])
+            return file.read()
+
+
+@dataclass
+class Totals:
+    """Empty when made; `add` batches; read the sums."""
+
+    last: Batch | None = None
+    _of_batch: dict[int, tuple[int, int, int, int, float]] = field(default_factory=dict)
+
+    def add(self, batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            self.last = batch
+            keys = ("events_in", "matched", "matches", "dead", "batch_s")
+            self._of_batch[batch["batch"]] = tuple(batch[key] for key in keys)
+
+    @property
+    def batches(self) -> int:
+        return len(self._of_batch)
+
+    @property
+    def events(self) -> int:
+        return sum(row[0] for row in self._of_batch.values())
+
+    @property
+    def matched(self) -> int:
+        return sum(row[1] for row in self._of_batch.values())
+
+    @property
+    def matches(self) -> int:
+        return sum(row[2] for row in self._of_batch.values())
+
+    @property
+    def dead(self) -> int:
+        return sum(row[3] for row in self._of_batch.values())
+
+    @property
+    def busy_s(self) -> float:
+        return sum(row[4] for row in self._of_batch.values())
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("batches", "events", "matched", "matches", "dead")
+        return {name: getattr(self, name) for name in names} | {"busy_s": round(self.busy_s, 3)}
+
+
+def status(checkpoint: str) -> dict[str, Any]:
+    """What a checkpoint holds, and what its engine has done so far."""
+    storage = existing(checkpoint)
+    last, newest = journal.last(storage, "batch"), manifest.newest(storage)
+    return {
+        "checkpoint": storage.root,
+        "contract": storage.read_document("contract.json"),
+        "engines": newest_term(storage),
+        "last_process": storage.read("lock").decode() if not storage.is_remote and storage.exists("lock") else None,
+        "subscriptions": newest.subs if newest else 0,
+        "subscription_bytes": newest.bytes if newest else 0,
+        "segments": len(newest.segments) if newest else 0,
+        "version": newest.version if newest else 0,
+        "plan_epoch": newest.plan_epoch if newest else 0,
+        **(last["totals"] if last else dict.fromkeys(("batches", "events", "dead", "matched", "matches"), 0)),
+        "last_batch": last,
+    }
+
+
+def existing(checkpoint: str) -> Storage:
+    """The storage of a checkpoint that is there; looking at one must not make one."""
+    storage = Storage(checkpoint)
+    if not storage.exists("contract.json"):
+        raise InputError(
+            f"{checkpoint} is no checkpoint (it has no contract.json): give the folder that an engine uses"
+        )
+    return storage
+
+
+def rates(batches: list[Batch]) -> tuple[float, float]:
+    """Events and matches per second, from the beginning of the first of these batches to the end of the last."""
+    if not batches:
+        return 0.0, 0.0
+    first, last = batches[0], batches[-1]
+    span_s = max((last["now_us"] - first["now_us"]) / 1e6 + last["batch_s"], 1e-6)
+    return sum(b["events_in"] for b in batches) / span_s, sum(b["matches"] for b in batches) / span_s
+
+
+def dead_rows(checkpoint: str, reason: str | None = None) -> list[dict[str, Any]]:
+    """The dead letters of a checkpoint as `model.DEAD_LETTER`, oldest batch first; those of one reason if asked."""
+    if reason is not None and reason not in REASONS:
+        raise InputError(f"no dead letter has the reason {reason!r}: the reasons are {', '.join(REASONS)}")
+    rows = [row for table in read_dead_letters(existing(checkpoint)) for row in table.to_pylist()]
+    rows.sort(key=lambda row: row["batch_id"])
+    return [row for row in rows if reason is None or row["reason"] == reason]

@@ -1,0 +1,135 @@
+"""The demo's live view: headline numbers, the busiest executors, the last batches.
+
+Draws what `story.py` holds, several times a second on a terminal; elsewhere one line every few seconds.
+"""
+
+import time
+from types import TracebackType
+
+import numpy as np
+from rich.align import Align
+from rich.console import Console, Group
+from rich.live import Live
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from geoswarm.cli.watch import rates
+from geoswarm.demo.story import Story
+
+PLAIN_LINE_S = 5.0
+BUSIEST = 8
+RECENT = 5
+SPARKS = "▁▂▃▄▅▆▇█"
+BLUE, ORANGE, GREEN, RED = "#56B4E9", "#E69F00", "#009E73", "#D55E00"
+
+
+class DemoView:
+    def __init__(self, story: Story, seconds: float, out: Console) -> None:
+        self.seconds = seconds
+        self._story, self._out = story, out
+        self._live = Live(console=out, auto_refresh=False) if out.is_terminal else None
+        self._began_s: float | None = None
+        self._said_s = 0.0
+
+    def __enter__(self) -> "DemoView":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def show(self) -> None:
+        now_s = time.monotonic()
+        if self._story.batches and self._began_s is None:
+            self._began_s = now_s
+        if self._live:
+            self._live.update(self._picture(now_s), refresh=True)
+        elif self._story.batches and now_s - self._said_s >= PLAIN_LINE_S:
+            self._said_s = now_s
+            self._out.print(self._sentence(), soft_wrap=True, highlight=False)
+
+    def _sentence(self) -> str:
+        story, (events_per_s, matches_per_s) = self._story, rates(self._story.warm[-RECENT:])
+        last, busiest = story.batches[-1], int(np.argmax(story.cpu_s))
+        return (
+            f"batch {last['batch']}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
+            f"{last['batch_s']:.2f} s (p50 {story.batch_s_p50:.2f} s), {story.subscriptions:,} subscriptions, "
+            f"executor {busiest} busiest with {_share(story, busiest):.0%} of the CPU"
+        )
+
+    def _picture(self, now_s: float) -> Group | Panel:
+        if not self._story.batches:
+            say = Text("starting the stream: Python workers, kernels, the first batch ...", style="dim")
+            return Panel(say, title="geoswarm demo", border_style=BLUE)
+        width = min(self._out.width, 110)
+        side = Table.grid()
+        side.add_row(self._executors(width // 2), self._recent(width - width // 2))
+        return Group(self._headline(now_s, width), side)
+
+    def _headline(self, now_s: float, width: int) -> Panel:
+        story, last = self._story, self._story.batches[-1]
+        events_per_s, matches_per_s = rates(story.warm[-RECENT:])
+        each = [rates([batch]) for batch in story.warm[-14:]]
+        table = Table.grid(expand=True)
+        for _ in range(4):
+            table.add_column(justify="center", ratio=1)
+        table.add_row(
+            *(Text(name, style="dim") for name in ("events/s", "matches/s", "batch p50 / last", "subscriptions"))
+        )
+        table.add_row(
+            Text(f"{events_per_s:,.0f}", style=f"bold {BLUE}"),
+            Text(f"{matches_per_s:,.0f}", style=f"bold {ORANGE}"),
+            Text(f"{story.batch_s_p50:.2f} / {last['batch_s']:.2f} s", style=f"bold {GREEN}"),
+            Text(f"{story.subscriptions:,}", style="bold"),
+        )
+        table.add_row(
+            Text(sparkline([r[0] for r in each]), style=BLUE),
+            Text(sparkline([r[1] for r in each]), style=ORANGE),
+            Text(sparkline([b["batch_s"] for b in story.warm[-14:]]), style=GREEN),
+            Text(f"{story.changes:,} changes, {story.totals.dead:,} dead", style="dim"),
+        )
+        passed_s = min(now_s - (self._began_s or now_s), self.seconds)
+        clock = f"{story.stream_time(0)} → {story.stream_time(story.totals.events)} UTC of the stream's day"
+        title = f"[bold]geoswarm demo[/] · {passed_s:.0f} of {self.seconds:.0f} s"
+        return Panel(table, title=title, subtitle=f"[dim]{clock}[/]", border_style=BLUE, width=width)
+
+    def _executors(self, width: int) -> Panel:
+        story, seconds = self._story, self._story.cpu_s
+        table = Table.grid(padding=(0, 1))
+        room = max(width - 18, 8)
+        order = np.argsort(-seconds, kind="stable")[:BUSIEST]
+        top = max(_share(story, int(order[0])), 1e-9)
+        mean = 1 / len(seconds)
+        for executor in order:
+            share = _share(story, int(executor))
+            colour = RED if share > 2 * mean else ORANGE if share > mean else BLUE
+            bar = Text("█" * max(1, round(share / top * room)) if share else "", style=colour)
+            table.add_row(Text(f"{executor:>3}", style="bold"), bar, Text(f"{share:6.1%}"))
+        title = f"busiest of {len(seconds)} executors, share of CPU"
+        return Panel(table, title=title, subtitle=f"max / mean {story.skew:.1f}", width=width, height=BUSIEST + 2)
+
+    def _recent(self, width: int) -> Panel:
+        table = Table(box=None, expand=True, pad_edge=False)
+        for name in ("batch", "events", "matches", "seconds"):
+            table.add_column(name, justify="right", header_style="dim")
+        for batch in reversed(self._story.batches[-(BUSIEST - 1) :]):
+            table.add_row(
+                str(batch["batch"]), f"{batch['events_in']:,}", f"{batch['matches']:,}", f"{batch['batch_s']:.2f}"
+            )
+        return Panel(Align.left(table), title="last batches", width=width, height=BUSIEST + 2)
+
+
+def sparkline(values: list[float]) -> str:
+    """A row of bars from zero up to the largest."""
+    top = max(values, default=0.0) or 1.0
+    return "".join(SPARKS[min(int(value / top * len(SPARKS)), len(SPARKS) - 1)] for value in values)
+
+
+def _share(story: Story, executor: int) -> float:
+    total = float(story.cpu_s.sum())
+    return float(story.cpu_s[executor]) / total if total else 0.0
