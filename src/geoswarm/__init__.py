@@ -1,7 +1,7 @@
 """geoswarm: millions of standing geo-subscriptions meet a stream on Spark, and every match goes out once.
 
-The package as an object: `import geoswarm as gs`, then `gs.Engine`, `gs.Contract`, ... Names that need Spark are
-loaded when they are first used.
+The package as an object: `import geoswarm as gs`, then `gs.Engine`, `gs.Contract`, ... Names that need Spark or numba
+are loaded when they are first used.
 """
 
 from importlib import import_module
@@ -11,19 +11,20 @@ from geoswarm.config import Contract, Tuning
 
 __version__ = "0.1.0"
 
-_ON_SPARK = {
+_LATER = {
     "Engine": "geoswarm.spark.engine",
     "build_session": "geoswarm.spark.session",
     "sinks": "geoswarm.spark.sinks",
     "sources": "geoswarm.spark.sources",
     "tweets_stream": "geoswarm.spark.generator",
+    "Tweets": "geoswarm.workload.tweets",
 }
 
-__all__ = ["Contract", "Tuning", *_ON_SPARK]
+__all__ = ["Contract", "Tuning", *_LATER]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _ON_SPARK:
+    if name not in _LATER:
         raise AttributeError(f"geoswarm has no {name!r}: it has {', '.join(__all__)}")
-    module = import_module(_ON_SPARK[name])
+    module = import_module(_LATER[name])
     return module if module.__name__.endswith(f".{name}") else getattr(module, name)

@@ -35,14 +35,13 @@ class Storage:
 
     def __init__(self, root: str, cache: str | None = None) -> None:
         """`cache` is where remote files are kept for mapping; by default a folder of this user's."""
-        self.root = str(root)
         self._remote: pafs.FileSystem | None = None
-        if "://" in self.root and not self.root.startswith("file://"):
-            self._remote, self._base = pafs.FileSystem.from_uri(self.root)
-            key = _seal(self.root.encode())
-            self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / key
-        else:
-            self._base = str(Path(self.root.removeprefix("file://")).absolute())
+        if "://" in root and not root.startswith("file://"):
+            self.root = root
+            self._remote, self._base = pafs.FileSystem.from_uri(root)
+            self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / _seal(root.encode())
+        else:  # absolute, because workers have a working folder of their own
+            self.root = self._base = str(Path(root.removeprefix("file://")).absolute())
 
     def __reduce__(self) -> tuple[type["Storage"], tuple[str]]:
         return Storage, (self.root,)

@@ -1,0 +1,41 @@
+"""Every example in the README and the docs runs."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_the_readme_has_its_example() -> None:
+    assert len(blocks(ROOT / "README.md")) == 1
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+def test_examples_run_as_printed(
+    page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for block in blocks(page):
+        exec(block, names)  # `build_session` finds the session of the tests
+    if page.name == "README.md":
+        matches = names["matches"].table()
+        assert len(matches) > 100
+        assert all(-0.5 <= x <= 0.3 for x in matches["x"].to_pylist())
+    if "engine" in names:
+        names["engine"].close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text())
+    assert [target for target in targets if not (page.parent / target).exists()] == []
