@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+# For the S3 server of test_remote_storage.py: Spark's workers get the environment that the session started with.
+os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
     from geoswarm.spark.session import build_session  # here: most tests never start Java

@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract
-from geoswarm.errors import CorruptState, FencedOut
+from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.sim.oracle import Oracle, pairs_of
 from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
@@ -30,10 +30,7 @@ START_S_MAX = 60.0
 def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of an empty bucket."""
     log = tmp_path_factory.mktemp("s3") / "server.log"
-    keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
-    with pytest.MonkeyPatch.context() as patch, log.open("wb") as out:
-        for name, value in keys.items():
-            patch.setenv(name, value)
+    with log.open("wb") as out:
         server = subprocess.Popen(
             [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"],
             stdout=out,
@@ -80,6 +77,11 @@ def test_a_damaged_copy_on_the_host_is_fetched_again(bucket: str, tmp_path: Path
     with pytest.raises(CorruptState):
         storage.map_arrays("file")
     assert storage.map_arrays("file")["x"].sum() == 499500
+
+
+def test_keys_in_the_address_are_refused() -> None:
+    with pytest.raises(SettingsError, match="keep keys out"):
+        Storage("s3://key:secret@geo/x")
 
 
 def test_without_locks_the_later_engine_fences_off_the_earlier(bucket: str) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow.fs as pafs
 import xxhash
 
-from geoswarm.errors import CorruptState, FencedOut
+from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.jit import Array
 
 MAGIC = b"GEOSWRM1"
@@ -37,6 +37,10 @@ class Storage:
         """`cache` is where remote files are kept for mapping; by default a folder of this user's."""
         self._remote: pafs.FileSystem | None = None
         if "://" in root and not root.startswith("file://"):
+            if "@" in root.split("://")[1].split("/")[0]:
+                raise SettingsError(
+                    "keep keys out of the checkpoint's address: it is logged; set them in the environment"
+                )
             self.root = root
             self._remote, self._base = pafs.FileSystem.from_uri(root)
             self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / _seal(root.encode())
