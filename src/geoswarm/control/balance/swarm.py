@@ -1,0 +1,131 @@
+"""SWARM: each round, if it pays, the costliest executor hands work to the cheapest.
+
+Here is when to act and who acts; what is handed over is found in `subset.py` and `split.py`, and `merge.py` tidies up.
+SWARM §4.3.1 (Figures 9 and 10), thesis §4.3.
+
+The decision machine has five stages. More arrivals than the round before move the pointer right, else left. At the left
+end the decision, to rebalance or to wait, is flipped, and the pointer starts again in the middle:
+
+    flip  <-  left  <-  start  ->  right  ->  far right
+     -2        -1         0          1           2
+
+It is flipped as well when the same decision was taken β times. In micro-batches nothing else changes: a round's
+arrivals R(S) are still what the system managed to take in.
+"""
+
+from dataclasses import dataclass
+
+from geoswarm.control.balance.merge import find_merges
+from geoswarm.control.balance.split import find_split
+from geoswarm.control.balance.subset import find_subset
+from geoswarm.control.estimate import executor_costs
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.errors import SettingsError
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Change, Move, Plan, Split
+from geoswarm.stats.triostat import TrioStat
+
+FLIP, START, FAR_RIGHT = -2, 0, 2
+Why = dict[str, float | int | str]
+
+
+@dataclass
+class DecisionMachine:
+    same_rounds_max: int = 20
+    """β: how often the same decision is taken before the other is tried."""
+    stage: int = START
+    rebalances: bool = False
+    same_rounds: int = 0
+    arrivals_before: float = 0.0
+
+    def step(self, arrivals: float) -> bool:
+        """Whether to rebalance this round, in which so many points and queries arrived."""
+        self.stage = min(self.stage + 1, FAR_RIGHT) if arrivals > self.arrivals_before else self.stage - 1
+        self.arrivals_before = arrivals
+        if self.same_rounds >= self.same_rounds_max:
+            self.stage = FLIP
+        if self.stage == FLIP:
+            self.rebalances, self.stage, self.same_rounds = not self.rebalances, START, 0
+        self.same_rounds += 1
+        return self.rebalances
+
+
+class Swarm:
+    name = "swarm"
+
+    def __init__(
+        self, same_rounds_max: int = 20, merge_every_rounds: int = 1200, subset_share_min: float = 0.0
+    ) -> None:
+        """The defaults are the paper's: β = 20, and merging every five hours of rounds of 15 s.
+
+        `subset_share_min`: the share of what could be moved that a subset must move, or else a split is tried. The
+        print takes any subset.
+        """
+        if same_rounds_max < 1 or merge_every_rounds < 1:
+            raise SettingsError(
+                f"same_rounds_max {same_rounds_max}, merge_every_rounds {merge_every_rounds}: use rounds of 1 or more"
+            )
+        if not 0 <= subset_share_min <= 1:
+            raise SettingsError(f"subset_share_min {subset_share_min} is no share: use 0 to 1")
+        self.machine = DecisionMachine(same_rounds_max)
+        self.merge_every_rounds = merge_every_rounds
+        self.subset_share_min = subset_share_min
+        self.rounds = 0
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        """§4.1.1: no knowledge of the stream is asked for."""
+        return uniform(grid, executors)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        self.rounds += 1
+        arrivals = sum(report.stats[p.id].trio.r for p in plan.partitions)
+        acts = self.machine.step(arrivals)
+        why: Why = {"arrivals": arrivals, "stage": self.machine.stage, "same_rounds": self.machine.same_rounds}
+        if self.rounds % self.merge_every_rounds == 0:
+            merges = find_merges(plan, report.stats)
+            why |= {"merges": len(merges.changes), "merges_left_out": merges.left_out}
+            if merges.changes:
+                return Decision(merges.changes, why | {"decision": "merge"})
+        if not acts:
+            return Decision((), why | {"decision": "wait"})
+        return self._reduced(plan, report, why)
+
+    def _reduced(self, plan: Plan, report: RoundReport, why: Why) -> Decision:
+        """From the costliest executor that can reduce its work, to the cheapest."""
+        costs = executor_costs(plan, report.stats).tolist()
+        low = min(range(len(costs)), key=costs.__getitem__)
+        for tried, high in enumerate(sorted(range(len(costs)), key=lambda m: -costs[m])):
+            if costs[high] <= costs[low]:
+                break
+            held = {p.id: report.stats[p.id] for p in plan.partitions if p.executor == high}
+            changes, numbers = self._handed_over(held, (high, low), costs[high], costs[low])
+            if changes:
+                both: Why = {"from": high, "to": low, "cost_high": costs[high], "cost_low": costs[low]}
+                return Decision(changes, why | both | numbers | {"executors_without": tried})
+        nothing: Why = {"decision": "nothing to hand over", "cost_high": max(costs), "cost_low": costs[low]}
+        return Decision((), why | nothing)
+
+    def _handed_over(
+        self, held: dict[int, TrioStat], executors: tuple[int, int], cost_high: float, cost_low: float
+    ) -> tuple[list[Change], Why]:
+        """Changes that relieve the first executor, who holds these partitions, or none; and the numbers behind them."""
+        high, low = executors
+        subset = find_subset({i: s.cost for i, s in held.items()}, cost_high, cost_low)
+        if subset.partitions and subset.cost >= self.subset_share_min * subset.cost_max:
+            moves: list[Change] = [Move(i, low) for i in subset.partitions]
+            return moves, {"decision": "move", "cost_moved": subset.cost, "cost_moved_max": subset.cost_max}
+        cut = find_split(held, cost_high, cost_low)
+        if cut is None:
+            return [], {}
+        numbers: Why = {
+            "decision": "split",
+            "partition": cut.partition,
+            "cost_partition": held[cut.partition].cost,
+            "cost_moved": cut.cost_moved,
+            "cost_kept": cut.cost_kept,
+            "cost_diff": cut.cost_diff,
+            "cost_moved_max": subset.cost_max,
+        }
+        owners = (low, high) if cut.moves_first else (high, low)
+        return [Split(cut.partition, cut.axis, cut.after, owners)], numbers

@@ -1,0 +1,82 @@
+"""The coordinator: closes a round, asks the strategy, and turns its changes into the next plan, or refuses them.
+
+It decides nothing itself (`balance/`), and does nothing: no clock, no file, no Spark. The engine and the simulator hand
+it what was counted, put the plan it returns in force at the next batch boundary, and write its entry into the journal.
+SWARM §4.3.1 (Figures 8 and 10).
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from typing import Any, NamedTuple
+
+from geoswarm.control.estimate import cost_max, executor_costs, is_worse
+from geoswarm.control.strategy import RoundReport, Strategy
+from geoswarm.errors import PlanError
+from geoswarm.flow.observe import LoadReport
+from geoswarm.space.plan import Change, Plan
+from geoswarm.stats.triostat import TrioStat
+
+
+class Outcome(NamedTuple):
+    plan: Plan | None
+    """The next plan; None: the old one stays in force."""
+    entry: dict[str, Any]
+    """For the journal, plain values: what was decided or refused, and the numbers."""
+
+
+Estimate = Callable[[Plan, RoundReport], float]
+
+
+def by_cost(plan: Plan, report: RoundReport) -> float:
+    """What the costliest executor would cost under a plan, by N·Q·R."""
+    return cost_max(plan, report.stats)
+
+
+class Coordinator:
+    def __init__(self, strategy: Strategy, estimate: Estimate | None = by_cost, rounds: int = 0) -> None:
+        """`estimate` guards against changes that make the maximum worse; give another to a strategy that balances by
+        another signal, or None to trust it. `rounds`: how many were closed before a restart."""
+        self.strategy = strategy
+        self.estimate = estimate
+        self.rounds = rounds
+
+    def close_round(self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float) -> Outcome:
+        """`stats`, by partition id, are closed in place. If a plan is returned, redraw them (`stats/redraw.py`)."""
+        for stat in stats.values():
+            stat.close_round()
+        self.rounds += 1
+        return self.decide(plan, RoundReport(self.rounds, now_s, load, stats))
+
+    def decide(self, plan: Plan, report: RoundReport) -> Outcome:
+        """The same for a round that is closed."""
+        costs = executor_costs(plan, report.stats)
+        decision = self.strategy.rebalance(plan, report)
+        entry: dict[str, Any] = {
+            "round": report.round,
+            "now_s": report.now_s,
+            "strategy": self.strategy.name,
+            "epoch": plan.epoch,
+            "outcome": "kept",
+            "changes": [_told(change) for change in decision.changes],
+            "why": dict(decision.why),
+            "cost_max": float(costs.max()),
+            "cost_mean": float(costs.mean()),
+            "cost_min": float(costs.min()),
+        }
+        if not decision.changes:
+            return Outcome(None, entry)
+        try:
+            proposed = plan.apply(decision.changes)
+        except PlanError as error:
+            return Outcome(None, entry | {"outcome": "refused", "reason": str(error)})
+        if self.estimate is not None:
+            before, after = self.estimate(plan, report), self.estimate(proposed, report)
+            entry |= {"estimate_before": before, "estimate_after": after}
+            if is_worse(after, before):
+                reason = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
+                return Outcome(None, entry | {"outcome": "refused", "reason": f"{reason}: plan {plan.epoch} stays"})
+        return Outcome(proposed, entry | {"outcome": "applied", "epoch_next": proposed.epoch})
+
+
+def _told(change: Change) -> dict[str, Any]:
+    return {"change": type(change).__name__.lower(), **asdict(change)}

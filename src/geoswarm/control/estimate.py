@@ -1,0 +1,39 @@
+"""What each executor costs by its partitions' statistics, under this plan or under one that is only proposed.
+
+It measures nothing: CPU time is in the `LoadReport`. SWARM §3, Eqn. 7: costs are the numerators N·Q·R, since R(S)
+divides them all alike.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from geoswarm.errors import InputError
+from geoswarm.jit import Floats
+from geoswarm.space.plan import Plan
+from geoswarm.stats.redraw import redrawn
+from geoswarm.stats.triostat import TrioStat
+
+ROUNDING = 1e-9
+"""Relative; costs that differ by less are the same cost, summed in another order."""
+
+
+def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
+    """Entry m is C(m); executors that own nothing cost nothing."""
+    missing = [p.id for p in plan.partitions if p.id not in stats]
+    if missing:
+        raise InputError(
+            f"{len(missing)} of {len(plan.partitions)} partitions of plan {plan.epoch} have no statistics, such as "
+            f"{missing[0]}: give each an empty one, or `redraw.redrawn` ones"
+        )
+    costs = [stats[p.id].cost for p in plan.partitions]
+    return np.bincount(plan.executor_of_slot, weights=costs, minlength=plan.executors).astype(np.float64)
+
+
+def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:
+    """Of the costliest executor under `plan`, which may be another than the one the statistics were taken under."""
+    return float(executor_costs(plan, redrawn(stats, plan)).max())
+
+
+def is_worse(after: float, before: float) -> bool:
+    return after > before * (1 + ROUNDING)

@@ -1,0 +1,57 @@
+"""What a balancing strategy is: a plan and a report in, changes out. Nothing is done here, only said.
+
+A strategy keeps whatever memory it needs between rounds, but no clock, no file and no Spark: `now_s` is in the report,
+chance is an argument. The coordinator (`coordinator.py`) applies the changes to the plan, or refuses them, and writes
+down why.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from geoswarm.flow.observe import LoadReport
+from geoswarm.jit import Floats
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Change, Plan
+from geoswarm.stats.triostat import TrioStat
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What one round measured."""
+
+    round: int
+    now_s: float
+    load: LoadReport
+    """Events, matches and CPU time per partition, summed over the round's batches."""
+    stats: Mapping[int, TrioStat]
+    """By partition id, the round closed."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What a strategy wants, and the numbers that made it want it, for the journal."""
+
+    changes: Sequence[Change] = ()
+    why: Mapping[str, float | int | str] = field(default_factory=dict)
+
+
+class Sample(NamedTuple):
+    """What is known of the stream before it starts, in the grid's own coordinates."""
+
+    points: Floats
+    """(n, 2): x, y."""
+    rects: Floats
+    """(n, 4): xmin, ymin, xmax, ymax of subscriptions."""
+
+
+class Strategy(Protocol):
+    """Built without arguments: every parameter has a default, so that `registry.py` can make any by its name."""
+
+    name: str
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        """Epoch 0. Most know nothing and take equal shares of the map."""
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        """Called once a round. Empty changes: the plan stays."""

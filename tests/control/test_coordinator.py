@@ -1,0 +1,110 @@
+"""The coordinator applies what a strategy wants, or refuses and says why; either way the numbers are written down."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from control.lines import line
+from geoswarm.control.balance.swarm import Swarm
+from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.registry import strategy
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.errors import SettingsError
+from geoswarm.flow.observe import LoadReport
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Change, Merge, Move, Plan, Split
+
+
+class Stubborn:
+    """Always wants the same."""
+
+    name = "stubborn"
+
+    def __init__(self, *changes: Change) -> None:
+        self.changes: Sequence[Change] = changes
+        self.shown: list[RoundReport] = []
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        return uniform(grid, executors)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        self.shown.append(report)
+        return Decision(self.changes, {"wanted": len(self.changes)})
+
+
+def decided(coordinator: Coordinator) -> tuple[Plan | None, dict[str, object]]:
+    plan, stats = line([[[4], [4, 4]], [[1]]])
+    outcome = coordinator.decide(plan, RoundReport(3, 45.0, LoadReport(), stats))
+    assert json.loads(json.dumps(outcome.entry)) is not None  # the journal can take it
+    return outcome
+
+
+def test_a_change_that_helps_is_applied_and_told() -> None:
+    plan, entry = decided(Coordinator(Stubborn(Move(0, 1))))
+    assert plan is not None
+    assert plan.partition(0).executor == 1
+    told = {k: entry[k] for k in ("round", "now_s", "strategy", "epoch", "epoch_next", "outcome", "changes", "why")}
+    assert told == {
+        "round": 3,
+        "now_s": 45.0,
+        "strategy": "stubborn",
+        "epoch": 0,
+        "epoch_next": 1,
+        "outcome": "applied",
+        "changes": [{"change": "move", "partition": 0, "executor": 1}],
+        "why": {"wanted": 1},
+    }
+    assert (entry["cost_max"], entry["cost_mean"], entry["cost_min"]) == (12, 6.5, 1)
+    assert (entry["estimate_before"], entry["estimate_after"]) == (12, 8)
+
+
+# fmt: off
+REFUSED = [
+    ([Move(9, 1)],                       "plan 0 has no partition 9"),
+    ([Move(0, 5)],                       "gives 1 of 3 partitions to executors outside 0..1"),
+    ([Merge((0, 2), 1)],                 "merge only what forms a rectangle"),
+    ([Split(0, "column", 0, (0, 1))],    "no split after 0"),
+    ([Move(2, 0)],                       "plan 1 raises the estimated maximum from 12 to 13: plan 0 stays"),
+    ([Move(0, 1), Move(1, 1)],           "plan 1 raises the estimated maximum from 12 to 13"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("changes", "reason"), REFUSED)
+def test_a_change_that_is_no_plan_or_makes_the_maximum_worse_is_refused(changes: list[Change], reason: str) -> None:
+    plan, entry = decided(Coordinator(Stubborn(*changes)))
+    assert plan is None
+    assert entry["outcome"] == "refused"
+    assert reason in str(entry["reason"])
+    assert len(entry["changes"]) == len(changes)  # type: ignore[arg-type]
+
+
+def test_no_change_keeps_the_plan() -> None:
+    plan, entry = decided(Coordinator(Stubborn()))
+    assert plan is None
+    assert entry["outcome"] == "kept"
+
+
+def test_a_strategy_that_balances_something_else_is_judged_by_that_or_trusted() -> None:
+    trusted, _ = decided(Coordinator(Stubborn(Move(2, 0)), estimate=None))
+    assert trusted is not None
+    by_partitions, _ = decided(Coordinator(Stubborn(Move(2, 0)), estimate=lambda plan, report: len(plan.partitions)))
+    assert by_partitions is not None
+
+
+def test_closing_a_round_closes_the_statistics_and_counts_on_after_a_restart() -> None:
+    plan, stats = line([[[4]], [[1]]])
+    stubborn = Stubborn()
+    coordinator = Coordinator(stubborn, rounds=6)
+    outcome = coordinator.close_round(plan, LoadReport(events_in=5), stats, now_s=7.5)
+    assert stats[0].trio == (2, 1, 0)  # older points faded, nothing arrived
+    assert outcome.entry["round"] == 7
+    assert (stubborn.shown[0].now_s, stubborn.shown[0].load.events_in) == (7.5, 5)
+
+
+def test_strategies_are_made_by_name() -> None:
+    assert isinstance(strategy("swarm"), Swarm)
+    with pytest.raises(SettingsError, match=r"no strategy 'swam': use one of .*swarm"):
+        strategy("swam")
