@@ -48,6 +48,10 @@ class Contract(_Settings):
 class Tuning(_Settings):
     """What may change from one start to the next."""
 
+    strategy: str = "static-uniform"
+    """Who redraws the plan: a name from `control/balance/`."""
+    round_s: float = Field(default=15.0, gt=0)
+    """Between two looks at the load (SWARM §4.3.1); shorter follows faster, and mistakes noise for change."""
     matches: Literal["arrays", "pairs"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
     exchange: Literal["packed", "rows"] = "packed"

@@ -49,6 +49,8 @@ class Strategy(Protocol):
     """Built without arguments: every parameter has a default, so that `registry.py` can make any by its name."""
 
     name: str
+    needs_stats: bool
+    """Whether it looks at `RoundReport.stats`; if not, nobody counts them."""
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         """Epoch 0. Most know nothing and take equal shares of the map."""

@@ -4,9 +4,16 @@ A task writes its counts to a file named by batch and task, so that a retried or
 one before it and nothing is counted twice; the driver adds the files up. It does not decide anything.
 """
 
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.space.plan import Plan
+from geoswarm.stats.triostat import TrioStat
 
 
 class PartitionLoad(NamedTuple):
@@ -32,6 +39,8 @@ class LoadReport:
     dead: int = 0
     """Rows that it turned away."""
     route_cpu_us: int = 0
+    stats: dict[int, TrioStat] = field(default_factory=dict)
+    """The round's collectors, by partition; empty where nobody balances by them."""
 
     def add(self, partition: int, load: PartitionLoad) -> None:
         seen = self.partitions.get(partition)
@@ -46,7 +55,14 @@ class LoadReport:
         )
         for partition, load in other.partitions.items():
             total.add(partition, load)
+        total.stats = dict(self.stats)
+        for partition, stat in other.stats.items():
+            total.add_stat(partition, stat)
         return total
+
+    def add_stat(self, partition: int, stat: TrioStat) -> None:
+        seen = self.stats.get(partition)
+        self.stats[partition] = seen + stat if seen else stat
 
     @property
     def events(self) -> int:
@@ -72,9 +88,20 @@ class LoadReport:
             "events_in": self.events_in,
             "dead": self.dead,
             "route_cpu_us": self.route_cpu_us,
+            "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
         }
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> "LoadReport":
         loads = {int(k): PartitionLoad(*v) for k, v in written["partitions"].items()}
-        return cls(loads, written["events_in"], written["dead"], written["route_cpu_us"])
+        stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written["stats"].items()}
+        return cls(loads, written["events_in"], written["dead"], written["route_cpu_us"], stats)
+
+
+def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:
+    """The collectors of a partition after a parcel of events: two updates a point."""
+    stat = TrioStat.empty(plan.partition(partition))
+    x, y = (np.asarray(events.column(name).to_numpy(), np.float64) for name in ("x", "y"))
+    rows, columns = np.divmod(plan.grid.locate(x, y).astype(np.int64), plan.grid.columns)
+    stat.add_points(rows, columns)
+    return stat

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
@@ -24,6 +25,8 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.registry import strategy
+from geoswarm.control.strategy import Sample
 from geoswarm.errors import GeoswarmError, InputError, MachineError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
@@ -58,17 +61,21 @@ class Engine:
         *,
         checkpoint: str,
         spark_checkpoint: str | None = None,
+        sample: Sample | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...); Spark's own offsets go into its
-        folder spark/, or to `spark_checkpoint` where Spark has no connector for that address."""
+        folder spark/, or to `spark_checkpoint` where Spark has no connector for that address. `sample` is what is known
+        of the stream beforehand, for strategies whose first plan rests on it."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         if tuple(int(part) for part in spark.version.split(".")[:2]) < SPARK_MIN:
             raise MachineError(
                 f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
             )
         self._clock, self._spark_checkpoint = clock, spark_checkpoint
-        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning)
+        chosen = strategy(self.tuning.strategy)
+        first_plan = partial(chosen.first_plan, sample=sample)
+        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, first_plan)
         self._lock = threading.Lock()
         self._run: Run | None = None
 

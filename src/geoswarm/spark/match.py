@@ -12,7 +12,7 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 from geoswarm.flow.exchange import unpack
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_arrays, as_pairs
-from geoswarm.flow.observe import LoadReport, PartitionLoad
+from geoswarm.flow.observe import LoadReport, PartitionLoad, count_points
 from geoswarm.flow.route import Parcel, gather_batches, route
 from geoswarm.spark.tasks import BatchTask
 
@@ -46,6 +46,8 @@ def _parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Iterator[Par
 def _serve(parcel: Parcel, task: BatchTask, counted: LoadReport) -> Iterator[pa.RecordBatch]:
     shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
     began_s = time.thread_time()
+    if task.counts_points:
+        counted.add_stat(parcel.partition, count_points(parcel.events, task.plan(), parcel.partition))
     for met in match(
         parcel.events,
         task.subscriptions(),

@@ -16,6 +16,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.registry import strategy
 from geoswarm.errors import StreamError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.spark import match, route
@@ -52,6 +54,8 @@ class Pipeline:
     ) -> None:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
+        chosen = strategy(tuning.strategy)
+        self._control = ControlLoop(chosen, checkpoint.plan, tuning.round_s, checkpoint.live_rects)
         self._last = journal.last(checkpoint.storage, "batch")
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
@@ -70,6 +74,16 @@ class Pipeline:
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         self._journal(task, report, now_us, seconds)
+        self._steer(report, now_us)
+
+    def _steer(self, report: LoadReport, now_us: int) -> None:
+        """The journey of a plan: what was counted goes to the control plane, which may answer with a plan."""
+        churn = self._checkpoint.take_churn()
+        outcome = self._control.batch(churn.came, churn.went, report, now_us / 1e6)
+        if outcome is not None:
+            if outcome.plan is not None:
+                self._checkpoint.adopt_plan(outcome.plan)
+            self._checkpoint.journal.append("round", **outcome.entry)
 
     def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
         exchange = route.packed if self._tuning.exchange == "packed" else route.rows
@@ -77,7 +91,9 @@ class Pipeline:
 
     def _task(self, events: DataFrame, manifest: Manifest, batch_id: int) -> BatchTask:
         storage = self._checkpoint.storage
-        task = BatchTask(storage, self._contract, self._tuning, batch_id, manifest, arrow_schema(events))
+        task = BatchTask(
+            storage, self._contract, self._tuning, batch_id, manifest, arrow_schema(events), self._control.needs_stats
+        )
         storage.remove_folder(task.report_folder)  # of an attempt that crashed
         storage.remove_folder(f"dead/{task.dead_folder}")
         return task
@@ -102,7 +118,7 @@ class Pipeline:
             matched=report.matched,
             matches=report.matches,
             **seconds,
-            **report.to_json(),
+            **{name: value for name, value in report.to_json().items() if name != "stats"},
         )
 
 

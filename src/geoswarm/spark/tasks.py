@@ -31,6 +31,8 @@ class BatchTask:
     manifest: Manifest
     events: pa.Schema
     """The events as they leave the guard."""
+    counts_points: bool = False
+    """Whether a strategy needs the statistics."""
 
     @property
     def grid(self) -> Grid:

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, SettingsError, StateError
 from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.jit import Floats
 from geoswarm.journal import Journal
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
@@ -29,11 +30,14 @@ from geoswarm.state import inbox, manifest, segment
 from geoswarm.state.fence import Fence
 from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
-from geoswarm.state.subscriptions import Store, View
+from geoswarm.state.subscriptions import Churn, Store, View
 
 
 class Checkpoint:
-    def __init__(self, root: str, contract: Contract, tuning: Tuning) -> None:
+    def __init__(
+        self, root: str, contract: Contract, tuning: Tuning, first_plan: Callable[[Grid, int], Plan] = uniform
+    ) -> None:
+        """`first_plan` is asked once, when the folder is made."""
         self.storage = Storage(root)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
@@ -45,13 +49,15 @@ class Checkpoint:
                 _check_contract(self.storage, contract)
                 self.plan, self.manifest = _newest_plan(self.storage), manifest.newest(self.storage)
             else:
-                self.plan, self.manifest = self._create(contract)
+                self.plan, self.manifest = self._create(contract, first_plan)
             self._repair()
             self._view = View.open(self.storage, self.manifest)
         except BaseException:
             self.fence.release()
             raise
+        self.churn = Churn()
         self._inbox_lock = threading.Lock()
+        self.churn = Churn()
         self._inbox_lock = threading.Lock()
         self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
 
@@ -100,6 +106,15 @@ class Checkpoint:
         self._adopt(replace(draft, batch=batch, last_batch=batch, inbox_mark=mark, plan_epoch=self.plan.epoch))
         return self.manifest
 
+    def live_rects(self) -> Floats:
+        """Of all subscriptions in force, by the newest version."""
+        return self._view.live_rects(self.manifest.now_us)
+
+    def take_churn(self) -> Churn:
+        """What came and went since the last call."""
+        taken, self.churn = self.churn, Churn()
+        return taken
+
     def adopt_plan(self, plan: Plan) -> None:
         """Put a plan in force from the next batch on."""
         _write_plan(self.storage, plan)
@@ -119,10 +134,11 @@ class Checkpoint:
     def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int) -> Manifest:
         draft, view = self.manifest.next(now_us=now_us, term=self.fence.term), self._view
         dead = DeadLetters("operation", batch)
+        self.churn.went.append(view.expired_rects(self.manifest.now_us, now_us))
         for table in tables:
             for start in range(0, len(table), self._tuning.operations_per_batch_max):
                 part = table.slice(start, self._tuning.operations_per_batch_max)
-                draft = self._store.apply(draft.next(), view, part, dead)
+                draft = self._store.apply(draft.next(), view, part, dead, self.churn)
                 view = View.open(self.storage, draft, view)
                 merged = self._store.compact(draft, view)
                 if merged is not draft:
@@ -137,9 +153,9 @@ class Checkpoint:
         manifest.write(self.storage, draft)
         self.manifest = draft
 
-    def _create(self, contract: Contract) -> tuple[Plan, Manifest]:
+    def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> tuple[Plan, Manifest]:
         """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
-        plan, first = uniform(self.grid, contract.executors), replace(EMPTY, term=self.fence.term)
+        plan, first = first_plan(self.grid, contract.executors), replace(EMPTY, term=self.fence.term)
         _write_plan(self.storage, plan)
         manifest.remove(self.storage, 0)  # of a first start that was killed here
         manifest.write(self.storage, first)

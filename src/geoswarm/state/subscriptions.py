@@ -12,7 +12,7 @@ of times, and a segment never outgrows `segment_subs_max`, which bounds the paus
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
-from geoswarm.jit import Bools, Bytes, Ints, SubIds, kernel
+from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import NEVER_US
 from geoswarm.space.grid import Grid
 from geoswarm.state import segment as segments
@@ -51,6 +51,32 @@ class View:
         bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
 
+    def rects_at(self, places: Ints) -> Floats:
+        """Of the subscriptions at (segment number, ordinal), as `_find_live` gives them."""
+        held = list(self.segments.values())
+        return np.concatenate([held[n].rects[places[1, places[0] == n]] for n in np.unique(places[0])])
+
+    def live_rects(self, now_us: int) -> Floats:
+        parts = [held.rects[held.live(self.dead[name], now_us)] for name, held in self.segments.items()]
+        return np.concatenate(parts) if parts else np.empty((0, 4))
+
+    def expired_rects(self, since_us: int, now_us: int) -> Floats:
+        """Of the subscriptions that were live at `since_us` and are no more, by their expiry alone."""
+        parts = [
+            held.rects[held.live(self.dead[name], since_us) & (held.expires_us <= now_us)]
+            for name, held in self.segments.items()
+            if len(held.expires_us)
+        ]
+        return np.concatenate(parts) if parts else np.empty((0, 4))
+
+
+@dataclass
+class Churn:
+    """Rectangles of subscriptions that came into force or left it: what the statistics need to know."""
+
+    came: list[Floats] = field(default_factory=list)
+    went: list[Floats] = field(default_factory=list)
+
 
 @dataclass(frozen=True)
 class Store:
@@ -60,7 +86,7 @@ class Store:
     grid: Grid
     tuning: Tuning
 
-    def apply(self, draft: Manifest, view: View, operations: pa.Table, dead: DeadLetters) -> Manifest:
+    def apply(self, draft: Manifest, view: View, operations: pa.Table, dead: DeadLetters, churn: Churn) -> Manifest:
         """`draft` already has the version, term and time of what comes; `view` shows its segments."""
         batches = conform_operations(operations).combine_chunks().to_batches()
         if not batches:
@@ -82,9 +108,12 @@ class Store:
         final[refused] = UNCHANGED
         ended, born = is_live & (final != UNCHANGED), final >= 0
         if ended.any():
+            churn.went.append(view.rects_at(places[:, ended]))
             draft = self._bury(draft, view, places[:, ended])
         if born.any():
-            draft = self._add(draft, "", _subs(rows, rows_by_id[final[born]]))
+            subs = _subs(rows, rows_by_id[final[born]])
+            churn.came.append(subs.rects)
+            draft = self._add(draft, "", subs)
         return draft
 
     def compact(self, draft: Manifest, view: View) -> Manifest:

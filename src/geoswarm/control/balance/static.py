@@ -18,6 +18,8 @@ PARTITIONS_PER_EXECUTOR = 16
 
 
 class _Static:
+    needs_stats = False
+
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         return Decision((), {"decision": "never changes"})
 

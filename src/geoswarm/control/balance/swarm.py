@@ -53,6 +53,7 @@ class DecisionMachine:
 
 class Swarm:
     name = "swarm"
+    needs_stats = True
 
     def __init__(
         self, same_rounds_max: int = 20, merge_every_rounds: int = 1200, subset_share_min: float = 0.0

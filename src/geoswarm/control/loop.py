@@ -1,0 +1,78 @@
+"""The control plane of a running engine: what was counted goes in batch by batch, a new plan comes out now and then.
+
+    churn, reports ─> statistics ─> [a round is over] ─> coordinator ─> plan, entry for the journal
+
+Time comes with each batch, so a replay of the same batches decides the same. The statistics are soft: after a restart
+queries are counted anew from what is live, and points begin at zero, as they would fade to anyway.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from geoswarm.control.coordinator import Coordinator, Outcome
+from geoswarm.control.strategy import Strategy
+from geoswarm.flow.observe import LoadReport
+from geoswarm.jit import Floats
+from geoswarm.space.grid import CellBox
+from geoswarm.space.overlap import overlap
+from geoswarm.space.plan import Plan
+from geoswarm.stats.redraw import redrawn
+from geoswarm.stats.triostat import TrioStat
+
+
+class ControlLoop:
+    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, live_rects: Callable[[], Floats]) -> None:
+        """`live_rects` gives all subscriptions in force, (n, 4); asked at the start and when the plan is redrawn."""
+        self.plan = plan
+        self._coordinator, self._round_s, self._live_rects = Coordinator(strategy), round_s, live_rects
+        self._stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
+        if self.needs_stats:
+            self._count(live_rects(), TrioStat.add_queries)
+        for stat in self._stats.values():
+            stat.close_round()  # they did not arrive in the round that now begins
+        self._load = LoadReport()
+        self._began_s: float | None = None
+
+    @property
+    def needs_stats(self) -> bool:
+        return self._coordinator.strategy.needs_stats
+
+    def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
+        """One batch is through. An outcome if it ended a round; its plan, if any, holds from the next batch on."""
+        if self.needs_stats:
+            for rects in came:
+                self._count(rects, TrioStat.add_queries)
+            for rects in went:
+                self._count(rects, TrioStat.remove_queries)
+        for partition, counted in report.stats.items():
+            self._stats[partition] = self._stats[partition] + counted
+        self._load += report
+        if self._began_s is None:
+            self._began_s = now_s
+        if now_s - self._began_s < self._round_s:
+            return None
+        outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s)
+        self._load, self._began_s = LoadReport(), now_s
+        if outcome.plan is not None:
+            self._redraw(outcome.plan)
+        return outcome
+
+    def _count(self, rects: Floats, verb: Callable[[TrioStat, CellBox], None]) -> None:
+        """Tell each partition of the queries that meet it."""
+        if not len(rects):
+            return
+        boxes = self.plan.grid.cover(*np.ascontiguousarray(rects.T))
+        met = overlap(self.plan, boxes)
+        query = np.repeat(np.arange(len(rects)), np.diff(met.offsets))
+        order = np.argsort(met.slots, kind="stable")
+        ends = np.cumsum(np.bincount(met.slots, minlength=len(self.plan.partitions)))
+        for slot, partition in enumerate(self.plan.partitions):
+            mine = query[order[ends[slot - 1] if slot else 0 : ends[slot]]]
+            if len(mine):
+                verb(self._stats[partition.id], CellBox(*(side[mine] for side in boxes)))
+
+    def _redraw(self, plan: Plan) -> None:
+        boxes = plan.grid.cover(*np.ascontiguousarray(self._live_rects().T))
+        self._stats = redrawn(self._stats, plan, {p.id: boxes for p in plan.partitions})
+        self.plan = plan
