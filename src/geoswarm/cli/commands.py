@@ -1,4 +1,4 @@
-"""The command line: `geoswarm run | demo | bench | doctor | dead-letters | status`.
+"""The command line: `geoswarm run | demo | bench | doctor | dead-letters | explain | status`.
 
 Prints what other files found out; does nothing by itself. Spark is not imported before a command needs it, so that help
 and errors come at once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
@@ -184,6 +184,26 @@ def dead_letters(
         batch = "outside any batch" if row["batch_id"] < 0 else f"batch {row['batch_id']}"
         out.print(f"[bold]{batch}[/], {row['kind']}, {escape(row['detail'])}", soft_wrap=True, highlight=False)
         out.print(f"  [dim]{escape(row['row'])}[/]", soft_wrap=True, highlight=False)
+
+
+@app.command()
+def explain(
+    checkpoint: CheckpointFolder,
+    plan: Annotated[int | None, typer.Argument(help="The epoch of a plan; without it, every round is told.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say how a plan came about: what was measured, decided and refused, round by round."""
+    from geoswarm.cli.explain import rounds, sentences
+    from geoswarm.cli.watch import existing
+
+    entries = rounds(existing(checkpoint), plan)
+    if as_json:
+        print(json.dumps(entries))
+        return
+    for line in sentences(entries):
+        out.print(line, soft_wrap=True, highlight=False, markup=False)
+    if not entries:
+        out.print("no round has ended yet: the first plan is in force")
 
 
 @app.command()
