@@ -62,11 +62,13 @@ class Tuning(_Settings):
     """Events matched at once by a task; bounds the memory of one output batch."""
     match_pairs_max: int = Field(default=8_000_000, ge=1)
     """(event, subscription) pairs held at once by a task, 8 bytes each."""
-    operations_per_batch_max: int = Field(default=2_000_000, ge=1)
-    """Subscription changes taken into one batch; the driver holds about 200 bytes of each."""
+    operations_at_once_max: int = Field(default=2_000_000, ge=1)
+    """Operations applied in one step; more in a batch take several. The driver holds about 200 bytes of each."""
+    inbox_files_max: int = Field(default=100_000, ge=1)
+    """Calls of `subscribe` and `cancel` that may wait for the next batch; each is a file."""
     deltas_max: int = Field(default=8, ge=1, le=64)
     """Small segments before they are merged; each costs every event one look-up."""
-    segment_subs_max: int = Field(default=2_000_000, ge=1000)
+    segment_subs_max: int = Field(default=2_000_000, ge=1000, le=100_000_000)
     """Subscriptions in one segment; writing one takes about a second per million, and the stream waits for it."""
     subscriptions_max: int = Field(default=200_000_000, ge=1)
     """Subscriptions in all: about 17 GB on disk at the size of a city block."""

@@ -1,7 +1,6 @@
 """`geoswarm explain` tells how a plan came about."""
 
 import json
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoswarm.flow.dead_letters import MALFORMED, REASONS, DeadLetters
+from geoswarm.errors import SchemaError
+from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_events, guard_operations
 from geoswarm.model import EVENT, OPERATION
 from geoswarm.space.grid import Grid
@@ -115,3 +116,38 @@ def test_every_event_goes_on_or_becomes_one_dead_letter(
     assert len(kept) + len(dead) == len(rows)
     assert all(letter["reason"] in REASONS for letter in dead.table().to_pylist())
     assert all(np.isfinite(kept["x"].to_pylist() + kept["y"].to_pylist()))
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        None,
+        pa.array([400_000_000_000_000_000]).cast(pa.timestamp("us", "UTC")),
+        pa.array([0]).cast(pa.timestamp("us", "GMT+8")),
+    ],
+)
+def test_a_bad_row_is_filed_whatever_is_in_it(column: pa.Array) -> None:
+    if column is None:  # text that is not UTF-8, as Kafka may bring it
+        column = pa.Array.from_buffers(
+            pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+        )
+    batch = pa.RecordBatch.from_pylist([GOOD_EVENT | {"x": 999.0}], schema=EVENT).append_column("extra", column)
+    dead = DeadLetters("event", 0)
+    assert len(guard_events(batch, WORLD, dead)) == 0
+    assert dead.table()["reason"].to_pylist() == ["out-of-bounds"]
+
+
+def test_a_long_row_is_cut() -> None:
+    batch = pa.RecordBatch.from_pylist([GOOD_EVENT | {"x": 999.0}], schema=EVENT)
+    batch = batch.append_column("text", pa.array(["x" * 1_000_000]))
+    dead = DeadLetters("event", 0)
+    guard_events(batch, WORLD, dead)
+    assert len(dead.table()["row"][0].as_py()) == TEXT_MAX
+
+
+@pytest.mark.parametrize(
+    "ids", [pa.array([1.0]), pa.array(["1"]), pa.array([True]), pa.array([2**64 - 1], pa.uint64())]
+)
+def test_ids_that_are_no_integers_are_an_error(ids: pa.Array) -> None:
+    with pytest.raises(SchemaError, match="column sub_id of operations is"):
+        conform_operations(pa.table({"op": ["cancel"], "sub_id": ids}))

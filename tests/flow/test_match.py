@@ -30,6 +30,10 @@ def run(batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: i
     ]
 
 
+def pairs_in(mets: list[Met]) -> list[tuple[int, int]]:
+    return pairs_of(pa.table(batch) for met in mets for batch in as_pairs(met))
+
+
 def searchable(grid: Grid, rects: np.ndarray, ids: np.ndarray) -> Searchable:
     return Searchable(Records(rects, ids, NO_EXPIRY, NONE_DEAD), build(grid, rects))
 
@@ -47,7 +51,7 @@ def test_the_index_finds_what_the_oracle_finds(seed: int, columns: int, rows: in
     rects, batch = rectangles(rng, 80, snap=snap), events(rng, 120, snap=snap)
     x, y = np.asarray(batch["x"]), np.asarray(batch["y"])
     want = brute_force(x, y, rects, np.arange(80))
-    got = pairs_of(pa.table(as_pairs(met)) for met in run(batch, [searchable(grid, rects, np.arange(80))], grid))
+    got = pairs_in(run(batch, [searchable(grid, rects, np.arange(80))], grid))
     assert sorted(got) == sorted(want)
 
 
@@ -62,7 +66,7 @@ def test_limits_on_memory_change_how_matches_are_cut_but_not_which(seed: int, ro
     assert all(len(met.events) <= rows_max for met in mets)
     assert all(len(met.subs) <= pairs_max for met in mets if len(met.events) > 1)
     want = brute_force(np.asarray(batch["x"]), np.asarray(batch["y"]), rects, np.arange(100))
-    assert sorted(pairs_of(pa.table(as_pairs(met)) for met in mets)) == sorted(want)
+    assert sorted(pairs_in(mets)) == sorted(want)
 
 
 def test_arrays_and_pairs_say_the_same_and_carry_extra_columns() -> None:
@@ -70,8 +74,8 @@ def test_arrays_and_pairs_say_the_same_and_carry_extra_columns() -> None:
     grid = Grid(*BOUNDS, columns=60, rows=60)
     batch = events(rng, 200).append_column("text", pa.array([f"post {i}" for i in range(200)]))
     mets = run(batch, [searchable(grid, rectangles(rng, 50), np.arange(50))], grid)
-    arrays = pa.concat_tables(pa.table(as_arrays(met)) for met in mets)
-    pairs = pa.concat_tables(pa.table(as_pairs(met)) for met in mets)
+    arrays = pa.concat_tables(pa.table(b) for met in mets for b in as_arrays(met))
+    pairs = pa.concat_tables(pa.table(b) for met in mets for b in as_pairs(met, 3000))
     assert sorted(pairs_of([arrays])) == sorted(pairs_of([pairs]))
     assert len(pairs) > 200
     assert all(row["text"] == f"post {row['event_id']}" for row in arrays.to_pylist() + pairs.to_pylist())
@@ -88,7 +92,7 @@ def test_a_point_on_a_rectangles_border_is_inside(x: float, y: float, inside: bo
         {"event_id": [1], "ts": pa.array([0]).cast(TIMESTAMP), "x": pa.array([x]), "y": pa.array([y])}
     )
     segment = searchable(grid, np.array([[10.0, 10.0, 20.0, 20.0]]), np.array([5]))
-    assert pairs_of(pa.table(as_pairs(met)) for met in run(batch, [segment], grid)) == ([(1, 5)] if inside else [])
+    assert pairs_in(run(batch, [segment], grid)) == ([(1, 5)] if inside else [])
 
 
 def test_cancelled_and_expired_subscriptions_are_not_found() -> None:
@@ -99,7 +103,7 @@ def test_cancelled_and_expired_subscriptions_are_not_found() -> None:
     segment = Searchable(Records(rects, np.arange(20), expires_us, dead), build(grid, rects))
     batch = events(np.random.default_rng(0), 1)
     for now_us, alive in ((99, {i for i in range(20) if i % 2}), (100, {i for i in range(20) if i % 2 and i % 3})):
-        got = pairs_of(pa.table(as_pairs(met)) for met in run(batch, [segment], grid, now_us))
+        got = pairs_in(run(batch, [segment], grid, now_us))
         assert {sub for _, sub in got} == alive
 
 

@@ -19,7 +19,7 @@ from confluent_kafka import Consumer, Producer
 
 import geoswarm
 from geoswarm.sim.oracle import Oracle
-from geoswarm.state.checkpoint import read_dead_letters
+from geoswarm.state import dead_files
 from geoswarm.state.storage import Storage
 from worlds import BOUNDS, events, operations
 
@@ -113,5 +113,5 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
     # Kafka is not transactional: a batch cut short by the kill comes again, under the same key.
     assert {match[:2] for match in got} == want[0] | want[1]
     assert len(set(got)) == len(want[0] | want[1])
-    letters = pa.concat_tables(read_dead_letters(Storage(str(checkpoint)))).to_pylist()
+    letters = pa.concat_tables(dead_files.read(Storage(str(checkpoint)))).to_pylist()
     assert [letter["row"] for letter in letters if letter["kind"] == "event"] == ["{broken"]

@@ -1,12 +1,12 @@
 """Plans change while the stream runs, and nobody who reads the matches can tell."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
-from worlds import BOUNDS, events, operations, write_files
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
@@ -16,6 +16,7 @@ from geoswarm.space.plan import Plan
 from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
 from geoswarm.state.storage import Storage
+from worlds import BOUNDS, events, operations, write_files
 
 CONTRACT = Contract(columns=60, rows=60, executors=4)
 BATCHES = 8
@@ -105,3 +106,34 @@ def test_swarm_splits_the_corner_where_the_events_fall(spark: SparkSession, tmp_
     assert all(entry["estimate_after"] <= entry["estimate_before"] for entry in applied)
     with Engine(spark, CONTRACT, Tuning(strategy="swarm"), checkpoint=checkpoint) as again:
         assert again.status()["plan_epoch"] == status["plan_epoch"]
+
+
+def test_a_batch_replayed_after_its_plan_was_replaced_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    _, _, want = world(tmp_path, 23)
+    clock, checkpoint = iter(range(0, 1_000_000, 16)), tmp_path / "state"
+    sink = sinks.Parquet(str(tmp_path / "out"))
+    for _ in range(
+        3
+    ):  # what a kill between a new plan and Spark's commit leaves: the batch comes again, the plan is there
+        with Engine(
+            spark, CONTRACT, Tuning(strategy="swarm"), checkpoint=str(checkpoint), clock=lambda: float(next(clock))
+        ) as engine:
+            run(spark, tmp_path, engine, sink)
+            assert engine.status()["plan_epoch"] > 0
+            assert engine.status()["events"] == 200 * BATCHES
+        newest = max((checkpoint / "spark" / "commits").glob("[0-9]*"), key=lambda file: int(file.name))
+        newest.unlink()
+        (newest.parent / f".{newest.name}.crc").unlink(missing_ok=True)
+    assert sorted(pairs_of([sink.read()])) == sorted(want)
+
+
+def test_a_checkpoint_made_again_at_the_same_place_starts_from_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    world(tmp_path, 25)
+    for sub_id in (1, 2):  # the same workers serve both
+        shutil.rmtree(tmp_path / "state", ignore_errors=True)
+        sink = sinks.Memory()
+        with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
+            engine.subscribe(sub_id, BOUNDS)
+            stream = sources.events_from_files(spark, str(tmp_path / "events"))
+            engine.start(events=stream, sink=sink, available_now=True).wait()
+        assert {sub for _, sub in pairs_of([sink.table()])} == {sub_id}

@@ -13,7 +13,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
+from geoswarm.errors import InputError, SchemaError, SettingsError, StateError, StreamError
+from geoswarm.model import OPERATION
 from geoswarm.sim.oracle import Oracle, pairs_of
 from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
@@ -44,12 +45,6 @@ def text_file(folder: Path, name: str, *lines: str) -> str:
     folder.mkdir()
     (folder / name).write_text("\n".join(lines) + "\n")
     return str(folder)
-
-
-def adds_up(engine: Engine) -> bool:
-    status = engine.status()
-    unmatched = status["events"] - status["dead"] - status["matched"]
-    return bool(unmatched >= 0 and status["last_batch"]["dead"] <= status["events"])
 
 
 @pytest.mark.parametrize("exchange", ["packed", "rows"])
@@ -139,12 +134,13 @@ def test_json_lines_that_cannot_be_parsed_are_dead_letters_with_their_text(
 
 
 def test_csv_with_a_header_is_read(spark: SparkSession, make_engine: Any, tmp_path: Path) -> None:
-    lines = ["event_id,ts,x,y", "1,2026-01-01T00:00:00Z,1.5,2.5", "2,2026-01-01T00:00:00Z,east,2.5"]
+    lines = ["y,event_id,ts,x,kind", "2.5,1,2026-01-01T00:00:00Z,100.5,car", "2.5,2,2026-01-01T00:00:00Z,east,car"]
     engine, sink = make_engine(), sinks.Memory()
     engine.subscribe(9, BOUNDS)
     stream = sources.events_from_files(spark, text_file(tmp_path / "in", "a.csv", *lines))
     engine.start(events=stream, sink=sink, available_now=True).wait()
     assert pairs_of([sink.table()]) == [(1, 9)]
+    assert sink.table().select(["x", "y", "kind"]).to_pylist() == [{"x": 100.5, "y": 2.5, "kind": "car"}]
     assert [letter["reason"] for letter in engine.dead_letters().to_pylist()] == ["malformed"]
 
 
@@ -259,3 +255,52 @@ def test_an_empty_batch_passes(spark: SparkSession, make_engine: Any, tmp_path: 
     engine.start(events=parquet_stream(spark, tmp_path / "e", [empty, full]), sink=sink, available_now=True).wait()
     assert engine.status()["events"] == 5
     assert engine.status()["matches"] == 0
+
+
+def test_operations_of_several_files_in_one_batch_take_effect_in_the_order_of_the_files(
+    spark: SparkSession, make_engine: Any, tmp_path: Path
+) -> None:
+    side = {"xmin": -1.0, "ymin": -1.0, "xmax": 1.0, "ymax": 1.0}
+    registers = [{"op": "register", "sub_id": i} | side for i in range(5)]
+    cancels = [{"op": "cancel", "sub_id": i} for i in range(4)] + [
+        {"op": "register", "sub_id": 100 + i} | side for i in range(500)
+    ]
+    again = [{"op": "register", "sub_id": 0} | side]
+    write_files(
+        tmp_path / "operations", [pa.Table.from_pylist(rows, schema=OPERATION) for rows in (registers, cancels, again)]
+    )
+    stream = parquet_stream(spark, tmp_path / "events", [pa.table(events(np.random.default_rng(0), 5))])
+    engine = make_engine()
+    changes = sources.operations_from_files(spark, str(tmp_path / "operations"))  # the largest would be read first
+    engine.start(events=stream, operations=changes, sink=sinks.Memory(), available_now=True).wait()
+    assert engine.status()["subscriptions"] == 502
+    assert engine.status()["operations_refused"] == 0
+
+
+def test_a_folder_of_matches_belongs_to_one_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    stream = parquet_stream(spark, tmp_path / "events", [pa.table(events(np.random.default_rng(0), 5))])
+    for name in ("one", "one"):
+        with Engine(spark, CONTRACT, checkpoint=str(tmp_path / name)) as engine:
+            engine.start(events=stream, sink=sinks.Parquet(str(tmp_path / "out")), available_now=True).wait()
+    with (
+        Engine(spark, CONTRACT, checkpoint=str(tmp_path / "two")) as engine,
+        pytest.raises(SettingsError, match="holds the matches of another checkpoint"),
+    ):
+        engine.start(events=stream, sink=sinks.Parquet(str(tmp_path / "out")), available_now=True)
+
+
+def test_a_batch_that_spark_fills_anew_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    tables = [pa.table(events(np.random.default_rng(b), 5, first_id=10 * b)) for b in range(3)]
+    write_files(tmp_path / "events", tables[:2])
+    stream = sources.events_from_files(spark, str(tmp_path / "events"))
+    sink = sinks.Parquet(str(tmp_path / "out"))
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
+        engine.start(events=stream, sink=sink, available_now=True).wait()
+    for log in ("offsets", "commits", "sources/0"):
+        for file in (tmp_path / "state" / "spark" / log).glob("*0*"):
+            file.unlink()
+    write_files(tmp_path / "events", tables)
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
+        run = engine.start(events=stream, sink=sink, available_now=True)
+        with pytest.raises(StateError, match="batch 0 has been run with other events"):
+            run.wait()

@@ -13,7 +13,8 @@ from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
 from geoswarm.sim.oracle import Oracle, pairs_of
-from geoswarm.state.checkpoint import Checkpoint, read_dead_letters
+from geoswarm.state import dead_files
+from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.manifest import Manifest
 from geoswarm.state.subscriptions import View
 from worlds import BOUNDS, events, operations
@@ -37,7 +38,7 @@ def matches(checkpoint: Checkpoint, manifest: Manifest, batch: pa.RecordBatch) -
         for parcel in route(batch, checkpoint.plan)
         for met in match(parcel.events, segments, checkpoint.grid, manifest.now_us, rows_max=64, pairs_max=4096)
     )
-    return pairs_of(pa.table(as_pairs(met)) for met in mets)
+    return pairs_of(pa.table(b) for met in mets for b in as_pairs(met))
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -56,7 +57,7 @@ def test_a_storm_of_operations_leaves_what_the_oracle_says(tmp_path: Path, seed:
         if rng.random() < 0.3:  # a restart in the middle changes nothing
             checkpoint.close()
             checkpoint = Checkpoint(str(tmp_path), CONTRACT, EAGER)
-    assert sum(len(table) for table in read_dead_letters(checkpoint.storage)) == refused > 0
+    assert sum(len(table) for table in dead_files.read(checkpoint.storage)) == refused > 0
     checkpoint.close()
 
 
@@ -82,7 +83,7 @@ def test_a_crash_before_the_manifest_is_written_applies_operations_once(tmp_path
     refused = oracle.operate(storm, 0)
     batch = events(rng, 100)
     assert sorted(matches(checkpoint, manifest, batch)) == sorted(oracle.match(pa.table(batch), 0))
-    assert sum(len(table) for table in read_dead_letters(checkpoint.storage)) == refused
+    assert sum(len(table) for table in dead_files.read(checkpoint.storage)) == refused
     checkpoint.close()
 
 
@@ -159,7 +160,7 @@ def test_places_for_subscriptions_are_limited(tmp_path: Path) -> None:
         "ymax": [1.0] * n,
     }
     assert checkpoint.prepare(0, lambda: [pa.table(rows)], 0).subs == 10
-    letters = pa.concat_tables(read_dead_letters(checkpoint.storage)).to_pylist()
+    letters = pa.concat_tables(dead_files.read(checkpoint.storage)).to_pylist()
     assert [letter["reason"] for letter in letters] == ["full"] * 15
     assert "all 10 places are taken" in letters[0]["detail"]
     checkpoint.close()
@@ -199,3 +200,80 @@ def _harm(victim: Path, harm: str, rng: np.random.Generator) -> None:
     else:
         data[int(rng.integers(len(data) // 2, len(data)))] ^= 1 << int(rng.integers(8))
         victim.write_bytes(data)
+
+
+def registers(*ids: int, op: str = "register", right: float = 1.0, expires: int | None = None) -> pa.Table:
+    n = len(ids)
+    sides = {"xmin": [0.0] * n, "ymin": [0.0] * n, "xmax": [right] * n, "ymax": [1.0] * n}
+    expiry = pa.array([expires] * n, pa.int64()).cast(pa.timestamp("us", "UTC"))
+    return pa.table({"op": [op] * n, "sub_id": list(ids), **sides}).append_column("expires", expiry)
+
+
+def test_a_clock_set_back_revives_nothing(opened: Checkpoint) -> None:
+    opened.prepare(0, lambda: [registers(7, expires=90), registers(8)], 0)
+    opened.prepare(1, lambda: [registers(7)], 100)
+    manifest = opened.prepare(2, lambda: [], 80)
+    batch = pa.record_batch(
+        {"event_id": [1], "ts": pa.array([0]).cast(pa.timestamp("us", "UTC")), "x": [0.5], "y": [0.5]}
+    )
+    assert sorted(matches(opened, manifest, batch)) == [(1, 7), (1, 8)]
+
+
+def test_a_manifest_that_cannot_be_written_leaves_no_trace(opened: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("geoswarm.state.manifest.write", full)
+        with pytest.raises(OSError, match="no space"):
+            opened.prepare(0, lambda: [registers(7)], 0)
+    assert opened.prepare(0, lambda: [registers(7)], 0).subs == 1
+    assert not list(dead_files.read(opened.storage))
+    assert [len(rects) for rects in opened.take_churn().came] == [1]
+
+
+def test_at_the_limit_a_place_that_was_freed_can_be_taken(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, Tuning(subscriptions_max=1))
+    checkpoint.prepare(0, lambda: [registers(1)], 0)
+    checkpoint.prepare(1, lambda: [registers(1, op="cancel"), registers(1, right=50.0)], 0)
+    checkpoint.prepare(2, lambda: [registers(1, op="replace", right=60.0)], 0)
+    manifest = checkpoint.prepare(3, lambda: [pa.concat_tables([registers(1, op="cancel"), registers(5, 4)])], 0)
+    assert manifest.subs == 1
+    letters = pa.concat_tables(dead_files.read(checkpoint.storage)).to_pylist()
+    assert [(letter["reason"], '"sub_id": 4' in letter["row"]) for letter in letters] == [("full", True)]
+    checkpoint.close()
+
+
+def test_dead_letters_of_events_outlive_many_of_operations(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, Tuning(dead_letter_folders_max=3))
+    table = pa.Table.from_pylist([{"batch_id": 0, "kind": "event", "reason": "null", "detail": "", "row": ""}])
+    dead_files.write(checkpoint.storage, dead_files.folder_of(dead_files.EVENTS, 0), "0", table)
+    for batch_id in range(8):
+        checkpoint.prepare(batch_id, lambda: [registers(9, op="cancel")], 0)
+        checkpoint.finish(batch_id)
+    kinds = [row["kind"] for table in dead_files.read(checkpoint.storage) for row in table.to_pylist()]
+    assert sorted(kinds) == ["event", "operation", "operation", "operation"]
+    checkpoint.close()
+
+
+def test_a_replaced_engine_can_change_neither_plan_nor_subscriptions(opened: Checkpoint) -> None:
+    opened.storage.write_document("terms/00000099.json", {"term": 99, "token": "another"})
+    for act in (
+        lambda: opened.adopt_plan(opened.plan.move(opened.plan.partitions[0].id, 1)),
+        lambda: opened.prepare(0, lambda: [], 0),
+        lambda: opened.submit(registers(1)),
+        lambda: opened.finish(0),
+    ):
+        with pytest.raises(FencedOut, match="number 99 has started since"):
+            act()
+
+
+def test_calls_waiting_for_a_batch_are_limited(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, Tuning(inbox_files_max=3))
+    for i in range(3):
+        checkpoint.submit(registers(i))
+    with pytest.raises(StateError, match="3 calls wait for a batch"):
+        checkpoint.submit(registers(9))
+    assert checkpoint.prepare(0, lambda: [], 0).subs == 3
+    checkpoint.submit(registers(9))
+    checkpoint.close()

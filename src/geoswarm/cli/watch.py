@@ -14,8 +14,7 @@ from geoswarm import journal
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import REASONS
 from geoswarm.journal import FOLDER
-from geoswarm.state import manifest
-from geoswarm.state.checkpoint import read_dead_letters
+from geoswarm.state import dead_files, manifest
 from geoswarm.state.fence import newest_term
 from geoswarm.state.storage import Storage
 
@@ -144,6 +143,6 @@ def dead_rows(checkpoint: str, reason: str | None = None) -> list[dict[str, Any]
     """The dead letters of a checkpoint as `model.DEAD_LETTER`, oldest batch first; those of one reason if asked."""
     if reason is not None and reason not in REASONS:
         raise InputError(f"no dead letter has the reason {reason!r}: the reasons are {', '.join(REASONS)}")
-    rows = [row for table in read_dead_letters(existing(checkpoint)) for row in table.to_pylist()]
+    rows = [row for table in dead_files.read(existing(checkpoint)) for row in table.to_pylist()]
     rows.sort(key=lambda row: row["batch_id"])
     return [row for row in rows if reason is None or row["reason"] == reason]

@@ -16,6 +16,9 @@ from geoswarm.model import DEAD_LETTER
 MALFORMED = "_malformed"
 """The column in which a source hands over the text of a row it could not parse."""
 
+TEXT_MAX = 10_000
+"""Characters kept of a row and of what is said about it."""
+
 REASONS = {
     "malformed": "the source could not parse the row",
     "null": "a required column is null",
@@ -43,10 +46,11 @@ class DeadLetters:
         if not chosen.any():
             return
         assert reason in REASONS, reason
-        for row in batch.filter(pa.array(chosen)).to_pylist():
+        for row in _rows(batch.filter(pa.array(chosen))):
             raw = row.pop(MALFORMED, None)
             text = raw if raw is not None else json.dumps(row, default=_plain)
-            self._rows.append((self._batch_id, self._kind, reason, detail.format(**row), text))
+            said = detail.format(**row)
+            self._rows.append((self._batch_id, self._kind, reason, said[:TEXT_MAX], text[:TEXT_MAX]))
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -67,6 +71,24 @@ class Triage:
         fresh = chosen & ~self.doomed
         self._dead.add(self._batch, fresh, reason, detail)
         self.doomed |= fresh
+
+
+def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    """As Python values. Whatever is in a bad row, looking at it must not raise: the stream would stop for ever."""
+    columns = [_values(column) for column in batch.columns]
+    return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    try:
+        return list(column.to_pylist())
+    except Exception:  # not UTF-8, a year beyond 9999, a time zone that Python does not know
+        pass
+    if pa.types.is_timestamp(column.type):
+        return [f"{v} {column.type.unit} since 1970" for v in column.cast(pa.int64()).to_pylist()]
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        return [v if v is None else v.decode(errors="replace") for v in column.cast(pa.binary()).to_pylist()]
+    return [f"(a value of type {column.type} that cannot be shown)"] * len(column)
 
 
 def _plain(value: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.jit import Bools, Floats
 from geoswarm.model import EVENT, OPERATION
@@ -79,13 +80,25 @@ def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Tr
 
 def conform_operations(table: pa.Table) -> pa.Table:
     """Operations with all columns of the schema, in its order; columns a source left out are null."""
-    held = table.schema.names
-    columns = [table.column(f.name).cast(f.type) if f.name in held else pa.nulls(len(table), f.type) for f in OPERATION]
+    columns = [_conformed(table, field) for field in OPERATION]
     names = list(OPERATION.names)
-    if MALFORMED in held:
+    if MALFORMED in table.schema.names:
         columns.append(table.column(MALFORMED))
         names.append(MALFORMED)
     return pa.table(columns, names=names)
+
+
+def _conformed(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    if field.name not in table.schema.names:
+        return pa.nulls(len(table), field.type)
+    column = table.column(field.name)
+    guessing = pa.types.is_integer(field.type) and not pa.types.is_integer(column.type)
+    try:
+        if not guessing or pa.types.is_null(column.type):
+            return column.cast(field.type)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    raise SchemaError(f"column {field.name} of operations is {column.type}, wanted is {field.type}: cast it")
 
 
 def _null(batch: pa.RecordBatch, name: str) -> Bools:

@@ -28,9 +28,10 @@ def warm_up() -> int:
     rows = [{"event_id": 1, "ts": 0, "x": 0.2, "y": 0.2}, {"event_id": 2, "ts": 0, "x": 0.9, "y": 0.9}]
     events = pa.RecordBatch.from_pylist(rows, schema=EVENT)
     return sum(
-        len(as_arrays(met))
+        len(batch)
         for parcel in unpack(pack(route(events, uniform(grid, 2))), EVENT)
         for met in match(parcel.events, [Searchable(records, levels)], grid, 0, rows_max=10, pairs_max=10)
+        for batch in as_arrays(met)
     )
 
 

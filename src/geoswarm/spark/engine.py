@@ -30,11 +30,13 @@ from geoswarm.control.strategy import Sample
 from geoswarm.errors import GeoswarmError, InputError, MachineError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
-from geoswarm.model import OPERATION
+from geoswarm.model import DEAD_LETTER, OPERATION
 from geoswarm.spark import schemas
+from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.sinks import SinkLike, as_sink
-from geoswarm.state.checkpoint import Checkpoint, read_dead_letters
+from geoswarm.state import dead_files
+from geoswarm.state.checkpoint import Checkpoint
 
 LOAD_ROWS = 1_000_000
 """Subscriptions of a bulk load taken in at once: about 200 MB in the driver."""
@@ -175,7 +177,10 @@ class Engine:
             schemas.conform_events(events),
             schemas.conform_operations(operations) if operations is not None else None,
         )
-        pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, as_sink(sink), self._clock)
+        where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
+        target = as_sink(sink)
+        target.bind(self._checkpoint.identity)
+        pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, OffsetLog(where), self._clock)
 
         run = Run()
 
@@ -188,7 +193,7 @@ class Engine:
                 raise
 
         writer = stream.writeStream.foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", self._spark_checkpoint or self._checkpoint.storage.uri("spark"))
+        writer = writer.option("checkpointLocation", where)
         writer = (
             writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{every_s} seconds")
         )
@@ -216,7 +221,7 @@ class Engine:
         }
 
     def dead_letters(self) -> pa.Table:
-        return pa.concat_tables(read_dead_letters(self._checkpoint.storage))
+        return pa.concat_tables([DEAD_LETTER.empty_table(), *dead_files.read(self._checkpoint.storage)])
 
     def close(self) -> None:
         """Stop, and leave the checkpoint to the next engine."""

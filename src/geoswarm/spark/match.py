@@ -56,11 +56,10 @@ def _serve(parcel: Parcel, task: BatchTask, counted: LoadReport) -> Iterator[pa.
         rows_max=task.tuning.match_rows_max,
         pairs_max=task.tuning.match_pairs_max,
     ):
-        out = shape(met)
+        out = list(shape(met))
         matched_events = int(np.count_nonzero(np.diff(met.offsets)))
         cpu_us = int((time.thread_time() - began_s) * 1e6)
         load = PartitionLoad(parcel.executor, len(met.events), matched_events, len(met.subs), cpu_us)
         counted.add(parcel.partition, load)
-        if len(out):
-            yield out
+        yield from out
         began_s = time.thread_time()

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -21,7 +22,8 @@ from geoswarm.control.registry import strategy
 from geoswarm.errors import StreamError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.spark import match, route
-from geoswarm.spark.schemas import arrow_schema, past_guard
+from geoswarm.spark.offsets import OffsetLog
+from geoswarm.spark.schemas import ORDER, arrow_schema, past_guard
 from geoswarm.spark.sinks import Sink
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
@@ -50,11 +52,14 @@ class Pipeline:
         contract: Contract,
         tuning: Tuning,
         sink: Sink,
+        offsets: OffsetLog,
         clock: Callable[[], float],
     ) -> None:
+        self._offsets = offsets
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         chosen = strategy(tuning.strategy)
+        checkpoint.take_churn()  # the loop counts what is live now by itself
         self._control = ControlLoop(chosen, checkpoint.plan, tuning.round_s, checkpoint.live_rects)
         self._last = journal.last(checkpoint.storage, "batch")
 
@@ -63,7 +68,8 @@ class Pipeline:
         # The query has a session of its own, so this does not touch the user's.
         batch.sparkSession.conf.set(ARROW_ROWS, str(self._tuning.route_rows_max))
         now_us = int(self._clock() * 1e6)
-        manifest = self._checkpoint.prepare(batch_id, lambda: _operations(batch), now_us)
+        content = self._offsets.digest(batch_id)
+        manifest = self._checkpoint.prepare(batch_id, lambda: _operations(batch), now_us, content)
         prepared_s = time.perf_counter()
         events = _events(batch)
         task = self._task(events, manifest, batch_id)
@@ -73,12 +79,14 @@ class Pipeline:
         self._checkpoint.finish(batch_id)
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
-        self._journal(task, report, now_us, seconds)
-        self._steer(report, now_us)
+        self._journal(task, report, seconds)
+        self._steer(report, manifest.plan_epoch, manifest.now_us)
 
-    def _steer(self, report: LoadReport, now_us: int) -> None:
+    def _steer(self, report: LoadReport, plan_epoch: int, now_us: int) -> None:
         """The journey of a plan: what was counted goes to the control plane, which may answer with a plan."""
         churn = self._checkpoint.take_churn()
+        if plan_epoch != self._control.plan.epoch:
+            report = LoadReport()  # a replay of a batch from before the plan: its partitions are gone
         outcome = self._control.batch(churn.came, churn.went, report, now_us / 1e6)
         if outcome is not None:
             if outcome.plan is not None:
@@ -95,10 +103,10 @@ class Pipeline:
             storage, self._contract, self._tuning, batch_id, manifest, arrow_schema(events), self._control.needs_stats
         )
         storage.remove_folder(task.report_folder)  # of an attempt that crashed
-        storage.remove_folder(f"dead/{task.dead_folder}")
+        storage.remove_folder(task.dead_folder)
         return task
 
-    def _journal(self, task: BatchTask, report: LoadReport, now_us: int, seconds: dict[str, float]) -> None:
+    def _journal(self, task: BatchTask, report: LoadReport, seconds: dict[str, float]) -> None:
         before = self._last or {"batch": -1, "totals": dict.fromkeys(TOTALS, 0)}
         # A batch that was run again after a crash is in the journal twice, and counts once.
         start = before["totals_before"] if before["batch"] == task.batch_id else before["totals"]
@@ -111,7 +119,7 @@ class Pipeline:
             batch=task.batch_id,
             version=task.manifest.version,
             plan_epoch=task.manifest.plan_epoch,
-            now_us=now_us,
+            now_us=task.manifest.now_us,
             subscriptions=task.manifest.subs,
             segments=len(task.manifest.segments),
             operations_refused=refused,
@@ -131,6 +139,10 @@ def _events(batch: DataFrame) -> DataFrame:
 def _operations(batch: DataFrame) -> Iterator[pa.Table]:
     if OPERATION in batch.columns:
         table = batch.where(F.col(OPERATION).isNotNull()).select(f"{OPERATION}.*").toArrow()
+        if ORDER in table.schema.names:
+            table = table.take(pc.sort_indices(table[ORDER])).drop_columns(
+                [ORDER]
+            )  # stable: rows of a file stay in order
         if len(table):
             yield table
 

@@ -15,7 +15,7 @@ from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route import executors_of, gather_batches, route
 from geoswarm.spark.schemas import past_guard
 from geoswarm.spark.tasks import BatchTask
-from geoswarm.state.checkpoint import write_dead_letters
+from geoswarm.state import dead_files
 
 PACKED_DDL = "executor int, partition int, payload binary"
 Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -24,7 +24,7 @@ Stage = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 def packed(events: DataFrame, task: BatchTask) -> DataFrame:
     """Events to their executors as parcels, one row each."""
     parcels = events.mapInArrow(_stage(task, lambda good: pack(route(good, task.plan()))), PACKED_DDL)
-    return parcels.repartitionById(task.contract.executors, "executor")
+    return parcels.repartitionById(task.plan().executors, "executor")
 
 
 def rows(events: DataFrame, task: BatchTask) -> DataFrame:
@@ -35,7 +35,7 @@ def rows(events: DataFrame, task: BatchTask) -> DataFrame:
 
     schema = StructType([*past_guard(events.schema), StructField("executor", IntegerType())])
     tagged = events.mapInArrow(_stage(task, tag), schema)
-    return tagged.repartitionById(task.contract.executors, "executor")
+    return tagged.repartitionById(task.plan().executors, "executor")
 
 
 def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch], pa.RecordBatch]) -> Stage:
@@ -45,9 +45,12 @@ def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch], pa.RecordBatch])
         for chunk, batch in enumerate(gather_batches(batches, task.tuning.route_rows_max)):
             began_s = time.thread_time()
             dead = DeadLetters("event", task.batch_id)
-            out = forward(guard_events(batch, task.grid, dead))
+            good = guard_events(batch, task.grid, dead)
+            if good.schema != task.events:  # a setting of Spark's may ask for larger types than the parcels have
+                good = good.cast(task.events)
+            out = forward(good)
             if len(dead):
-                write_dead_letters(task.storage, task.dead_folder, f"{number:05d}-{chunk:04d}", dead.table())
+                dead_files.write(task.storage, task.dead_folder, f"{number:05d}-{chunk:04d}", dead.table())
             counted.events_in += len(batch)
             counted.dead += len(dead)
             counted.route_cpu_us += int((time.thread_time() - began_s) * 1e6)

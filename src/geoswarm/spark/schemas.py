@@ -64,7 +64,9 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     StringType: (StringType,),
     BinaryType: (BinaryType,),
 }
-RESERVED = ("sub_id", "sub_ids", "version", "executor")
+ORDER = "_order"
+"""A column by which operations of one batch are put back into the order they came in."""
+RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch")
 """Names that matches use themselves."""
 
 
@@ -72,7 +74,7 @@ def conform_events(frame: DataFrame) -> DataFrame:
     """The required columns in the engine's types, then every other column as it came."""
     required = [_column(frame, field, "events", required=True) for field in EVENT]
     extra = [name for name in frame.columns if name not in EVENT.names]
-    clash = [name for name in extra if name in RESERVED]
+    clash = [name for name in extra if name.casefold() in (*RESERVED, *EVENT.names)]  # Spark ignores the case
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
@@ -81,13 +83,13 @@ def conform_events(frame: DataFrame) -> DataFrame:
 def conform_operations(frame: DataFrame) -> DataFrame:
     """All columns of an operation; those the source left out are null."""
     columns = [_column(frame, field, "operations", required=field.name in ("op", "sub_id")) for field in OPERATION]
-    extra = [name for name in frame.columns if name not in OPERATION.names and name != MALFORMED]
+    extra = [name for name in frame.columns if name not in (*OPERATION.names, MALFORMED, ORDER)]
     if extra:
         close = {name: difflib.get_close_matches(name, OPERATION.names, 1) for name in extra}
         hints = "; ".join(f"{name}, did you mean {c[0]}?" if c else name for name, c in close.items())
         raise SchemaError(f"operations have unknown columns: {hints} (known are {', '.join(OPERATION.names)})")
-    malformed = [F.col(MALFORMED)] if MALFORMED in frame.columns else []
-    return frame.select(*columns, *malformed)
+    kept = [F.col(name) for name in (MALFORMED, ORDER) if name in frame.columns]
+    return frame.select(*columns, *kept)
 
 
 def past_guard(events: StructType) -> StructType:

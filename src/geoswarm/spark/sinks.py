@@ -6,6 +6,7 @@ repeats.
 """
 
 import shutil
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,9 @@ from geoswarm.errors import SettingsError
 
 
 class Sink(ABC):
+    def bind(self, checkpoint: str) -> None:  # noqa: B027 - most sinks need not know
+        """Called once before the first batch, with the identity of the checkpoint whose batches will come."""
+
     @abstractmethod
     def write(self, matches: DataFrame, batch_id: int) -> None: ...
 
@@ -35,12 +39,25 @@ class Parquet(Sink):
             )
         self.path = Path(path.removeprefix("file://")).absolute()
 
+    def bind(self, checkpoint: str) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        owner = self.path / "_checkpoint"
+        if not owner.exists() and not any(self.path.glob("batch=*")):
+            owner.write_text(checkpoint)
+        if not owner.exists() or owner.read_text() != checkpoint:
+            raise SettingsError(
+                f"{self.path} holds the matches of another checkpoint, whose batches have the same numbers: "
+                "choose another folder, or remove it"
+            )
+
     def write(self, matches: DataFrame, batch_id: int) -> None:
         final = self.path / f"batch={batch_id}"
         if final.exists():
             return  # a replay: what is there is whole
-        staged = self.path / f"_staged-{batch_id}"
-        shutil.rmtree(staged, ignore_errors=True)
+        for left in self.path.glob(f"_staged-{batch_id}-*"):
+            shutil.rmtree(left, ignore_errors=True)
+        # A name of its own: a Spark that outlived its driver may still be writing the last one.
+        staged = self.path / f"_staged-{batch_id}-{uuid.uuid4().hex}"
         matches.write.parquet(str(staged))
         staged.rename(final)
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.spark.schemas import EVENT, OPERATION
+from geoswarm.spark.schemas import EVENT, OPERATION, ORDER
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
 
@@ -34,7 +34,12 @@ def events_from_files(
 def operations_from_files(
     spark: SparkSession, path: str, *, format: str | None = None, files_per_batch: int | None = None
 ) -> DataFrame:
-    return _from_files(spark, path, format, OPERATION, files_per_batch)
+    """Operations take effect in the order of the files' times, and in order within a file. Spark itself reads the
+    largest file of a batch first."""
+    time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
+    place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
+    operations = _from_files(spark, path, format, OPERATION, files_per_batch)
+    return operations.withColumn(ORDER, F.expr(place))
 
 
 def events_from_kafka(
@@ -63,10 +68,18 @@ def _from_files(
         schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", MALFORMED)
     if kind == "csv":
-        reader = reader.option("header", True)
+        # Spark goes by position unless told not to; a file whose header differs from the first one's is an error then.
+        schema = _in_header_order(schema, spark.read.option("header", True).csv(path).columns)
+        reader = reader.option("header", True).option("enforceSchema", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
     return reader.schema(schema).load(path)
+
+
+def _in_header_order(schema: StructType, header: list[str]) -> StructType:
+    known = {field.name: field for field in schema}
+    columns = [known.get(name, StructField(name, StringType())) for name in header]
+    return StructType([*columns, StructField(MALFORMED, StringType())])
 
 
 def _guess_format(path: str) -> str:

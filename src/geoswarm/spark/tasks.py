@@ -1,7 +1,8 @@
 """What a task knows of its batch, and what a worker keeps between tasks.
 
 A worker is interchangeable: everything here can be lost at any moment and found again from the checkpoint. The cache is
-keyed by what never changes (a plan's epoch, a segment's name), so a stale answer cannot come from it.
+keyed by what is never used again (a plan's seal, a segment's name with its engine's token), so a stale answer cannot
+come from it, not even when a checkpoint is removed and made again at the same place.
 """
 
 import json
@@ -14,7 +15,7 @@ from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.observe import LoadReport
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
-from geoswarm.state.checkpoint import read_plan
+from geoswarm.state import dead_files, plans
 from geoswarm.state.manifest import Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import View
@@ -39,7 +40,7 @@ class BatchTask:
         return Grid.of(self.contract)
 
     def plan(self) -> Plan:
-        return _cache.plan(self.storage, self.manifest.plan_epoch)
+        return _cache.plan(self.storage, self.manifest)
 
     def subscriptions(self) -> list[Searchable]:
         view = _cache.view(self.storage, self.manifest)
@@ -56,7 +57,7 @@ class BatchTask:
 
     @property
     def dead_folder(self) -> str:
-        return f"batch-{self.batch_id:012d}"
+        return dead_files.folder_of(dead_files.EVENTS, self.batch_id)
 
     def reports(self) -> dict[str, LoadReport]:
         """The sum of what each stage's tasks reported; stages that reported nothing are absent."""
@@ -72,17 +73,17 @@ class _Cache:
     """One plan and one version at a time; segments that both versions share stay open."""
 
     def __init__(self) -> None:
-        self._plan: tuple[tuple[str, int], Plan] | None = None
-        self._view: tuple[tuple[str, int, int], View] | None = None
+        self._plan: tuple[tuple[str, int, str], Plan] | None = None
+        self._view: tuple[tuple[str, int, str], View] | None = None
 
-    def plan(self, storage: Storage, epoch: int) -> Plan:
-        key = (storage.root, epoch)
+    def plan(self, storage: Storage, manifest: Manifest) -> Plan:
+        key = (storage.root, manifest.plan_epoch, manifest.plan_seal)
         if self._plan is None or self._plan[0] != key:
-            self._plan = key, read_plan(storage, epoch)
+            self._plan = key, plans.read(storage, manifest.plan_epoch, manifest.plan_seal)
         return self._plan[1]
 
     def view(self, storage: Storage, manifest: Manifest) -> View:
-        key = (storage.root, manifest.version, manifest.term)
+        key = (storage.root, manifest.version, manifest.token)
         if self._view is None or self._view[0] != key:
             before = self._view[1] if self._view and self._view[0][0] == storage.root else None
             self._view = key, View.open(storage, manifest, before)

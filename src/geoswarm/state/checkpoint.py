@@ -1,6 +1,6 @@
 """Everything an engine must remember, in one folder, and the one order in which it changes.
 
-    contract.json    what the folder was made for            plans/        each plan, by epoch
+    contract.json    what it was made for; identity.json     plans/        each plan, by epoch
     terms/, lock     who may write (`fence.py`)              manifests/    each version (`manifest.py`)
     inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
@@ -12,21 +12,23 @@ version.
 """
 
 import threading
+import uuid
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, SettingsError, StateError
 from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.guard import conform_operations
 from geoswarm.jit import Floats
 from geoswarm.journal import Journal
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
-from geoswarm.state import inbox, manifest, segment
+from geoswarm.state import dead_files, inbox, manifest, plans, segment
 from geoswarm.state.fence import Fence
 from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
@@ -47,17 +49,17 @@ class Checkpoint:
             self.journal = Journal(self.storage)
             if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
                 _check_contract(self.storage, contract)
-                self.plan, self.manifest = _newest_plan(self.storage), manifest.newest(self.storage)
             else:
-                self.plan, self.manifest = self._create(contract, first_plan)
+                self._create(contract, first_plan)
+            self.plan, self._plan_seal = plans.newest(self.storage)
+            self.manifest = manifest.newest(self.storage)
+            self.identity: str = self.storage.read_document("identity.json")["id"]
             self._repair()
             self._view = View.open(self.storage, self.manifest)
         except BaseException:
             self.fence.release()
             raise
-        self.churn = Churn()
-        self._inbox_lock = threading.Lock()
-        self.churn = Churn()
+        self._churn = Churn()
         self._inbox_lock = threading.Lock()
         self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
 
@@ -65,6 +67,12 @@ class Checkpoint:
         """On disk when it returns; taken in by the next version. Any thread may call it, also while a batch runs."""
         self.fence.check()  # an engine that took over may number its files the same
         with self._inbox_lock:
+            waiting = self._inbox_next - 1 - self.manifest.inbox_mark
+            if waiting >= self._tuning.inbox_files_max:
+                raise StateError(
+                    f"{waiting} calls wait for a batch to take them in, the limit is {self._tuning.inbox_files_max}: "
+                    "put more operations into one call, or send them as a stream"
+                )
             inbox.put(self.storage, self._inbox_next, operations)
             self._inbox_next += 1
 
@@ -73,12 +81,16 @@ class Checkpoint:
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
         if waiting:
             draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
-            self._adopt(replace(draft, batch=None, inbox_mark=waiting[-1]))
+            self._adopt(draft, batch=None, inbox_mark=waiting[-1])
             inbox.clear(self.storage, self.manifest.inbox_mark)
+            self._collect_garbage()
         return self.manifest
 
-    def prepare(self, batch: int, operations: Callable[[], Iterable[pa.Table]], now_us: int) -> Manifest:
-        """The version that `batch` runs with; the same one each time it is asked for."""
+    def prepare(
+        self, batch: int, operations: Callable[[], Iterable[pa.Table]], now_us: int, content: str = ""
+    ) -> Manifest:
+        """The version that `batch` runs with; the same one each time it is asked for. `content` is a digest of what the
+        source put into the batch, where it is known: a replay must have the same."""
         self.fence.check()
         if batch < self.manifest.last_batch:
             raise StateError(
@@ -89,6 +101,11 @@ class Checkpoint:
             fixed = manifest.for_batch(self.storage, batch)
             if fixed is None:
                 raise CorruptState(f"the version of batch {batch} is missing from manifests/: restore it from a backup")
+            if content and fixed.content and content != fixed.content:
+                raise StateError(
+                    f"batch {batch} has been run with other events than Spark now puts into it: "
+                    "entries of spark/offsets were removed; restore them, or start a new checkpoint"
+                )
             return fixed
         if batch > self.manifest.last_batch + 1:
             raise StateError(
@@ -103,7 +120,8 @@ class Checkpoint:
             yield from operations()
 
         draft = self._draft(all_operations(), now_us, batch)
-        self._adopt(replace(draft, batch=batch, last_batch=batch, inbox_mark=mark, plan_epoch=self.plan.epoch))
+        plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
+        self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
         return self.manifest
 
     def live_rects(self) -> Floats:
@@ -112,12 +130,13 @@ class Checkpoint:
 
     def take_churn(self) -> Churn:
         """What came and went since the last call."""
-        taken, self.churn = self.churn, Churn()
+        taken, self._churn = self._churn, Churn()
         return taken
 
     def adopt_plan(self, plan: Plan) -> None:
         """Put a plan in force from the next batch on."""
-        _write_plan(self.storage, plan)
+        self.fence.check()
+        self._plan_seal = plans.write(self.storage, plan)
         self.plan = plan
 
     def finish(self, batch: int) -> None:
@@ -131,36 +150,43 @@ class Checkpoint:
 
     # -- making versions
 
-    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int) -> Manifest:
-        draft, view = self.manifest.next(now_us=now_us, term=self.fence.term), self._view
-        dead = DeadLetters("operation", batch)
-        self.churn.went.append(view.expired_rects(self.manifest.now_us, now_us))
+    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int) -> "_Draft":
+        now_us = max(now_us, self.manifest.now_us)  # a clock set back must not revive what has expired
+        term = {"term": self.fence.term, "token": self.fence.token}
+        draft, view = self.manifest.next(now_us=now_us, content="", **term), self._view
+        dead, churn = DeadLetters("operation", batch), Churn()
+        churn.went.append(view.expired_rects(self.manifest.now_us, now_us))
         for table in tables:
-            for start in range(0, len(table), self._tuning.operations_per_batch_max):
-                part = table.slice(start, self._tuning.operations_per_batch_max)
-                draft = self._store.apply(draft.next(), view, part, dead, self.churn)
+            whole = conform_operations(table).combine_chunks()
+            for rows in whole.to_batches(max_chunksize=self._tuning.operations_at_once_max):
+                draft = self._store.apply(draft.next(), view, rows, dead, churn)
                 view = View.open(self.storage, draft, view)
                 merged = self._store.compact(draft, view)
                 if merged is not draft:
                     draft, view = merged, View.open(self.storage, merged, view)
         if len(dead):
-            write_dead_letters(self.storage, f"operations-{draft.version:012d}", "0", dead.table())
-        self._view = view
-        return replace(draft, refused=len(dead))
+            folder = dead_files.folder_of(dead_files.OPERATIONS, draft.version)
+            dead_files.write(self.storage, folder, "0", dead.table())
+        return _Draft(replace(draft, refused=len(dead)), view, churn)
 
-    def _adopt(self, draft: Manifest) -> None:
+    def _adopt(self, draft: "_Draft", **changes: Any) -> None:
+        """The one atomic step. Nothing is remembered before it: a draft that fails to be written leaves no trace."""
         self.fence.check()
-        manifest.write(self.storage, draft)
-        self.manifest = draft
+        new = replace(draft.manifest, **changes)
+        manifest.write(self.storage, new)
+        self.manifest, self._view = new, draft.view
+        self._churn.came += draft.churn.came
+        self._churn.went += draft.churn.went
 
-    def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> tuple[Plan, Manifest]:
+    def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> None:
         """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
-        plan, first = first_plan(self.grid, contract.executors), replace(EMPTY, term=self.fence.term)
-        _write_plan(self.storage, plan)
-        manifest.remove(self.storage, 0)  # of a first start that was killed here
-        manifest.write(self.storage, first)
+        for name in self.storage.names(plans.FOLDER):  # of a first start that was killed here
+            self.storage.remove(f"{plans.FOLDER}/{name}")
+        plans.write(self.storage, first_plan(self.grid, contract.executors))
+        manifest.remove(self.storage, 0)
+        manifest.write(self.storage, replace(EMPTY, term=self.fence.term, token=self.fence.token))
+        self.storage.write_document("identity.json", {"id": uuid.uuid4().hex})
         self.storage.write_document("contract.json", contract.model_dump(mode="json"))
-        return plan, first
 
     # -- housekeeping
 
@@ -171,15 +197,11 @@ class Checkpoint:
                 f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
                 "restore it from a backup"
             )
-        for folder in ("plans", "inbox", manifest.FOLDER, segment.FOLDER):
+        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER):
             self.storage.sweep(folder)
         for entry in self.manifest.segments:
             if segment.repair_index(self.storage, self.grid, entry.name):
                 self.journal.append("repair", segment=entry.name, what="index rebuilt from its records")
-        for folder in dead_folders(self.storage):
-            kind, number = folder.split("-")
-            if kind == "operations" and int(number) > self.manifest.version:
-                self.storage.remove_folder(f"dead/{folder}")
         self._collect_garbage()
 
     def _collect_garbage(self) -> None:
@@ -199,28 +221,16 @@ class Checkpoint:
             stem, _, kind = name.rpartition(".")
             if (name if kind == "dead" else stem) not in used:
                 self.storage.remove(f"{segment.FOLDER}/{name}")
-        for folder in dead_folders(self.storage)[: -self._tuning.dead_letter_folders_max]:
-            self.storage.remove_folder(f"dead/{folder}")
+        dead_files.forget(self.storage, self._tuning.dead_letter_folders_max, self.manifest.version)
+        plans.forget_old(self.storage)
 
 
-def read_plan(storage: Storage, epoch: int) -> Plan:
-    return Plan.from_json(storage.read_document(f"plans/{epoch:010d}.json"))
+class _Draft(NamedTuple):
+    """A version that is on disk but for its manifest."""
 
-
-def write_dead_letters(storage: Storage, folder: str, part: str, table: pa.Table) -> None:
-    sink = pa.BufferOutputStream()
-    pq.write_table(table, sink)
-    storage.write(f"dead/{folder}/{part}.parquet", memoryview(sink.getvalue()))
-
-
-def read_dead_letters(storage: Storage) -> Iterable[pa.Table]:
-    for folder in dead_folders(storage):
-        for name in storage.names(f"dead/{folder}"):
-            yield pq.read_table(pa.BufferReader(storage.read(f"dead/{folder}/{name}")))
-
-
-def dead_folders(storage: Storage) -> list[str]:
-    return storage.folders("dead")
+    manifest: Manifest
+    view: View
+    churn: Churn
 
 
 def _check_contract(storage: Storage, contract: Contract) -> None:
@@ -231,14 +241,3 @@ def _check_contract(storage: Storage, contract: Contract) -> None:
             f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
             "use its values, or start a new checkpoint"
         )
-
-
-def _newest_plan(storage: Storage) -> Plan:
-    names = storage.names("plans")
-    if not names:
-        raise CorruptState(f"no plan is left in {storage.root}/plans: restore it from a backup")
-    return read_plan(storage, int(names[-1].split(".")[0]))
-
-
-def _write_plan(storage: Storage, plan: Plan) -> None:
-    storage.write_document(f"plans/{plan.epoch:010d}.json", plan.to_json())

@@ -22,7 +22,7 @@ def put(storage: Storage, number: int, operations: pa.Table) -> None:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data = sink.getvalue()
-    storage.write(f"{FOLDER}/{number:012d}.arrow", _digest(data), memoryview(data))
+    storage.create(f"{FOLDER}/{number:012d}.arrow", _digest(data), memoryview(data))
 
 
 def waiting(storage: Storage, mark: int) -> list[int]:

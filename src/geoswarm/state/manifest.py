@@ -14,6 +14,7 @@ from geoswarm.state.storage import Storage
 
 FOLDER = "manifests"
 HEAD = "newest-version"
+FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -24,13 +25,18 @@ class Manifest:
     last_batch: int
     """The newest batch whose operations are in it; -1 before the first."""
     plan_epoch: int
+    plan_seal: str
     now_us: int
     """The time at which subscriptions count as live or expired, in microseconds since 1970."""
     term: int
     """The engine that wrote it (`fence.py`)."""
+    token: str
+    """Unlike the term never used again, also not by a checkpoint restored from a backup: names of files carry it."""
     inbox_mark: int
     """Inbox files up to this number are in it."""
     segments: tuple[SegmentEntry, ...]
+    content: str
+    """A digest of what the source put into the batch; empty where it cannot be known."""
     refused: int
     """Operations that were turned away in making it."""
     tombstones: str | None
@@ -54,23 +60,28 @@ EMPTY = Manifest(
     batch=None,
     last_batch=-1,
     plan_epoch=0,
+    plan_seal="",
     now_us=0,
     term=0,
+    token="",
     inbox_mark=-1,
     segments=(),
+    content="",
     refused=0,
     tombstones=None,
 )
 
 
 def write(storage: Storage, manifest: Manifest) -> None:
-    storage.write_document(_name(manifest.version), asdict(manifest), replace=False)
+    storage.write_document(_name(manifest.version), {"format": FORMAT, **asdict(manifest)}, replace=False)
     # Only to notice that the newest was removed, so it need not survive a power cut.
     storage.write(HEAD, f"{manifest.version} {manifest.version}".encode(), durable=False)
 
 
 def read(storage: Storage, version: int) -> Manifest:
     body = storage.read_document(_name(version))
+    if body.pop("format") != FORMAT:
+        raise CorruptState(f"{_name(version)} was written by another version of geoswarm: use that one, or load anew")
     body["segments"] = tuple(SegmentEntry(**entry) for entry in body["segments"])
     return Manifest(**body)
 

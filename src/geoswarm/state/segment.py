@@ -46,8 +46,6 @@ class SegmentEntry:
     name: str
     subs: int
     dead: int
-    id_min: int
-    id_max: int
     bytes: int
     stale_us: int = NEVER_US
     """When so many of its subscriptions will have expired that it is worth rewriting."""
@@ -103,7 +101,6 @@ def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: f
     by_id = np.argsort(subs.ids)
     names, codes = _compact_dictionary(subs.users)
     text = names.buffers()
-    ids_sorted = subs.ids[by_id]
     records: dict[str, Any] = {
         "ids": subs.ids,
         "rects": subs.rects,
@@ -111,12 +108,12 @@ def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: f
         "user_codes": codes,
         "user_offsets": np.frombuffer(text[1], np.int32, len(names) + 1),
         "user_bytes": np.frombuffer(text[2] or b"", np.uint8),
-        "ids_sorted": ids_sorted,
+        "ids_sorted": subs.ids[by_id],
         "order_by_id": by_id.astype(np.uint32),
     }
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
     size += storage.write_arrays(f"{FOLDER}/{name}.index", _index_arrays(build(grid, subs.rects)))
-    return SegmentEntry(name, len(subs.ids), 0, int(ids_sorted[0]), int(ids_sorted[-1]), size, stale_us)
+    return SegmentEntry(name, len(subs.ids), 0, size, stale_us)
 
 
 def open_segment(storage: Storage, name: str) -> Segment:
@@ -154,11 +151,6 @@ def concatenate(parts: Sequence[Subs]) -> Subs:
         users.combine_chunks().dictionary_encode(),
         np.concatenate([part.expires_us for part in parts]),
     )
-
-
-def remove(storage: Storage, name: str) -> None:
-    storage.remove(f"{FOLDER}/{name}.records")
-    storage.remove(f"{FOLDER}/{name}.index")
 
 
 @kernel

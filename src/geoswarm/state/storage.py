@@ -73,7 +73,7 @@ class Storage:
             return
         _publish(Path(self.path(name)), chunks, os.replace, durable)
 
-    def create(self, name: str, *chunks: bytes) -> None:
+    def create(self, name: str, *chunks: bytes | memoryview) -> None:
         """As `write`, but refuses to replace: of two engines that try, one wins."""
         try:
             if self._remote is None:
@@ -157,21 +157,28 @@ class Storage:
 
     # -- sealed documents
 
-    def write_document(self, name: str, body: Mapping[str, Any], *, replace: bool = True) -> None:
+    def write_document(self, name: str, body: Mapping[str, Any], *, replace: bool = True) -> str:
+        """Returns the seal."""
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-        sealed = f'{{"seal":"{_seal(text.encode())}","body":{text}}}\n'.encode()
+        seal = _seal(text.encode())
+        sealed = f'{{"seal":"{seal}","body":{text}}}\n'.encode()
         if replace:
             self.write(name, sealed)
         else:
             self.create(name, sealed)
+        return seal
 
     def read_document(self, name: str) -> dict[str, Any]:
+        return self.read_sealed(name)[0]
+
+    def read_sealed(self, name: str) -> tuple[dict[str, Any], str]:
+        """The document and its seal."""
         raw = self.read(name)
         try:
             document = json.loads(raw)
             body: dict[str, Any] = document["body"]
-            text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-            intact = document["seal"] == _seal(text.encode())
+            seal = _seal(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+            intact = document["seal"] == seal
         except (ValueError, KeyError, TypeError):
             intact = False
         if not intact:
@@ -179,7 +186,7 @@ class Storage:
                 f"{name} ({len(raw)} bytes) does not match its checksum: it was cut short or changed on disk; "
                 f"restore it from a backup of {self.root}"
             )
-        return body
+        return body, seal
 
     # -- flat files of arrays
 
@@ -249,10 +256,14 @@ def _aligned(size: int) -> int:
 
 
 def _publish(path: Path, chunks: Sequence[bytes | memoryview], place: Any, durable: bool = True) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if durable:
+            _sync_folder(path.parent.parent)
     handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
+            os.fchmod(handle, 0o644)  # workers may run as another user
             for chunk in chunks:
                 rest = memoryview(chunk)
                 while len(rest):
@@ -262,9 +273,12 @@ def _publish(path: Path, chunks: Sequence[bytes | memoryview], place: Any, durab
         place(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)  # gone already after a replace
-    if not durable:
-        return
-    folder = os.open(path.parent, os.O_RDONLY)
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)
     finally:

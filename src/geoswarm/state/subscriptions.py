@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.guard import conform_operations, guard_operations
+from geoswarm.flow.guard import guard_operations
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import NEVER_US
 from geoswarm.space.grid import Grid
@@ -86,12 +86,11 @@ class Store:
     grid: Grid
     tuning: Tuning
 
-    def apply(self, draft: Manifest, view: View, operations: pa.Table, dead: DeadLetters, churn: Churn) -> Manifest:
-        """`draft` already has the version, term and time of what comes; `view` shows its segments."""
-        batches = conform_operations(operations).combine_chunks().to_batches()
-        if not batches:
-            return draft
-        rows, fit = guard_operations(batches[0], self.grid, draft.now_us, dead)
+    def apply(
+        self, draft: Manifest, view: View, operations: pa.RecordBatch, dead: DeadLetters, churn: Churn
+    ) -> Manifest:
+        """`draft` already has the version, token and time of what comes; `view` shows its segments."""
+        rows, fit = guard_operations(operations, self.grid, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -102,7 +101,10 @@ class Store:
         verdicts, final = _replay(_codes(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
         _file(rows, rows_by_id[verdicts == DUPLICATE], dead, "duplicate", "subscription {sub_id} exists: send replace")
         _file(rows, rows_by_id[verdicts == UNKNOWN], dead, "unknown-id", "subscription {sub_id} does not exist")
-        refused = np.flatnonzero(final >= 0)[max(0, self.tuning.subscriptions_max - draft.subs) :]
+        newcomers = np.flatnonzero(~is_live & (final >= 0))
+        newcomers = newcomers[np.argsort(rows_by_id[final[newcomers]])]  # as they came
+        freed = int(np.count_nonzero(is_live & (final == GONE)))
+        refused = newcomers[max(0, self.tuning.subscriptions_max - draft.subs + freed) :]
         limit = f"all {self.tuning.subscriptions_max} places are taken: cancel some, or raise subscriptions_max"
         _file(rows, rows_by_id[final[refused]], dead, "full", limit)
         final[refused] = UNCHANGED
@@ -127,7 +129,7 @@ class Store:
         return draft
 
     def _add(self, draft: Manifest, suffix: str, subs: Subs) -> Manifest:
-        name = f"{draft.version:012d}-{draft.term}{suffix}"
+        name = f"{draft.version:012d}-{draft.token[:8]}{suffix}"
         entry = segments.write(self.storage, self.grid, name, subs, self.tuning.dead_share_max)
         return replace(draft, segments=(*draft.segments, entry))
 
@@ -142,7 +144,7 @@ class Store:
             fresh = segments.mark(bits, places[1, places[0] == number])
             entries[number] = replace(entry, dead=entry.dead + fresh)
             bitmaps[entry.name] = bits
-        name = f"{draft.version:012d}-{draft.term}.dead"
+        name = f"{draft.version:012d}-{draft.token[:8]}.dead"
         self.storage.write_arrays(f"{FOLDER}/{name}", bitmaps)
         return replace(draft, segments=tuple(entries), tombstones=name)
 

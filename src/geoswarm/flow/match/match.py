@@ -44,16 +44,17 @@ def match(
     about `pairs_max` pairs; only a single event with more than that makes a longer run."""
     x, y = _floats(events, "x"), _floats(events, "y")
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
-    room = 0
-    start = 0
+    start, room, length_max = 0, 0, rows_max
     while start < len(events):
-        length = min(rows_max, len(events) - start)
+        length = min(length_max, len(events) - start)
         while True:
             run = points.between(start, start + length)
             hits = _search(run, segments, now_us, max(room, 2 * length), pairs_max if length > 1 else None)
             if hits is not None:
                 break
             length = max(1, length // 4)
+        # Where one run was too dense the next will be: a search that is thrown away costs as much as one that counts.
+        length_max = min(rows_max, 2 * length if len(hits.points) < pairs_max // 4 else length)
         room = len(hits.points)
         offsets, subs = group_by_point(hits, length)
         yield Met(events.slice(start, length), offsets, subs)

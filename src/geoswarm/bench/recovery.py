@@ -1,0 +1,151 @@
+"""Seconds from SIGKILL to the next committed batch, and what was lost or repeated over all kills.
+
+The engine runs one scenario (`sim/scenario.py`) as a process of its own. At a random moment its driver (Python and
+JVM), one of its Python workers or one of its executor JVMs is killed; a dead engine is started again from its
+checkpoint, as a supervisor would. At the end the whole output is set beside the oracle's, pair by pair.
+
+In `local` mode Spark never tries a task again, so a killed worker ends the engine; on a cluster Spark replaces
+workers and executors by itself. Some kills hit an engine that is still starting from the kill before.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from geoswarm import journal
+from geoswarm.bench.harness import Progress, Result, Scale, median
+from geoswarm.bench.kill import Victim
+from geoswarm.bench.plots import MARKERS, PALETTE, figure
+from geoswarm.errors import StreamError
+from geoswarm.sim.scenario import Scenario, compare
+from geoswarm.state.storage import Storage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLUSTER = "local-cluster[2,1,1024]"
+EARLY = "driver, starting"
+"""A driver killed before it has recovered from the kill before."""
+
+LOCAL = "local[2]"
+KILLS: dict[Scale, dict[str, list[str]]] = {
+    Scale.SMALL: {LOCAL: ["driver", "worker"], CLUSTER: ["executor", "worker"]},
+    Scale.FULL: {
+        LOCAL: ["driver", EARLY, "worker", "driver", "worker", "driver"] * 2,
+        CLUSTER: ["executor", "worker", "executor", "driver", "executor"] * 2,
+    },
+}
+"""Four kills fit into a minute: a start of Spark takes a sixth of it."""
+
+FILES_PER_KILL = 4
+RUNNING_S = 2.0
+"""A kill comes this long or less after a commit: a batch takes a fraction of it."""
+STARTING_S = 8.0
+"""The same after a start: Spark, the checkpoint, and the batch that is run again."""
+
+
+@dataclass
+class _World:
+    scenario: Scenario
+    folder: Path
+    files: int = 0
+
+    def extend(self, files: int) -> None:
+        self.scenario.write(self.folder, range(self.files, self.files + files))
+        self.files += files
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    totals = {"lost": 0, "repeated": 0, "wrong": 0, "pairs": 0, "batches": 0}
+    for number, (master, kinds) in enumerate(KILLS[scale].items()):
+        with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
+            world = _World(Scenario(seed * 2 + number), Path(folder))
+            world.extend(FILES_PER_KILL * len(kinds))
+            with Victim(world.folder, master) as victim:
+                victim.start()
+                rows += _kill_all(victim, kinds, world, rng, master, report)
+                report(f"{master}: the rest of the stream")
+                victim.until_done()
+                entries = list(journal.read(Storage(str(victim.checkpoint))))
+                verdict = compare(world.scenario, victim.checkpoint, victim.output, entries)
+        if verdict.differences:
+            raise StreamError(f"after {len(kinds)} kills on {master}: {'; '.join(verdict.differences[:5])}")
+        for key in totals:
+            totals[key] += getattr(verdict, key)
+    seconds = [row["recovery_s"] for row in rows if row["recovery_s"] is not None]
+    summary = {
+        "kills": len(rows),
+        "lost": totals["lost"],
+        "repeated": totals["repeated"],
+        "wrong": totals["wrong"],
+        "recovery_s_median": median(seconds),
+        "recovery_s_max": max(seconds),
+    }
+    config = {
+        "masters": KILLS[scale],
+        "batches": totals["batches"],
+        "pairs": totals["pairs"],
+        "events_per_batch": Scenario(seed).events_per_file,
+    }
+    return Result(rows, summary, config)
+
+
+def _kill_all(
+    victim: Victim, kinds: list[str], world: _World, rng: np.random.Generator, master: str, report: Progress
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for i, kind in enumerate(kinds):
+        if kind == EARLY:
+            time.sleep(rng.uniform(0, STARTING_S))
+        else:
+            _wait_until(victim, lambda: victim.commits() > 0 and victim.is_alive, world)
+            time.sleep(rng.uniform(0, RUNNING_S))
+        # there may be none between two workers, or when the files have run out
+        _wait_until(victim, lambda kind=kind: victim.kill(kind.split(",")[0], rng) > 0, world)  # type: ignore[misc]
+        killed_s = time.monotonic()
+        commits, starts = victim.commits(), victim.starts
+        row: dict[str, Any] = {"master": master, "killed": kind, "after_batch": commits - 1}
+        if i + 1 < len(kinds) and kinds[i + 1] == EARLY:
+            victim.start()
+            row |= {"starts": 1, "recovery_s": None}
+        else:
+            _wait_until(victim, lambda commits=commits: victim.commits() > commits, world)  # type: ignore[misc]
+            row |= {"starts": victim.starts - starts, "recovery_s": time.monotonic() - killed_s}
+        rows.append(row)
+        report(f"{master}: killed {kind}, {i + 1} of {len(kinds)}")
+    return rows
+
+
+def _wait_until(victim: Victim, condition: Callable[[], bool], world: _World) -> None:
+    """The engine is started again when it dies, and handed more files when it has run out of them."""
+    while not victim.until(condition, "the next committed batch"):
+        world.extend(FILES_PER_KILL)
+        victim.start()
+
+
+def plot(result: Result) -> "Figure":
+    drawn, (axes,) = figure()
+    kinds = list(dict.fromkeys(f"{row['killed']}\n{row['master'].split('[')[0]}" for row in result.rows))
+    for i, kind in enumerate(kinds):
+        name, mode = kind.split("\n")
+        seconds = [
+            row["recovery_s"]
+            for row in result.rows
+            if row["killed"] == name and row["master"].split("[")[0] == mode and row["recovery_s"] is not None
+        ]
+        spread = np.linspace(-0.12, 0.12, len(seconds)) if len(seconds) > 1 else np.zeros(len(seconds))
+        style: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "color": PALETTE[i % len(PALETTE)]}
+        axes.plot(i + spread, seconds, linestyle="none", **style)
+    axes.set_xticks(range(len(kinds)), kinds)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("seconds to the next committed batch")
+    kills, lost, repeated = (int(result.summary[key]) for key in ("kills", "lost", "repeated"))
+    axes.set_title(f"{kills} kills: {lost} matches lost, {repeated} repeated")
+    return drawn
