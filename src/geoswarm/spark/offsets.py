@@ -31,6 +31,18 @@ class OffsetLog:
             return ""
         return str(xxhash.xxh3_64_hexdigest(b"\n".join([*offsets, *files])))
 
+    def has_new(self, batch_id: int, source: int) -> bool:
+        """Whether a batch holds anything of a source, which saves looking; True where it cannot be told."""
+        if self._storage is None:
+            return True
+        try:
+            now = self._storage.read(f"offsets/{batch_id}").splitlines()[2:][source]
+            if now == b"-":
+                return False
+            return batch_id == 0 or self._storage.read(f"offsets/{batch_id - 1}").splitlines()[2:][source] != now
+        except (GeoswarmError, OSError, IndexError):
+            return True
+
     def _files(self, source: int, offset: bytes) -> list[bytes]:
         """A file source's offset is a number only; what it stands for is in a log of the source's own."""
         assert self._storage is not None

@@ -69,7 +69,7 @@ class Pipeline:
         batch.sparkSession.conf.set(ARROW_ROWS, str(self._tuning.route_rows_max))
         now_us = int(self._clock() * 1e6)
         content = self._offsets.digest(batch_id)
-        manifest = self._checkpoint.prepare(batch_id, lambda: _operations(batch), now_us, content)
+        manifest = self._checkpoint.prepare(batch_id, lambda: self._operations(batch, batch_id), now_us, content)
         prepared_s = time.perf_counter()
         events = _events(batch)
         task = self._task(events, manifest, batch_id)
@@ -92,6 +92,16 @@ class Pipeline:
             if outcome.plan is not None:
                 self._checkpoint.adopt_plan(outcome.plan)
             self._checkpoint.journal.append("round", **outcome.entry)
+
+    def _operations(self, batch: DataFrame, batch_id: int) -> Iterator[pa.Table]:
+        """Spark reads the whole batch for it, events too: the batch it hands over is opaque to its optimizer."""
+        if OPERATION not in batch.columns or not self._offsets.has_new(batch_id, source=1):
+            return
+        table = batch.where(F.col(OPERATION).isNotNull()).select(f"{OPERATION}.*").toArrow()
+        if ORDER in table.schema.names:  # the sort is stable: rows of one file stay in order
+            table = table.take(pc.sort_indices(table[ORDER])).drop_columns([ORDER])
+        if len(table):
+            yield table
 
     def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
         exchange = route.packed if self._tuning.exchange == "packed" else route.rows
@@ -134,17 +144,6 @@ def _events(batch: DataFrame) -> DataFrame:
     if OPERATION in batch.columns:
         batch = batch.where(F.col(OPERATION).isNull())
     return batch.select(f"{EVENT}.*")
-
-
-def _operations(batch: DataFrame) -> Iterator[pa.Table]:
-    if OPERATION in batch.columns:
-        table = batch.where(F.col(OPERATION).isNotNull()).select(f"{OPERATION}.*").toArrow()
-        if ORDER in table.schema.names:
-            table = table.take(pc.sort_indices(table[ORDER])).drop_columns(
-                [ORDER]
-            )  # stable: rows of a file stay in order
-        if len(table):
-            yield table
 
 
 def _whole_report(matches: DataFrame, task: BatchTask) -> LoadReport:
