@@ -41,8 +41,6 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.session.timeZone": "UTC",
-    # Arrow batches as long as route and match want them (10000 by default); Spark still cuts one at 64 MB.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     # Python workers
     "spark.python.worker.reuse": "true",
@@ -79,6 +77,7 @@ def settings(master: str, conf: Mapping[str, str] = _NO_CONF) -> dict[str, str]:
     chosen = dict(DEFAULTS)
     if _is_local(master):
         chosen |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+        chosen |= {"spark.shuffle.compress": "false"}  # parcels do not shrink, and nothing crosses a network
     chosen |= conf
     # Options of a user's own are kept beside ours. Executors elsewhere have no such file.
     sides = ("driver", "executor") if _is_local(master) else ("driver",)

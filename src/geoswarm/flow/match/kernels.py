@@ -1,7 +1,7 @@
 """The loops that match points against one level of one segment. Arrays only; `match.py` checks and packs.
 
 Points come sorted by Z-order code, so the position in a level's keys only ever moves forward: a gallop finds the
-next key in a step or two, and the entries it leads to are still in the cache from the point before.
+next key in a step or two.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.flow.match.index import Level
-from geoswarm.jit import Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, kernel
+from geoswarm.jit import Bytes, Floats, Ints, SubIds, ZCodes, kernel
 
 
 class Points(NamedTuple):
@@ -31,8 +31,23 @@ class Records(NamedTuple):
 
 
 class Hits(NamedTuple):
-    points: Ordinals
+    """The subscriptions of point i are subs[ends[i - 1]:ends[i]]."""
+
+    ends: Ints
     subs: SubIds
+
+    def longer(self, room: int) -> "Hits":
+        grown = np.empty(room, np.int64)
+        grown[: len(self.subs)] = self.subs
+        return Hits(self.ends, grown)
+
+
+class Progress(NamedTuple):
+    """How far a search has come."""
+
+    points: int
+    hits: int
+    wanted: int
 
 
 @kernel
@@ -59,43 +74,58 @@ def is_live(ordinal: int, records: Records, now_us: int) -> bool:
 
 
 @kernel
-def match_level(points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits) -> int:
+def match_level(
+    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: Progress
+) -> Progress:
     """Test every entry of each point's cell at one level, `shift` being the bits by which its codes are shorter.
-    Returns the number of hits, of which the first `len(hits.points)` are written: a caller whose room was too small
-    knows how much it needs."""
-    at, n, room = 0, 0, len(hits.points)
-    rects = records.rects
-    for i in range(len(points.codes)):
+
+    A candidate is written before it is known to be a hit, and the next one overwrites it if it was none: no branch
+    depends on the outcome, which no processor can predict. Goes on from `done` and stops at a point whose cell might
+    not fit into the room that is left; `wanted` then says how much would."""
+    keys, starts, entries, rects = level.keys, level.starts, level.entries, records.rects
+    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
+    at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
+    while i < len(points.codes) and at < len(keys):
         key = points.codes[i] >> shift
-        at = gallop(level.keys, at, key)
-        if at == len(level.keys):
-            break
-        if level.keys[at] != key:
-            continue
-        x, y = points.x[i], points.y[i]
-        for e in range(level.starts[at], level.starts[at + 1]):
-            s = level.entries[e]
-            inside = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
-            if inside and is_live(s, records, now_us):
-                if n < room:
-                    hits.points[n] = i
-                    hits.subs[n] = records.ids[s]
-                n += 1
-    return n
+        if keys[at] < key:
+            at = gallop(keys, at, key)
+        if at < len(keys) and keys[at] == key:
+            begin, end = np.int64(starts[at]), np.int64(starts[at + 1])
+            if n + end - begin > len(hits.subs):
+                wanted = n + end - begin
+                break
+            x, y, before = points.x[i], points.y[i], n
+            for e in range(begin, end):
+                s = entries[e]
+                hits.subs[n] = s
+                n += (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
+            if not all_live:
+                tested, n = n, before
+                for h in range(before, tested):
+                    hits.subs[n] = hits.subs[h]
+                    n += is_live(hits.subs[h], records, now_us)
+        hits.ends[i] = n
+        i += 1
+    if wanted == 0:
+        hits.ends[i:] = n
+        i = len(points.codes)
+    for h in range(done.hits, n):
+        hits.subs[h] = records.ids[hits.subs[h]]
+    return Progress(i, n, int(wanted))
 
 
 @kernel
-def group_by_point(hits: Hits, points: int) -> tuple[Ints, SubIds]:
-    """(offsets, subs): the subscriptions of point i are subs[offsets[i]:offsets[i + 1]]."""
-    offsets = np.zeros(points + 1, np.int64)
-    for h in range(len(hits.points)):
-        offsets[hits.points[h] + 1] += 1
+def interleave(ends: Ints, subs: SubIds) -> tuple[Ints, SubIds]:
+    """Several searches of the same points as one: row c of `ends` counts within the c-th part of `subs`."""
+    parts, points = ends.shape
+    starts = np.zeros(parts, np.int64)
+    for c in range(1, parts):
+        starts[c] = starts[c - 1] + ends[c - 1, points - 1]
+    merged, merged_ends, n = np.empty_like(subs), np.empty(points, np.int64), 0
     for i in range(points):
-        offsets[i + 1] += offsets[i]
-    at = offsets[:-1].copy()
-    subs = np.empty(len(hits.subs), np.int64)
-    for h in range(len(hits.points)):
-        i = hits.points[h]
-        subs[at[i]] = hits.subs[h]
-        at[i] += 1
-    return offsets, subs
+        for c in range(parts):
+            for h in range(starts[c] + (ends[c, i - 1] if i else 0), starts[c] + ends[c, i]):
+                merged[n] = subs[h]
+                n += 1
+        merged_ends[i] = n
+    return merged_ends, merged

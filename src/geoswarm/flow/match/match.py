@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.match.index import CellIndex, codes_of, frame_of
-from geoswarm.flow.match.kernels import Hits, Points, Records, group_by_point, match_level
+from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
 from geoswarm.jit import Floats, Ints, SubIds
 from geoswarm.space.grid import Grid
 
@@ -54,10 +54,9 @@ def match(
                 break
             length = max(1, length // 4)
         # Where one run was too dense the next will be: a search that is thrown away costs as much as one that counts.
-        length_max = min(rows_max, 2 * length if len(hits.points) < pairs_max // 4 else length)
-        room = len(hits.points)
-        offsets, subs = group_by_point(hits, length)
-        yield Met(events.slice(start, length), offsets, subs)
+        length_max = min(rows_max, 2 * length if len(hits.subs) < pairs_max // 4 else length)
+        room = len(hits.subs)
+        yield Met(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
         start += length
 
 
@@ -72,23 +71,21 @@ def _search(
             shift = 2 * level
             if cells.keys[-1] < points.codes[0] >> shift or cells.keys[0] > points.codes[-1] >> shift:
                 continue
-            while True:
-                hits = Hits(np.empty(room, np.uint32), np.empty(room, np.int64))
-                count = match_level(points, shift, cells, records, now_us, hits)
-                if pairs_max is not None and total + count > pairs_max:
+            hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
+            while done.points < len(points.codes):
+                done = match_level(points, shift, cells, records, now_us, hits, done)
+                if pairs_max is not None and total + done.hits > pairs_max:
                     return None
-                if count <= room:
-                    break
-                room = count
-            total += count
-            if count:
-                found.append(Hits(hits.points[:count], hits.subs[:count]))
+                if done.wanted > len(hits.subs):
+                    hits = hits.longer(max(2 * len(hits.subs), done.wanted))
+            total += done.hits
+            if done.hits:
+                found.append(Hits(hits.ends, hits.subs[: done.hits]))
     if len(found) == 1:
         return found[0]
-    return Hits(
-        np.concatenate([h.points for h in found]) if found else np.empty(0, np.uint32),
-        np.concatenate([h.subs for h in found]) if found else np.empty(0, np.int64),
-    )
+    if not found:
+        return Hits(np.zeros(len(points.codes), np.int64), np.empty(0, np.int64))
+    return Hits(*interleave(np.stack([h.ends for h in found]), np.concatenate([h.subs for h in found])))
 
 
 def _floats(events: pa.RecordBatch, name: str) -> Floats:

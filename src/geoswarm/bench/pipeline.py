@@ -1,0 +1,404 @@
+"""End-to-end events/s with 0 to 10 million subscriptions, beside the same pipeline without matching.
+
+Everything runs on `local[2]` in one Spark session. The null pipeline has the same source (Parquet files), guard, route,
+pack, exchange and sink; behind the exchange it unpacks and hands on every event with one made-up subscription, and it
+keeps no checkpoint, reports or journal of ours. `kernel.py` has the matching alone. DESIGN §4 and §5.
+
+    round 1    null │ 0 │ 10 k │ ... │ 1 M rows │ ...       each a stream over the same files, in a new order
+    round 2    10 k │ 1 M rows │ ... │ null │ ...           its first batch, which maps segments, is left out
+"""
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm import journal
+from geoswarm.bench.density import tweets_for
+from geoswarm.bench.harness import Progress, Result, Scale, interleave, median, ratio
+from geoswarm.bench.plots import PALETTE, figure
+from geoswarm.config import Contract, Tuning
+from geoswarm.flow.exchange import unpack
+from geoswarm.flow.observe import PartitionLoad
+from geoswarm.model import SUB_IDS
+from geoswarm.spark import route
+from geoswarm.spark.engine import Engine
+from geoswarm.spark.pipeline import ARROW, EVENT, combine
+from geoswarm.spark.schemas import arrow_schema, conform_events
+from geoswarm.spark.session import build_session
+from geoswarm.spark.sinks import Parquet, Sink, as_sink
+from geoswarm.spark.sources import events_from_files
+from geoswarm.spark.tasks import BatchTask
+from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.state.storage import Storage
+from geoswarm.workload.tweets import Tweets
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MASTER = "local[2]"
+SPARSE, DENSE, CROWDED = 1.0, 17.0, 100.0
+"""Matches per event."""
+NULL_DDL = "event_id long, ts timestamp, x double, y double, sub_ids array<long>"
+
+
+@dataclass(frozen=True)
+class Sizes:
+    subscriptions: tuple[int, ...]
+    claim_at: int
+    """Subscriptions of the variants: rows, pairs, more matches, small batches."""
+    file_events: int
+    files: int
+    """Per batch; one where an event has many matches."""
+    batches: int
+    """Per round, the first of which is not counted."""
+    rounds: int
+    small_events: int
+    """Events of a small batch, whose latency is the cost of a batch itself."""
+    parquet: bool = False
+    """Also with Parquet files as the sink."""
+    warm_up: bool = True
+    """A round that is not counted: the virtual machine compiles what it runs often."""
+
+
+SIZES = {
+    Scale.SMALL: Sizes((0, 10_000, 100_000, 1_000_000), 1_000_000, 125_000, 4, 3, 2, 1_000),
+    Scale.FULL: Sizes((0, 10_000, 100_000, 1_000_000, 10_000_000), 1_000_000, 125_000, 4, 6, 5, 1_000, parquet=True),
+}
+
+
+@dataclass
+class World:
+    """A folder of events that grows by links to the same files, and the checkpoint of the streams that read it."""
+
+    root: Path
+    subscriptions: int | None
+    """None: the null pipeline's."""
+    density: float = SPARSE
+    linked: int = 0
+
+    @property
+    def events(self) -> str:
+        return str(self.root / "events")
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.root / "checkpoint")
+
+    def link(self, files: list[Path]) -> None:
+        for file in files:
+            os.link(file, self.root / "events" / f"{self.linked:06d}.parquet")
+            self.linked += 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    events: int
+    seconds: float
+    """From trigger to commit as Spark tells it: listing, planning, our part, offsets."""
+    entry: dict[str, Any]
+    """What our journal says of it; empty for the null pipeline."""
+
+
+class Cpu(NamedTuple):
+    """CPU seconds, of the driver too. Unlike the wall clock they do not count what the neighbours do."""
+
+    java_s: float
+    python_s: float
+
+
+class Metered(Sink):
+    """A sink that notes the CPU time at which each batch began."""
+
+    def __init__(self, inner: Sink) -> None:
+        self._inner = inner
+        self.begun: list[Cpu] = []
+
+    def write(self, matches: Any, batch_id: int) -> None:
+        self.begun.append(cpu_now())
+        self._inner.write(matches, batch_id)
+
+
+def cpu_now() -> Cpu:
+    """Of this process and all that came from it: Java, and the workers that Java started."""
+    parents, times = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = file.read_text().partition(") ")
+        except OSError:
+            continue  # it has ended meanwhile
+        fields, pid = rest.split(), int(file.parent.name)
+        parents[pid] = int(fields[1])
+        times[pid] = "(java" in name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while grown := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= grown
+    java_s, python_s = (
+        sum(s for pid, (java, s) in times.items() if pid in ours and java is wanted) for wanted in (True, False)
+    )
+    return Cpu(java_s, python_s)
+
+
+@dataclass
+class Contestant:
+    world: World
+    files: list[Path]
+    """Of one batch."""
+    tuning: Tuning = field(default_factory=Tuning)
+    to_parquet: bool = False
+    measured: list[Batch] = field(default_factory=list)
+    cpu: list[Cpu] = field(default_factory=list)
+    """Of each round, its first batch left out."""
+
+    def round(self, spark: Any, batches: int) -> float:
+        """One stream over `batches` batches; the median seconds of all but the first."""
+        self.world.link(self.files * batches)
+        events = events_from_files(spark, self.world.events, format="parquet", files_per_batch=len(self.files))
+        stream = _null_stream if self.world.subscriptions is None else _engine_stream
+        sink = Metered(self._sink())
+        query = stream(spark, events, self.world, self.tuning, sink)
+        self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.begun[1], strict=True))))
+        entries = {e["batch"]: e for e in journal.read(Storage(self.world.checkpoint), "batch")}
+        done = [
+            Batch(p.numInputRows, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId, {}))
+            for p in query.recentProgress
+            if p.numInputRows
+        ]
+        self.measured += done[1:]
+        return median([batch.seconds for batch in done[1:]])
+
+    def _sink(self) -> Sink:
+        if self.to_parquet:
+            return Parquet(str(self.world.root / f"matches-{self.world.linked}"))
+        return as_sink(lambda matches, batch: matches.write.format("noop").mode("overwrite").save())
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    return measure(SIZES[scale], seed, report)
+
+
+def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+    report("starting Spark")
+    spark = build_session(MASTER, "geoswarm-bench")
+    with tempfile.TemporaryDirectory() as folder:
+        contestants = _contestants(Path(folder), sizes, seed, spark, report)
+        turns = {name: _turn(c, name, spark, sizes, report) for name, c in contestants.items()}
+        for name in ("null", _name(sizes.claim_at)) if sizes.warm_up else ():
+            turns[name]()
+            contestants[name].measured.clear()
+            contestants[name].cpu.clear()
+        seconds = interleave(turns, sizes.rounds, np.random.default_rng(seed))
+    rows = [_row(name, contestant) for name, contestant in contestants.items()]
+    by_name = {row["pipeline"]: row for row in rows}
+    claim = _name(sizes.claim_at)
+    summary = {
+        "vs_null": ratio(seconds["null"], seconds[claim]),
+        "packed_vs_rows": ratio(seconds[f"{claim}, row exchange"], seconds[claim]),
+        "arrays_vs_pairs": ratio(seconds[f"{claim}, dense, pairs"], seconds[f"{claim}, dense"]),
+        "matches_per_s_100": by_name[f"{claim}, crowded"]["matches_per_s"],
+        "events_per_s_1m": by_name[claim]["events_per_s"],
+        "events_per_s_null": by_name["null"]["events_per_s"],
+        "small_batch_s": by_name[f"{claim}, small batches"]["batch_s"],
+        "small_batch_s_null": by_name["null, small batches"]["batch_s"],
+    }
+    null_cpu = by_name["null"]["java_cpu_ns"] + by_name["null"]["python_cpu_ns"]
+    if null_cpu:  # not every system tells
+        summary["vs_null_cpu"] = null_cpu / (by_name[claim]["java_cpu_ns"] + by_name[claim]["python_cpu_ns"])
+    if sizes.parquet:
+        summary["vs_null_parquet"] = ratio(seconds["null, Parquet"], seconds[f"{claim}, Parquet"])
+    config = {
+        "master": MASTER,
+        "executors": Contract().executors,
+        "claims_at_subscriptions": sizes.claim_at,
+        "rounds": sizes.rounds,
+        "batches_per_round": sizes.batches,
+        "seconds": "of a batch from trigger to commit, median; the first batch of a stream is left out",
+        "side_share": {f"{n} at {d:g}": tweets_for(n, d, seed).side_share for n, d in _worlds(sizes) if n},
+    }
+    return Result(rows, summary, config)
+
+
+def _name(subscriptions: int) -> str:
+    return f"{subscriptions:,} subscriptions"
+
+
+def _worlds(sizes: Sizes) -> list[tuple[int, float]]:
+    return [*((n, SPARSE) for n in sizes.subscriptions), (sizes.claim_at, DENSE), (sizes.claim_at, CROWDED)]
+
+
+def _contestants(root: Path, sizes: Sizes, seed: int, spark: Any, report: Progress) -> dict[str, Contestant]:
+    files = _event_files(root, sizes, seed)
+    many, one, small = files[: sizes.files], files[:1], files[-1:]
+    null = _null_world(root / "null")
+    worlds = {}
+    for subscriptions, density in _worlds(sizes):
+        report(f"loading {subscriptions:,} subscriptions, {density:g} matches per event")
+        name = f"{subscriptions}-{density:g}"
+        worlds[subscriptions, density] = _loaded_world(root / name, subscriptions, density, seed, spark)
+    claim, full = _name(sizes.claim_at), worlds[sizes.claim_at, SPARSE]
+    dense, crowded = worlds[sizes.claim_at, DENSE], worlds[sizes.claim_at, CROWDED]
+    found = {"null": Contestant(null, many)}
+    found |= {_name(n): Contestant(worlds[n, SPARSE], many) for n in sizes.subscriptions}
+    found |= {
+        f"{claim}, row exchange": Contestant(full, many, Tuning(exchange="rows")),
+        f"{claim}, dense": Contestant(dense, one),
+        f"{claim}, dense, pairs": Contestant(dense, one, Tuning(matches="pairs")),
+        f"{claim}, crowded": Contestant(crowded, one),
+        "null, small batches": Contestant(null, small),
+        f"{claim}, small batches": Contestant(full, small),
+    }
+    if sizes.parquet:
+        found["null, Parquet"] = Contestant(null, many, to_parquet=True)
+        found[f"{claim}, Parquet"] = Contestant(full, many, to_parquet=True)
+    return found
+
+
+def _event_files(root: Path, sizes: Sizes, seed: int) -> list[Path]:
+    """Files of equal length, and a small one at the end."""
+    (root / "source").mkdir()
+    lengths = [*[sizes.file_events] * sizes.files, sizes.small_events]
+    files = []
+    for i, length in enumerate(lengths):
+        files.append(root / "source" / f"{i:04d}.parquet")
+        events = Tweets(seed=seed).events(i * sizes.file_events, length)
+        pq.write_table(pa.Table.from_batches([events]), files[-1])
+    return files
+
+
+def _null_world(root: Path) -> World:
+    (root / "events").mkdir(parents=True)
+    world = World(root, None)
+    checkpoint = Checkpoint(world.checkpoint, Contract(), Tuning())
+    checkpoint.prepare(0, lambda: [], 0)  # the plan that all its batches are routed by
+    checkpoint.close()
+    return world
+
+
+def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> World:
+    (root / "events").mkdir(parents=True)
+    world = World(root, subscriptions, density)
+    if subscriptions:
+        workload = tweets_for(subscriptions, density, seed)
+        file = root / "subscriptions.parquet"
+        with pq.ParquetWriter(file, workload.subscriptions(0, 0).schema) as writer:
+            for start in range(0, subscriptions, 1_000_000):
+                writer.write_batch(workload.subscriptions(start, min(1_000_000, subscriptions - start)))
+        with Engine(spark, checkpoint=world.checkpoint) as engine:
+            engine.load(str(file))
+    return world
+
+
+def _turn(contestant: Contestant, name: str, spark: Any, sizes: Sizes, report: Progress) -> Callable[[], float]:
+    def turn() -> float:
+        report(name)
+        return contestant.round(spark, sizes.batches)
+
+    return turn
+
+
+def _engine_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+    with Engine(spark, tuning=tuning, checkpoint=world.checkpoint) as engine:
+        run = engine.start(events=events, sink=sink, available_now=True)
+        run.wait()
+    return run.query
+
+
+def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+    checkpoint = Checkpoint(world.checkpoint, Contract(), tuning)
+    storage, manifest = checkpoint.storage, checkpoint.manifest
+    checkpoint.close()
+    stream = combine(conform_events(events), None)
+
+    def run_batch(batch: Any, batch_id: int) -> None:
+        for key, value in ARROW.items():  # as the engine does
+            batch.sparkSession.conf.set(key, value)
+        frame = batch.select(f"{EVENT}.*")
+        task = BatchTask(storage, Contract(), tuning, batch_id, manifest, arrow_schema(frame))
+        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), NULL_DDL)
+        sink.write(handed_on.selectExpr("*", "0 as version"), batch_id)
+
+    writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def _hand_on(events: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Unpack; every event goes out with one subscription, the same for all."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for parcel in unpack(batch, events):
+                count = len(parcel.events)
+                offsets, ids = np.arange(count + 1, dtype=np.int32), np.zeros(count, np.int64)
+                lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=SUB_IDS.type)
+                yield parcel.events.append_column(SUB_IDS, lists)
+
+    return run
+
+
+def _row(name: str, contestant: Contestant) -> dict[str, Any]:
+    batches = contestant.measured
+    row: dict[str, Any] = {
+        "pipeline": name,
+        "subscriptions": contestant.world.subscriptions,
+        "batch_events": batches[0].events,
+        "events_per_s": round(median([batch.events / batch.seconds for batch in batches])),
+        "batch_s": round(median([batch.seconds for batch in batches]), 3),
+        "java_cpu_ns": round(sum(cpu.java_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
+        "python_cpu_ns": round(sum(cpu.python_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
+    }
+    if contestant.world.subscriptions is not None:
+        loads = [PartitionLoad(*load) for batch in batches for load in batch.entry["partitions"].values()]
+        events, matches = sum(load.events for load in loads), sum(load.matches for load in loads)
+        row |= {
+            "matches_per_event": round(matches / events, 2),
+            "matched_share": round(sum(load.matched for load in loads) / events, 2),
+            "matches_per_s": round(row["events_per_s"] * matches / events),
+            "route_cpu_ns": round(sum(batch.entry["route_cpu_us"] for batch in batches) * 1e3 / events),
+            "match_cpu_ns": round(sum(load.cpu_us for load in loads) * 1e3 / events),
+        }
+    return row
+
+
+def plot(result: Result) -> "Figure":
+    rows = {row["pipeline"]: row for row in result.rows}
+    drawn, (growth, variants) = figure(2, width_in=6.2)
+    plain = [row for row in result.rows if row["pipeline"].endswith("subscriptions")]
+    labels = [_short(row["subscriptions"]) for row in plain]
+    growth.bar(labels, [row["events_per_s"] / 1e6 for row in plain], color=PALETTE[0], width=0.6)
+    growth.axhline(rows["null"]["events_per_s"] / 1e6, color=PALETTE[3], linestyle="--", marker="")
+    growth.annotate(
+        "null pipeline",
+        (0.99, rows["null"]["events_per_s"] / 1e6),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="bottom",
+        color=PALETTE[3],
+    )
+    growth.set(xlabel="subscriptions, about one match per event", ylabel="million events per second")
+    growth.set_title("Events per second, end to end")
+    claim = result.config["claims_at_subscriptions"]
+    others = [name for name in rows if name.startswith(_name(claim)) and "small" not in name]
+    names = [name.removeprefix(_name(claim)).removeprefix(", ") or "as configured" for name in others]
+    variants.barh(names[::-1], [rows[name]["events_per_s"] / 1e6 for name in others[::-1]], color=PALETTE[2])
+    for place, name in enumerate(others[::-1]):
+        per_event = rows[name]["matches_per_event"]
+        variants.annotate(
+            f" {per_event:.0f} per event", (rows[name]["events_per_s"] / 1e6, place), va="center", fontsize=10
+        )
+    variants.set(
+        xlabel="million events per second; matches beside the bars", title=f"Variants at {_short(claim)} subscriptions"
+    )
+    variants.margins(x=0.25)
+    return drawn
+
+
+def _short(count: int) -> str:
+    return f"{count // 1_000_000} M" if count >= 1_000_000 else f"{count // 1_000} k" if count >= 1_000 else str(count)

@@ -1,0 +1,101 @@
+"""What the executors of a virtual cluster hold: the queries of each partition, and its statistics.
+
+The statistics are the engine's own (`stats/`); only the counting is spread over partitions here, as tasks do there. It
+serves no event (`cluster.py`).
+"""
+
+import numpy as np
+
+from geoswarm.jit import Bools, CellIds, Ints
+from geoswarm.sim.world import World
+from geoswarm.space.overlap import overlap
+from geoswarm.space.plan import Plan
+from geoswarm.stats.redraw import redrawn
+from geoswarm.stats.triostat import TrioStat
+
+
+class Holdings:
+    def __init__(self, world: World, plan: Plan, *, counts: bool) -> None:
+        """`counts`: whether statistics are wanted. A static plan asks for none."""
+        self._world, self._counts = world, counts
+        self._live: Bools = np.zeros(len(world.boxes.row0), np.bool_)
+        self._fresh: Bools = np.zeros(len(world.boxes.row0), np.bool_)  # came in this round
+        self._held: dict[int, Ints] = {p.id: np.empty(0, np.int64) for p in plan.partitions}
+        self.stats: dict[int, TrioStat] = {p.id: TrioStat.empty(p) for p in plan.partitions} if counts else {}
+
+    def queries_of_slot(self, plan: Plan) -> Ints:
+        return np.array([len(self._held[p.id]) for p in plan.partitions], np.int64)
+
+    def register(self, plan: Plan, ordinals: Ints) -> Ints:
+        """Returns how many arrived at each slot."""
+        self._live[ordinals] = self._fresh[ordinals] = True
+        met, ends, arrived = self._by_slot(plan, ordinals)
+        for slot in np.flatnonzero(arrived):
+            partition, new = plan.partitions[slot].id, met[ends[slot] - arrived[slot] : ends[slot]]
+            self._held[partition] = np.concatenate([self._held[partition], new])
+            if self._counts:
+                self.stats[partition].add_queries(self._world.of(new))
+        return arrived
+
+    def cancel(self, plan: Plan, ordinals: Ints) -> Ints:
+        """Returns how many left each slot."""
+        self._live[ordinals] = False
+        met, ends, left = self._by_slot(plan, ordinals)
+        for slot in np.flatnonzero(left):
+            partition, old = plan.partitions[slot].id, met[ends[slot] - left[slot] : ends[slot]]
+            held = self._held[partition]
+            self._held[partition] = held[self._live[held]]
+            if self._counts:
+                self.stats[partition].remove_queries(self._world.of(old), self._fresh[old])
+        return left
+
+    def count(self, plan: Plan, cells: CellIds) -> None:
+        """The round's events, as drawn; each counts for the world's weight. The coordinator closes the round."""
+        slots = plan.route(cells)
+        order = np.argsort(slots, kind="stable")
+        rows, columns = np.divmod(cells[order].astype(np.int64), plan.grid.columns)
+        counts = np.bincount(slots, minlength=len(plan.partitions))
+        ends = np.cumsum(counts)
+        for slot, partition in enumerate(plan.partitions):
+            seen = slice(ends[slot] - counts[slot], ends[slot])
+            drawn = TrioStat.empty(partition)
+            drawn.add_points(rows[seen], columns[seen])
+            self.stats[partition.id] += _times(drawn, float(self._world.weight))
+        self._fresh[:] = False
+
+    def redraw(self, old: Plan, new: Plan) -> Ints:
+        """Take up a new plan. Returns, by the new plan's slots, the queries that came to another executor."""
+        kept = {p.id: p.executor for p in old.partitions}
+        sources = {p.id: self._held[p.id] for p in old.partitions}
+        moved = np.zeros(len(new.partitions), np.int64)
+        held: dict[int, Ints] = {}
+        for slot, p in enumerate(new.partitions):
+            if p.id in kept:
+                held[p.id] = sources[p.id]
+                changed = kept[p.id] != p.executor
+            else:
+                # Slots are looked up at the cells, so that several changes in one step are seen as their sum.
+                met = np.unique(old.slot_of_cell.reshape(old.grid.rows, -1)[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1])
+                before = [old.partitions[s] for s in met]
+                pool = np.concatenate([sources[b.id] for b in before])
+                pool = np.unique(pool) if len(before) > 1 else pool
+                held[p.id] = pool[self._world.meets(pool, p.row0, p.col0, p.row1, p.col1)]
+                changed = any(b.executor != p.executor for b in before)
+            moved[slot] = len(held[p.id]) if changed else 0
+        self._held = held
+        if self._counts:
+            fresh = [p.id for p in new.partitions if p.id not in kept]
+            self.stats = redrawn(self.stats, new, {i: self._world.of(held[i]) for i in fresh})
+        return moved
+
+    def _by_slot(self, plan: Plan, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
+        """The queries sorted by the slots that they meet, where each slot's end, and how many it has."""
+        found = overlap(plan, self._world.of(ordinals))
+        times = np.repeat(ordinals, np.diff(found.offsets))
+        counts = np.bincount(found.slots, minlength=len(plan.partitions))
+        return times[np.argsort(found.slots, kind="stable")], np.cumsum(counts), counts
+
+
+def _times(stat: TrioStat, weight: float) -> TrioStat:
+    """As if each thing counted had been seen `weight` times. Counts are sums, so they scale."""
+    return TrioStat(stat.box, stat.by_row * weight, stat.by_column * weight)

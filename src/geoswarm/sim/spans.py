@@ -1,0 +1,75 @@
+"""What a virtual cluster measured over a stretch of time; two stretches of one cluster add up.
+
+Measured by `cluster.py`, a round at a time. SWARM §6.1 (units of work, latency) and Fig. 17 (utilisation).
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a stretch of time measured: a round or a minute."""
+
+    start_s: float
+    span_s: float
+    queries: float
+    """Live in the system, on average."""
+    events: float
+    latency_s: float
+    """Sum over the events, in the queue and in service."""
+    service_s: float
+    """Sum over the events, in service alone."""
+    busy_s: tuple[float, ...]
+    """Of each machine."""
+    moved: int
+    """Queries that came to another machine."""
+    coordinator_bytes: int
+    partitions: int
+
+    @property
+    def events_per_s(self) -> float:
+        return self.events / self.span_s
+
+    @property
+    def units_of_work(self) -> float:
+        return self.queries * self.events_per_s
+
+    @property
+    def latency_ms(self) -> float:
+        return self.latency_s / max(self.events, 1.0) * 1e3
+
+    @property
+    def service_us(self) -> float:
+        return self.service_s / max(self.events, 1.0) * 1e6
+
+    @property
+    def utilisation(self) -> tuple[float, float, float]:
+        """Of the machines: least, mean, most."""
+        shares = np.array(self.busy_s) / self.span_s
+        return float(shares.min()), float(shares.mean()), float(shares.max())
+
+    def __add__(self, other: "Span") -> "Span":
+        span_s = self.span_s + other.span_s
+        return Span(
+            self.start_s,
+            span_s,
+            (self.queries * self.span_s + other.queries * other.span_s) / span_s,  # the first always takes time
+            self.events + other.events,
+            self.latency_s + other.latency_s,
+            self.service_s + other.service_s,
+            tuple(a + b for a, b in zip(self.busy_s, other.busy_s, strict=True)),
+            self.moved + other.moved,
+            self.coordinator_bytes + other.coordinator_bytes,
+            other.partitions,
+        )
+
+
+def by_minute(spans: Iterable[Span], minute_s: float = 60.0) -> list[Span]:
+    minutes: dict[int, Span] = {}
+    for span in spans:
+        at = int(span.start_s // minute_s)
+        minutes[at] = minutes[at] + span if at in minutes else span
+    return [minutes[at] for at in sorted(minutes)]
