@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.config import Contract, Tuning
@@ -15,6 +16,7 @@ from geoswarm.flow.route import route
 from geoswarm.sim.oracle import Oracle, pairs_of
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.state.loading import load
 from geoswarm.state.manifest import Manifest
 from geoswarm.state.subscriptions import View
 from worlds import BOUNDS, events, operations
@@ -276,4 +278,26 @@ def test_calls_waiting_for_a_batch_are_limited(tmp_path: Path) -> None:
         checkpoint.submit(registers(9))
     assert checkpoint.prepare(0, lambda: [], 0).subs == 3
     checkpoint.submit(registers(9))
+    checkpoint.close()
+
+
+def test_a_load_that_was_cut_short_goes_on_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geoswarm.state.loading.STEP_ROWS", 10)
+    pq.write_table(registers(*range(35)).drop_columns(["op"]), tmp_path / "subs.parquet")
+    checkpoint = Checkpoint(str(tmp_path / "state"), CONTRACT, Tuning())
+
+    def stop(done: int, rows: int) -> None:
+        assert rows == 35
+        if done == 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load(checkpoint, str(tmp_path / "subs.parquet"), 0, stop)
+    assert checkpoint.manifest.subs == 20
+    checkpoint.close()
+    checkpoint = Checkpoint(str(tmp_path / "state"), CONTRACT, Tuning())
+    rest = load(checkpoint, str(tmp_path / "subs.parquet"), 0)
+    assert (rest.registered, rest.dead, checkpoint.manifest.subs) == (15, 0, 35)
+    again = load(checkpoint, str(tmp_path / "subs.parquet"), 0)
+    assert (again.registered, again.dead, checkpoint.manifest.subs) == (0, 0, 35)
     checkpoint.close()

@@ -105,6 +105,7 @@ def demo(
     seed: Annotated[int, typer.Option(help="Another seed, another day.")] = 0,
     checkpoint: Annotated[str | None, typer.Option(help="Keep the state here; else it is thrown away.")] = None,
     report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
+    as_json: AsJson = False,
 ) -> None:
     """Run the engine on an embedded workload, live in the terminal; leaves a report with pictures."""
     from geoswarm.demo.scenario import Scenario, run_demo
@@ -112,7 +113,9 @@ def demo(
     scenario = Scenario(
         seconds=seconds, subscriptions=subscriptions, executors=executors, seed=seed, checkpoint=checkpoint
     )
-    run_demo(scenario, report, out)
+    story = run_demo(scenario, report, Console(quiet=True) if as_json else out)
+    if as_json:
+        print(json.dumps(story.totals.to_json()))
 
 
 @app.command()

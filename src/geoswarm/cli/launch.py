@@ -3,18 +3,15 @@
 `settings_file.py` has checked the settings; `cli.py` prints. Spark is imported when a stream is built, not before.
 """
 
-import hashlib
 import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from rich.console import Console
 
 from geoswarm.cli.settings_file import (
@@ -25,12 +22,11 @@ from geoswarm.cli.settings_file import (
     PipelineSettings,
     TweetsEvents,
 )
-from geoswarm.errors import InputError
-from geoswarm.state.storage import Storage
 
 if TYPE_CHECKING:
-    from geoswarm.spark.engine import Engine, Loaded, Run
+    from geoswarm.spark.engine import Engine, Run
     from geoswarm.spark.sinks import Sink
+    from geoswarm.state.loading import Loaded
 
 LOOK_S = 0.25
 """Between two looks at the journal while a stream runs."""
@@ -48,24 +44,9 @@ def build_engine(settings: PipelineSettings) -> "Engine":
     return Engine(spark, settings.contract, settings.tuning, checkpoint=settings.checkpoint.path)
 
 
-def load_once(engine: "Engine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
-    """Bulk-load the file of [subscriptions], unless this very file has been loaded into this checkpoint before."""
-    if settings.subscriptions is None:
-        return None
-    path = settings.subscriptions.path
-    storage = Storage(settings.checkpoint.path)
-    facts = Path(path).stat()
-    key = hashlib.sha256(f"{path} {facts.st_size} {facts.st_mtime_ns}".encode()).hexdigest()[:16]
-    marker = f"loads/{key}.json"
-    if storage.exists(marker):
-        return None
-    try:
-        loaded = engine.load(path, progress)
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as why:
-        raise InputError(f"{path} cannot be read as Parquet ({str(why).splitlines()[0]}): write it again") from why
-    # After the load: a crash in the middle loads again, and rows that are there already become dead letters.
-    storage.write_document(marker, {"path": path, "registered": loaded.registered, "dead": loaded.dead})
-    return loaded
+def load(engine: "Engine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
+    """Bulk-load the file of [subscriptions], if there is one. The engine knows which files it has."""
+    return engine.load(settings.subscriptions.path, progress) if settings.subscriptions else None
 
 
 def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "Run":

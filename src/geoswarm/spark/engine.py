@@ -9,16 +9,13 @@ Owns a checkpoint for as long as it lives. `pipeline.py` has what happens to a b
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from datetime import datetime
 from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -27,7 +24,7 @@ from geoswarm import journal
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.registry import strategy
 from geoswarm.control.strategy import Sample
-from geoswarm.errors import GeoswarmError, InputError, MachineError, SchemaError, SettingsError, StreamError
+from geoswarm.errors import GeoswarmError, InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
 from geoswarm.model import DEAD_LETTER, OPERATION
@@ -37,21 +34,12 @@ from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.sinks import SinkLike, as_sink
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
-
-LOAD_ROWS = 1_000_000
-"""Subscriptions of a bulk load taken in at once: about 200 MB in the driver."""
+from geoswarm.state.loading import Loaded, Progress, load
 
 SPARK_MIN = (4, 1)
 STOP_S_MAX = 20.0
 """How long `stop` waits for the batch under way."""
 Rectangle = tuple[float, float, float, float]
-
-
-@dataclass(frozen=True)
-class Loaded:
-    registered: int
-    dead: int
-    seconds: float
 
 
 class Engine:
@@ -130,30 +118,15 @@ class Engine:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def load(self, path: str, progress: Callable[[int, int], None] | None = None) -> Loaded:
-        """Register every row of a Parquet file. Rows that cannot be taken become dead letters; `progress` is told
-        the rows done and the rows in all."""
+    def load(self, path: str, progress: Progress | None = None) -> Loaded:
+        """Register every row of a Parquet file, once: a file that is in already is passed over, one that was cut short
+        is gone on with. Rows that cannot be taken become dead letters; `progress` is told the rows done and all."""
         if self.is_running:
             raise StreamError(
                 "a bulk load would hold up the running stream: stop it first, or send the file as operations"
             )
-        began_s, before = time.perf_counter(), self._checkpoint.manifest.subs
-        file = pq.ParquetFile(path)
-        missing = {"sub_id", "xmin", "ymin", "xmax", "ymax"} - set(file.schema_arrow.names)
-        if missing:
-            raise SchemaError(
-                f"{path} has no column {', '.join(sorted(missing))}, only {', '.join(file.schema_arrow.names)}"
-            )
-        done = 0
-        for table in _chunks(file):
-            with self._lock:
-                self._checkpoint.submit(table)
-                self._checkpoint.fold(self._now_us())
-            done += len(table)
-            if progress:
-                progress(done, file.metadata.num_rows)
-        registered = self._checkpoint.manifest.subs - before
-        return Loaded(registered, done - registered, time.perf_counter() - began_s)
+        with self._lock:
+            return load(self._checkpoint, path, self._now_us(), progress)
 
     # -- the stream
 
@@ -289,12 +262,3 @@ def _table(rows: list[dict[str, Any]]) -> pa.Table:
         raise InputError(
             f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
         ) from None
-
-
-def _chunks(file: pq.ParquetFile) -> Iterator[pa.Table]:
-    wanted = [name for name in OPERATION.names if name in file.schema_arrow.names]
-    for batch in file.iter_batches(LOAD_ROWS, columns=wanted):
-        table = pa.table(batch)
-        if "op" not in wanted:
-            table = table.append_column("op", pa.array(np.full(len(table), "register")))
-        yield table

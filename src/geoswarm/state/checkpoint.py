@@ -34,6 +34,9 @@ from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
 
+LOADS_MAX = 1000
+"""Files whose bulk loads a version remembers."""
+
 
 class Checkpoint:
     def __init__(
@@ -84,6 +87,14 @@ class Checkpoint:
             self._adopt(draft, batch=None, inbox_mark=waiting[-1])
             inbox.clear(self.storage, self.manifest.inbox_mark)
             self._collect_garbage()
+        return self.manifest
+
+    def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
+        """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
+        draft = self._draft([operations], now_us, -1)
+        kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
+        self._adopt(draft, batch=None, loads=dict(kept))
+        self._collect_garbage()
         return self.manifest
 
     def prepare(

@@ -37,6 +37,8 @@ class Manifest:
     segments: tuple[SegmentEntry, ...]
     content: str
     """A digest of what the source put into the batch; empty where it cannot be known."""
+    loads: dict[str, int]
+    """Rows taken in of each file that was bulk loaded (`loading.py`)."""
     refused: int
     """Operations that were turned away in making it."""
     tombstones: str | None
@@ -67,6 +69,7 @@ EMPTY = Manifest(
     inbox_mark=-1,
     segments=(),
     content="",
+    loads={},
     refused=0,
     tombstones=None,
 )
