@@ -91,7 +91,7 @@ def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_j
                     status.update(f"loading subscriptions: {done:,} of {rows:,}")
 
             loaded = launch.load(engine, settings, progress)
-        if loaded is not None and not as_json:
+        if loaded is not None and (loaded.registered or loaded.dead) and not as_json:
             err.print(
                 f"{loaded.registered:,} subscriptions loaded in {loaded.seconds:.1f} s, {loaded.dead:,} dead letters"
             )

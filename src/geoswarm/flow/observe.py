@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.flow.batches import xy
 from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 
@@ -101,7 +102,6 @@ class LoadReport:
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:
     """The collectors of a partition after a parcel of events: two updates a point."""
     stat = TrioStat.empty(plan.partition(partition))
-    x, y = (np.asarray(events.column(name).to_numpy(), np.float64) for name in ("x", "y"))
-    rows, columns = np.divmod(plan.grid.locate(x, y).astype(np.int64), plan.grid.columns)
+    rows, columns = np.divmod(plan.grid.locate(*xy(events)).astype(np.int64), plan.grid.columns)
     stat.add_points(rows, columns)
     return stat

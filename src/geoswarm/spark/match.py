@@ -9,11 +9,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
+from geoswarm.flow.batches import gather
 from geoswarm.flow.exchange import unpack
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.observe import LoadReport, PartitionLoad, count_points
-from geoswarm.flow.route import Parcel, gather_batches, route
+from geoswarm.flow.route import Parcel, route
 from geoswarm.spark.tasks import BatchTask
 
 
@@ -39,7 +40,7 @@ def _parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Iterator[Par
         for batch in batches:
             yield from unpack(batch, task.events)
     else:
-        for batch in gather_batches(batches, task.tuning.route_rows_max):
+        for batch in gather(batches, task.tuning.route_rows_max):
             yield from route(batch.drop_columns(["executor"]), task.plan())
 
 

@@ -8,7 +8,6 @@ The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, a
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -43,8 +42,8 @@ def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
     """One stream of both, so that one micro-batch holds the operations and the events that they precede."""
     if operations is None:
         return events.select(F.struct("*").alias(EVENT))
-    no_event = F.lit(None).cast(_struct(events)).alias(EVENT)
-    no_operation = F.lit(None).cast(_struct(operations)).alias(OPERATION)
+    no_event = F.lit(None).cast(events.schema).alias(EVENT)
+    no_operation = F.lit(None).cast(operations.schema).alias(OPERATION)
     return events.select(F.struct("*").alias(EVENT), no_operation).unionAll(
         operations.select(no_event, F.struct("*").alias(OPERATION))
     )
@@ -167,7 +166,3 @@ def _whole_report(matches: DataFrame, task: BatchTask) -> LoadReport:
         f"batch {task.batch_id}: {total.events_in} events came in, {total.events} reached an executor and {total.dead} "
         "became dead letters, which does not add up: the batch is not committed; start again from the checkpoint"
     )
-
-
-def _struct(frame: DataFrame) -> Any:
-    return frame.schema

@@ -8,11 +8,12 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
+from geoswarm.flow.batches import gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack
 from geoswarm.flow.guard import guard_events
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.route import executors_of, gather_batches, route
+from geoswarm.flow.route import executors_of, route
 from geoswarm.spark.schemas import past_guard
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state import dead_files
@@ -42,7 +43,7 @@ def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch], pa.RecordBatch])
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = TaskContext.get().partitionId()  # type: ignore[union-attr]
         counted = LoadReport()
-        for chunk, batch in enumerate(gather_batches(batches, task.tuning.route_rows_max)):
+        for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max)):
             began_s = time.thread_time()
             dead = DeadLetters("event", task.batch_id)
             good = guard_events(batch, task.grid, dead)

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import guard_operations
+from geoswarm.flow.match.kernels import Records, is_live
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import NEVER_US
 from geoswarm.space.grid import Grid
@@ -175,7 +176,7 @@ def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
         high += int(high < len(ids))  # the last id of the segment included
         ordinals = held.find(ids[low:high])
         found = ordinals >= 0
-        alive = _live_at(ordinals[found], view.dead[name], held.expires_us, now_us)
+        alive = _live_at(ordinals[found], held.records(view.dead[name]), now_us)
         hit = np.flatnonzero(found)[alive] + low
         places[0, hit] = number
         places[1, hit] = ordinals[hit - low]
@@ -183,14 +184,10 @@ def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
 
 
 @kernel
-def _live_at(ordinals: Ints, dead: Bytes, expires_us: Ints, now_us: int) -> Bools:
-    alive = np.ones(len(ordinals), np.bool_)
+def _live_at(ordinals: Ints, records: Records, now_us: int) -> Bools:
+    alive = np.empty(len(ordinals), np.bool_)
     for i in range(len(ordinals)):
-        o = ordinals[i]
-        if len(dead) > 0 and (dead[o >> 3] >> (o & 7)) & 1:
-            alive[i] = False
-        if len(expires_us) > 0 and expires_us[o] <= now_us:
-            alive[i] = False
+        alive[i] = is_live(ordinals[i], records, now_us)
     return alive
 
 

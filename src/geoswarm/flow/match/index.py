@@ -60,11 +60,6 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
     return index
 
 
-def codes_of(x: Floats, y: Floats, frame: Floats) -> ZCodes:
-    """The level 0 cell of each point."""
-    return _codes(x, y, frame)
-
-
 def _sorted(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
     order = sorted_order(keys, key_max)
     ascending = keys[order]
@@ -75,7 +70,8 @@ def _sorted(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
 
 
 @kernel
-def _codes(x: Floats, y: Floats, frame: Floats) -> ZCodes:
+def codes_of(x: Floats, y: Floats, frame: Floats) -> ZCodes:
+    """The level 0 cell of each point."""
     codes = np.empty(len(x), np.uint32)
     for i in range(len(x)):
         codes[i] = zcode(row_of(y[i], frame), column_of(x[i], frame))

@@ -10,9 +10,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.flow.batches import xy
 from geoswarm.flow.match.index import CellIndex, codes_of, frame_of
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
-from geoswarm.jit import Floats, Ints, SubIds
+from geoswarm.jit import Ints, SubIds
 from geoswarm.space.grid import Grid
 
 
@@ -42,7 +43,7 @@ def match(
 ) -> Iterator[Met]:
     """`events` are in Z-order, as `route` leaves them. Yields them in order, in runs of at most `rows_max` events and
     about `pairs_max` pairs; only a single event with more than that makes a longer run."""
-    x, y = _floats(events, "x"), _floats(events, "y")
+    x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     start, room, length_max = 0, 0, rows_max
     while start < len(events):
@@ -86,7 +87,3 @@ def _search(
     if not found:
         return Hits(np.zeros(len(points.codes), np.int64), np.empty(0, np.int64))
     return Hits(*interleave(np.stack([h.ends for h in found]), np.concatenate([h.subs for h in found])))
-
-
-def _floats(events: pa.RecordBatch, name: str) -> Floats:
-    return np.asarray(events.column(name).to_numpy(), np.float64)
