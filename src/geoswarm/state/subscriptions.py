@@ -121,13 +121,13 @@ class Store:
 
     def compact(self, draft: Manifest, view: View) -> Manifest:
         """Merge what `mergeable` names, without the cancelled and expired. What is live stays the same."""
-        for number, names in enumerate(mergeable(draft.segments, draft.now_us, self.tuning)):
-            parts = [view.segments[n].subs(view.segments[n].live(view.dead[n], draft.now_us)) for n in names]
-            draft = replace(draft, segments=tuple(e for e in draft.segments if e.name not in names))
-            subs = segments.concatenate(parts)
-            if len(subs.ids):
-                draft = self._add(draft, f"-m{number}", subs)
-        return draft
+        names = mergeable(draft.segments, draft.now_us, self.tuning)
+        if not names:
+            return draft
+        parts = [view.segments[n].subs(view.segments[n].live(view.dead[n], draft.now_us)) for n in names]
+        draft = replace(draft, segments=tuple(e for e in draft.segments if e.name not in names))
+        subs = segments.concatenate(parts)
+        return self._add(draft, "-m", subs) if len(subs.ids) else draft
 
     def _add(self, draft: Manifest, suffix: str, subs: Subs) -> Manifest:
         name = f"{draft.version:012d}-{draft.token[:8]}{suffix}"
@@ -150,22 +150,23 @@ class Store:
         return replace(draft, segments=tuple(entries), tombstones=name)
 
 
-def mergeable(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[list[str]]:
-    """Groups of segments worth rewriting as one: the mostly dead alone, then the smallest of like size together."""
-    groups = [[e.name] for e in entries if e.dead > tuning.dead_share_max * e.subs or now_us >= e.stale_us]
-    rotten = {names[0] for names in groups}
-    small = sorted((e for e in entries if e.name not in rotten), key=lambda e: (e.subs - e.dead, e.name))
+def mergeable(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[str]:
+    """Segments worth rewriting as one, or none. One group at a time, because the stream waits for it: the smallest of
+    like size if there are too many, else the largest of those that are mostly dead."""
+    small = sorted(entries, key=lambda e: (e.subs - e.dead, e.name))
     full = [e for e in small if e.subs > tuning.segment_subs_max // 2]
-    if len(small) - len(full) <= tuning.deltas_max:
-        return groups
-    chosen, total = [small[0]], small[0].subs
-    for entry in small[1:]:
-        like = entry.subs <= 4 * total or len(chosen) < 2
-        if not like or total + entry.subs > tuning.segment_subs_max:
-            break
-        chosen.append(entry)
-        total += entry.subs
-    return [*groups, [e.name for e in chosen]] if len(chosen) > 1 else groups
+    if len(small) - len(full) > tuning.deltas_max:
+        chosen, total = [small[0]], small[0].subs
+        for entry in small[1:]:
+            like = entry.subs <= 4 * total or len(chosen) < 2
+            if not like or total + entry.subs > tuning.segment_subs_max:
+                break
+            chosen.append(entry)
+            total += entry.subs
+        if len(chosen) > 1:
+            return [e.name for e in chosen]
+    rotten = [e for e in entries if e.dead > tuning.dead_share_max * e.subs or now_us >= e.stale_us]
+    return [max(rotten, key=lambda e: e.subs).name] if rotten else []
 
 
 def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
