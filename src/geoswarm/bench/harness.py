@@ -8,7 +8,7 @@ measures, with a function
 and, if it draws, `def plot(result: Result) -> Figure` (see `plots.py`). It joins the list by existing: its
 name is the file's, with dashes. The list reads the files without importing them, so it stays quick.
 
-DESIGN §6: one JSON object with `name`, `config`, `machine`, `rows` and `summary`.
+One JSON object with `name`, `config`, `machine`, `rows` and `summary`.
 """
 
 import ast

@@ -4,7 +4,7 @@ No Spark, no files: `pipeline.py` has the whole road. All contestants get the sa
 back every match as arrays; each pays for what it must do first (we sort by Z-order, shapely makes its points). The
 STRtree runs twice: with `predicate="intersects"`, which any geometry needs, and by bounding boxes alone, which is exact
 for rectangles and its best case. The rivals take points one by one and get fewer of them; we get as many as the engine
-matches at once. CPU time of one thread, interleaved; the matches must be equal. DESIGN §4.
+matches at once. CPU time of one thread, interleaved; the matches must be equal.
 """
 
 import gc

@@ -1,7 +1,7 @@
 """Subscriptions at rest: how fast they come and go, in bulk and in a stream, what they weigh, how soon they serve.
 
 No Spark: the driver's own work, through `state/checkpoint.py`, on a temporary folder; every figure includes the fsync
-that acknowledges it. The wall clock counts here, because the stream waits for it. DESIGN §4.3 and §4.5.
+that acknowledges it. The wall clock counts here, because the stream waits for it.
 """
 
 import gc

@@ -1,9 +1,9 @@
 """The process that Spark forks its Python workers from, with the slow imports already done.
 
 Spark's own daemon imports almost nothing, so each new worker spends its first task on importing pyspark's
-worker (from a zip file, compiled anew each time), numpy, pyarrow and numba. Idle workers die after 60 s
-(DESIGN §4.8), so that cost comes back in any quiet stream. Here it is paid once, before the fork: a job on
-two new workers takes 0.3 s instead of 1.25 s (two cores).
+worker (from a zip file, compiled anew each time), numpy, pyarrow and numba. Idle workers die after 60 s, so that cost
+comes back in any quiet stream. Here it is paid once, before the fork: a job on two new workers takes 0.3 to 0.7 s
+instead of 1.2 to 1.4 s (two cores, more or less busy).
 
 Chosen by `session.py` through `spark.python.daemon.module`; a session built by the user does without it and
 works the same. No thread is started here: only a single-threaded process can fork safely.

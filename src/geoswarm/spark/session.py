@@ -2,7 +2,6 @@
 
 Everything here is a default. A session that the user built works as well; what correctness rests on is asked
 for by the stages themselves, never by a setting here.
-DESIGN §4.8 has what a long-running driver must not keep.
 """
 
 import os
