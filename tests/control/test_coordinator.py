@@ -8,6 +8,7 @@ import pytest
 from control.lines import line
 from geoswarm.control.balance.swarm import Swarm
 from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.estimate import by_cost
 from geoswarm.control.registry import strategy
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
@@ -21,6 +22,8 @@ class Stubborn:
     """Always wants the same."""
 
     name = "stubborn"
+    needs_stats = True
+    estimate = staticmethod(by_cost)
 
     def __init__(self, *changes: Change) -> None:
         self.changes: Sequence[Change] = changes
@@ -32,6 +35,12 @@ class Stubborn:
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         self.shown.append(report)
         return Decision(self.changes, {"wanted": len(self.changes)})
+
+
+class CountsPartitions(Stubborn):
+    """Balances by another measure, which a move does not change."""
+
+    estimate = staticmethod(lambda plan, report: float(len(plan.partitions)))
 
 
 def decided(coordinator: Coordinator) -> tuple[Plan | None, dict[str, object]]:
@@ -88,9 +97,9 @@ def test_no_change_keeps_the_plan() -> None:
 
 
 def test_a_strategy_that_balances_something_else_is_judged_by_that_or_trusted() -> None:
-    trusted, _ = decided(Coordinator(Stubborn(Move(2, 0)), estimate=None))
+    trusted, _ = decided(Coordinator(Stubborn(Move(2, 0)), trusts=True))
     assert trusted is not None
-    by_partitions, _ = decided(Coordinator(Stubborn(Move(2, 0)), estimate=lambda plan, report: len(plan.partitions)))
+    by_partitions, _ = decided(Coordinator(CountsPartitions(Move(2, 0))))
     assert by_partitions is not None
 
 

@@ -162,7 +162,7 @@ class Restless:
 
 def test_statistics_and_holdings_stay_right_through_splits_moves_and_merges() -> None:
     w = world()
-    c = Cluster(w, SETUP, "restless", ByPlan(uniform(GRID, 4)), Coordinator(Restless(), estimate=None))
+    c = Cluster(w, SETUP, "restless", ByPlan(uniform(GRID, 4)), Coordinator(Restless(), trusts=True))
     live: set[int] = set(range(3000))
     plans = set()
     for step in w.steps(150.0):

@@ -1,7 +1,6 @@
 """The tweets as a Spark stream: admission, end, replay, and time that is UTC."""
 
 import itertools
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,19 +20,12 @@ WORKLOAD = Tweets(seed=11, country="US", events_per_s=1000.0)
 
 
 @pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
-        session = (
-            SparkSession.builder.master("local[2]")
-            .config("spark.ui.enabled", "false")
-            .config("spark.ui.showConsoleProgress", "false")
-            # Far from UTC, so that a timestamp read in the wrong zone shows.
-            .config("spark.sql.session.timeZone", "Asia/Kathmandu")
-            .getOrCreate()
-        )
-        yield session
-        session.stop()
+def spark(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of all tests, far from UTC, so that a timestamp read in the wrong zone shows."""
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
+    yield spark
+    spark.conf.set("spark.sql.session.timeZone", before)
 
 
 def run(stream: DataFrame, folder: Path) -> list[int]:

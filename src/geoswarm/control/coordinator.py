@@ -5,11 +5,11 @@ it what was counted, put the plan it returns in force at the next batch boundary
 SWARM §4.3.1 (Figures 8 and 10).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, NamedTuple
 
-from geoswarm.control.estimate import cost_max, executor_costs, is_worse
+from geoswarm.control.estimate import executor_costs, is_worse
 from geoswarm.control.strategy import RoundReport, Strategy
 from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
@@ -24,20 +24,11 @@ class Outcome(NamedTuple):
     """For the journal, plain values: what was decided or refused, and the numbers."""
 
 
-Estimate = Callable[[Plan, RoundReport], float]
-
-
-def by_cost(plan: Plan, report: RoundReport) -> float:
-    """What the costliest executor would cost under a plan, by N·Q·R."""
-    return cost_max(plan, report.stats)
-
-
 class Coordinator:
-    def __init__(self, strategy: Strategy, estimate: Estimate | None = by_cost, rounds: int = 0) -> None:
-        """`estimate` guards against changes that make the maximum worse; give another to a strategy that balances by
-        another signal, or None to trust it. `rounds`: how many were closed before a restart."""
+    def __init__(self, strategy: Strategy, *, trusts: bool = False, rounds: int = 0) -> None:
+        """If it `trusts` the strategy, that may worsen its own estimate. `rounds` closed before a restart count on."""
         self.strategy = strategy
-        self.estimate = estimate
+        self.trusts = trusts
         self.rounds = rounds
 
     def close_round(self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float) -> Outcome:
@@ -69,8 +60,8 @@ class Coordinator:
             proposed = plan.apply(decision.changes)
         except PlanError as error:
             return Outcome(None, entry | {"outcome": "refused", "reason": str(error)})
-        if self.estimate is not None:
-            before, after = self.estimate(plan, report), self.estimate(proposed, report)
+        if not self.trusts:
+            before, after = self.strategy.estimate(plan, report), self.strategy.estimate(proposed, report)
             entry |= {"estimate_before": before, "estimate_after": after}
             if is_worse(after, before):
                 reason = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"

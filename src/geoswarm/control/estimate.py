@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from geoswarm.control.strategy import RoundReport
 from geoswarm.errors import InputError
 from geoswarm.jit import Floats
 from geoswarm.space.plan import Plan
@@ -33,6 +34,11 @@ def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
 def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:
     """Of the costliest executor under `plan`, which may be another than the one the statistics were taken under."""
     return float(executor_costs(plan, redrawn(stats, plan)).max())
+
+
+def by_cost(plan: Plan, report: RoundReport) -> float:
+    """What the costliest executor would cost under a plan, by N·Q·R."""
+    return cost_max(plan, report.stats)
 
 
 def is_worse(after: float, before: float) -> bool:

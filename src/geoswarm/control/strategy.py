@@ -57,3 +57,7 @@ class Strategy(Protocol):
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         """Called once a round. Empty changes: the plan stays."""
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        """What the costliest executor would have cost under `plan`, which may be only proposed, by the strategy's own
+        measure. The coordinator refuses what makes it worse."""

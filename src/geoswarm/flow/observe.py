@@ -95,7 +95,7 @@ class LoadReport:
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> "LoadReport":
         loads = {int(k): PartitionLoad(*v) for k, v in written["partitions"].items()}
-        stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written["stats"].items()}
+        stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
         return cls(loads, written["events_in"], written["dead"], written["route_cpu_us"], stats)
 
 

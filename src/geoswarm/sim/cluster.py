@@ -218,6 +218,7 @@ NAMES = (
     "static-uniform",
     "static-history",
     "swarm",
+    "swarm-measured",
     "over-partitioned",
     "per-batch",
     "per-batch-weighed",

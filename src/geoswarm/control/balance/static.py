@@ -6,6 +6,7 @@ engineer would try first: many more partitions than executors, dealt out like ca
 
 from dataclasses import replace
 
+from geoswarm.control.estimate import by_cost
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import InputError
 from geoswarm.layout.history import history
@@ -19,6 +20,7 @@ PARTITIONS_PER_EXECUTOR = 16
 
 class _Static:
     needs_stats = False
+    estimate = staticmethod(by_cost)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         return Decision((), {"decision": "never changes"})

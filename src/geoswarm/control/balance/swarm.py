@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from geoswarm.control.balance.merge import find_merges
 from geoswarm.control.balance.split import find_split
 from geoswarm.control.balance.subset import find_subset
-from geoswarm.control.estimate import executor_costs
+from geoswarm.control.estimate import by_cost, executor_costs
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
 from geoswarm.layout.uniform import uniform
@@ -54,6 +54,7 @@ class DecisionMachine:
 class Swarm:
     name = "swarm"
     needs_stats = True
+    estimate = staticmethod(by_cost)
 
     def __init__(
         self, same_rounds_max: int = 20, merge_every_rounds: int = 1200, subset_share_min: float = 0.0

@@ -1,0 +1,108 @@
+"""SWARM's protocol by measured time: the costliest executor hands over to the cheapest, until they are about level.
+
+`swarm.py` is the paper's: N·Q·R decides, one pair of executors a round, and only if throughput asks for it. Three
+things differ here, because the engine differs from the paper's. Cost is the CPU time that a partition took, since our
+matcher's time follows the queries at an event's own cell, not all of its partition's. Several pairs are levelled in a
+round, without waiting for throughput to fall, since a move copies nothing. And nothing is done as long as the costliest
+is near the mean. Where a partition is cut is still TrioStat's to say: its time is divided like N·Q of the halves.
+"""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from geoswarm.control.balance.subset import find_subset, largest_first
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.jit import Floats
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Axis, Change, Move, Plan, Split
+from geoswarm.stats.redraw import redrawn
+from geoswarm.stats.triostat import TrioStat
+
+AXES: tuple[Axis, Axis] = ("row", "column")
+
+
+class SwarmMeasured:
+    name = "swarm-measured"
+    needs_stats = True
+
+    def __init__(self, pairs_max: int = 4, tolerated: float = 1.15, subset_share_min: float = 0.3) -> None:
+        """`pairs_max` executors hand over in one round; `tolerated` is how far above the mean the costliest may be;
+        `subset_share_min` of what should be moved must be moved by whole partitions, or else one is cut."""
+        self.pairs_max, self.tolerated, self.subset_share_min = pairs_max, tolerated, subset_share_min
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        return uniform(grid, executors)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        times = _times_us(plan, report)
+        by_executor = _by_executor(plan, times)
+        order = np.argsort(by_executor, kind="stable").tolist()
+        mean = float(by_executor.mean())
+        changes: list[Change] = []
+        for low, high in zip(order[: self.pairs_max], order[::-1][: self.pairs_max], strict=True):
+            if by_executor[high] <= self.tolerated * mean or by_executor[high] <= by_executor[low]:
+                break
+            held = {p.id: times[p.id] for p in plan.partitions if p.executor == high}
+            changes += self._handed_over(held, report, (high, low), (float(by_executor[high]), float(by_executor[low])))
+        why = {"time_us_max": float(by_executor.max()), "time_us_mean": mean}
+        return Decision(changes, why | {"decision": "hand over" if changes else "wait"})
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        """Microseconds that the costliest executor would have taken under `plan`."""
+        return float(_by_executor(plan, _times_us(plan, report)).max())
+
+    def _handed_over(
+        self, held: Mapping[int, float], report: RoundReport, executors: tuple[int, int], times: tuple[float, float]
+    ) -> list[Change]:
+        (high, low), (time_high, time_low) = executors, times
+        subset = find_subset(held, time_high, time_low)
+        if subset.partitions and subset.cost >= self.subset_share_min * subset.cost_max:
+            return [Move(i, low) for i in subset.partitions]
+        for partition, time_us in largest_first(held):
+            cut = _best_cut(report.stats[partition], time_us, time_high - time_low)
+            if cut is not None:
+                axis, after, moves_first = cut
+                return [Split(partition, axis, after, (low, high) if moves_first else (high, low))]
+        return []
+
+
+def _best_cut(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bool] | None:
+    """The cut whose one side, handed over, leaves the two executors closest; None if none brings them closer."""
+    best, found = gap, None
+    for axis in AXES:
+        first, second = stat.halves(axis)
+        weight, other = first.n * first.q, second.n * second.q
+        share = np.divide(weight, weight + other, out=np.zeros_like(weight), where=weight + other > 0)
+        for moves_first, moved in ((True, share * time_us), (False, (1 - share) * time_us)):
+            if not len(moved):
+                continue
+            left = np.abs(gap - 2 * moved)
+            at = int(np.argmin(left))
+            if left[at] < best:
+                begins = stat.box.row0 if axis == "row" else stat.box.col0
+                best, found = float(left[at]), (axis, begins + at, moves_first)
+    return found
+
+
+def _times_us(plan: Plan, report: RoundReport) -> dict[int, float]:
+    """What each partition took; one that is only proposed has its share of what it was cut from or joined of."""
+    known = {i: float(load.cpu_us) for i, load in report.load.partitions.items()}
+    times = {p.id: known.get(p.id, 0.0) for p in plan.partitions if p.id in report.stats}
+    if len(times) == len(plan.partitions):
+        return times
+    drawn = redrawn(report.stats, plan)
+    fresh = [p for p in plan.partitions if p.id not in times]
+    weights = {p.id: drawn[p.id].trio.n * drawn[p.id].trio.q for p in fresh}
+    for p in fresh:
+        for parent in p.parent:
+            family = sum(weights[s.id] for s in fresh if parent in s.parent)
+            share = weights[p.id] / family if family else 1.0 / sum(parent in s.parent for s in fresh)
+            times[p.id] = times.get(p.id, 0.0) + known.get(parent, 0.0) * (share if len(p.parent) == 1 else 1.0)
+    return times
+
+
+def _by_executor(plan: Plan, times: Mapping[int, float]) -> Floats:
+    weights = [times[p.id] for p in plan.partitions]
+    return np.bincount(plan.executor_of_slot, weights=weights, minlength=plan.executors).astype(np.float64)
