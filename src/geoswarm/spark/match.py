@@ -11,7 +11,7 @@ from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from geoswarm.flow.batches import gather
 from geoswarm.flow.exchange import unpack
-from geoswarm.flow.match.match import match
+from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.observe import LoadReport, PartitionLoad, count_points
 from geoswarm.flow.route import Parcel, route
@@ -28,8 +28,9 @@ def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFr
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted = LoadReport()
+        segments = task.subscriptions()  # off the clock: whichever partition comes first would pay for opening them
         for parcel in _parcels(batches, task):
-            yield from _serve(parcel, task, counted)
+            yield from _serve(parcel, segments, task, counted)
         task.report("match", TaskContext.get().partitionId(), counted)  # type: ignore[union-attr]
 
     return exchanged.mapInArrow(run, schema)
@@ -44,14 +45,16 @@ def _parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Iterator[Par
             yield from route(batch.drop_columns(["executor"]), task.plan())
 
 
-def _serve(parcel: Parcel, task: BatchTask, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+def _serve(
+    parcel: Parcel, segments: list[Searchable], task: BatchTask, counted: LoadReport
+) -> Iterator[pa.RecordBatch]:
     shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
     began_s = time.thread_time()
     if task.counts_points:
         counted.add_stat(parcel.partition, count_points(parcel.events, task.plan(), parcel.partition))
     for met in match(
         parcel.events,
-        task.subscriptions(),
+        segments,
         task.grid,
         task.manifest.now_us,
         rows_max=task.tuning.match_rows_max,
