@@ -34,13 +34,13 @@ EARLY = "driver, starting"
 
 LOCAL = "local[2]"
 KILLS: dict[Scale, dict[str, list[str]]] = {
-    Scale.SMALL: {LOCAL: ["driver", "worker"], CLUSTER: ["executor", "worker"]},
+    Scale.SMALL: {LOCAL: ["driver", "worker", "driver"]},
     Scale.FULL: {
         LOCAL: ["driver", EARLY, "worker", "driver", "worker", "driver"] * 2,
         CLUSTER: ["executor", "worker", "executor", "driver", "executor"] * 2,
     },
 }
-"""Four kills fit into a minute: a start of Spark takes a sixth of it."""
+"""Three kills fit into a minute: a start of Spark takes a sixth of it."""
 
 FILES_PER_KILL = 4
 RUNNING_S = 2.0
