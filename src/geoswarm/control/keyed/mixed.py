@@ -1,0 +1,224 @@
+"""The paper's planners: LLFD as it is, MinTable, MinMig, Mixed between the two, and Mixed-BF that tries everything.
+
+All run the three phases of Mixed §III: clean the table, empty the overloaded executors, assign (`llfd.py` does the
+last two). They differ in how many entries they move back, and in what they take up first (ψ):
+
+                    moves back             ψ
+    LLFD            nothing                largest load
+    MinTable (2)    all entries            largest load
+    MinMig   (3)    nothing                largest γ = load^β / state
+    Mixed    (4)    n of least state       largest γ; n grows until the table fits
+
+Where the print slips: line 10 of Algorithm 4 sets n to the overrun of the last trial alone, which can go to and fro
+between two values for ever. Here overruns add up. When the table is too small for what γ picks, the paper's Mixed
+becomes MinTable at a jump (§V, Figure 8): all entries move back. Here MinTable's ψ is tried with few moved back first.
+"""
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from geoswarm.control.keyed.llfd import SLACK, llfd
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
+from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.keyed.hashing import Owners
+from geoswarm.keyed.plan import KeyPlan
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One run of the three phases."""
+
+    at: Owners
+    """Of each item, after Phase I."""
+    items: Ints
+    """Units that were taken up, and..."""
+    targets: Owners
+    """...where they were put down."""
+    loads: Floats
+    table: int
+    migration: float
+    trials: int = 1
+    """How many runs it took to come to this one."""
+
+    def owner(self) -> Owners:
+        """Of each item, if each is one key."""
+        owner = self.at.copy()
+        owner[self.items] = self.targets
+        return owner
+
+
+class Search:
+    """Trials on one case share what does not change between them."""
+
+    def __init__(self, case: Case, limits: Limits) -> None:
+        self.case, self.limits = case, limits
+        self.load_max = case.load_max(limits)
+        self._loads = case.loads_now
+        listed = np.flatnonzero(case.owner != case.home)
+        self._listed = listed[np.argsort(case.state[listed], kind="stable")]  # η
+        self._entries = np.cumsum(case.count[self._listed])
+        self._gamma: Floats | None = None
+
+    @property
+    def entries(self) -> int:
+        """N_A: keys in the table."""
+        return int(self._entries[-1]) if len(self._entries) else 0
+
+    @property
+    def gamma(self) -> Floats:
+        if self._gamma is None:
+            self._gamma = gamma(self.case.load, self.case.state, self.limits.beta)
+        return self._gamma
+
+    def trial(self, back: int, rank: Floats) -> Trial:
+        """Move back at least `back` keys, those of least state first."""
+        case = self.case
+        cut = int(np.searchsorted(self._entries, back)) + 1 if back > 0 else 0
+        cleaned, kept = self._listed[:cut], self._listed[cut:]
+        at, loads, weights = case.owner.copy(), self._loads.copy(), case.load[cleaned] * case.count[cleaned]
+        at[cleaned] = case.home[cleaned]
+        np.subtract.at(loads, case.owner[cleaned], weights)
+        np.add.at(loads, case.home[cleaned], weights)
+        items, targets = llfd(case.load, rank, case.count, at, loads, self.load_max)
+        table = case.count[kept].sum() - (at[items] != case.home[items]).sum() + (targets != case.home[items]).sum()
+        migration = (case.state[cleaned] * case.count[cleaned]).sum()
+        owners = case.owner[items]
+        migration += (case.state[items] * ((targets != owners) * 1 - (at[items] != owners))).sum()
+        return Trial(at, items, targets, loads, int(table), float(migration))
+
+    def is_balanced(self, trial: Trial) -> bool:
+        return bool(trial.loads.max() <= self.load_max * (1.0 + SLACK))
+
+    def fits(self, trial: Trial) -> bool:
+        return trial.table <= self.limits.table_max
+
+    def merit(self, trial: Trial) -> tuple[bool, bool, float]:
+        """The table first, then balance, then little migration. Without balance, the lower maximum."""
+        balanced = self.is_balanced(trial)
+        return self.fits(trial), balanced, -(trial.migration if balanced else float(trial.loads.max()))
+
+
+@kernel
+def gamma(load: Floats, state: Floats, beta: float) -> Floats:
+    """γ, the migration priority: infinite for load without state, which moves for nothing."""
+    ranks = np.zeros(len(load))
+    for i in range(len(load)):
+        if load[i] > 0.0:
+            power = load[i] * np.sqrt(load[i]) if beta == 1.5 else load[i] ** beta
+            ranks[i] = power / state[i] if state[i] > 0.0 else np.inf
+    return ranks
+
+
+def min_table(search: Search) -> Trial:
+    return search.trial(search.entries, search.case.load)
+
+
+def mixed(search: Search) -> Trial:
+    """Algorithm 4; if its first trial does not fit, also with MinTable's ψ, and the cheaper of the two."""
+    best, trials = _until_it_fits(search, search.gamma)
+    if trials > 1 or not search.is_balanced(best):
+        other, more = _until_it_fits(search, search.case.load)
+        trials += more
+        best = max(best, other, key=search.merit)
+    return replace(best, trials=trials)
+
+
+def mixed_bf(search: Search) -> Trial:
+    """The best of all n."""
+    best, trials = mixed(search), search.entries + 1
+    for back in range(trials):
+        best = max(best, search.trial(back, search.gamma), key=search.merit)
+    return replace(best, trials=trials)
+
+
+def _until_it_fits(search: Search, rank: Floats) -> tuple[Trial, int]:
+    """With all entries moved back and the largest load first, this ends as MinTable."""
+    back, trials = 0, 1
+    trial = search.trial(back, rank)
+    while not search.fits(trial) and back < search.entries:
+        # Doubled from trial to trial: what is moved back makes room, but new entries take some of it.
+        back = min(search.entries, back + ((trial.table - search.limits.table_max) << (trials - 1)))
+        trial, trials = search.trial(back, rank), trials + 1
+    return trial, trials
+
+
+def trimmed(case: Case, owner: Owners, limits: Limits) -> Owners:
+    """At most A_max entries, the heaviest: the others go home."""
+    listed = np.flatnonzero(owner != case.home)
+    if limits.table_is_soft or len(listed) <= limits.table_max:
+        return owner
+    light = listed[np.argsort(-case.load[listed], kind="stable")][limits.table_max :]
+    owner = owner.copy()
+    owner[light] = case.home[light]
+    return owner
+
+
+@dataclass(frozen=True)
+class LLFD:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "llfd"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        if is_settled(case, self.limits):
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        owner = Search(case, self.limits).trial(0, case.load).owner()
+        return answer(plan, stats, case, self.limits, owner, trials=1)
+
+
+@dataclass(frozen=True)
+class MinTable:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "min-table"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        if is_settled(case, self.limits):
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        return answer(plan, stats, case, self.limits, min_table(Search(case, self.limits)).owner(), trials=1)
+
+
+@dataclass(frozen=True)
+class MinMig:
+    """Knows no limit of the table: it grows to nearly all keys (Appendix, Figure 18)."""
+
+    limits: Limits = field(default_factory=Limits)
+    name: str = "min-mig"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        if is_settled(case, self.limits):
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        search = Search(case, self.limits)
+        return answer(plan, stats, case, self.limits, search.trial(0, search.gamma).owner(), trials=1)
+
+
+@dataclass(frozen=True)
+class Mixed:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "mixed"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        search = Search(case, self.limits)
+        if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        best = mixed(search)
+        owner = trimmed(case, best.owner(), self.limits)
+        return answer(plan, stats, case, self.limits, owner, trials=best.trials)
+
+
+@dataclass(frozen=True)
+class MixedBF:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "mixed-bf"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        search = Search(case, self.limits)
+        if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        best = mixed_bf(search)
+        owner = trimmed(case, best.owner(), self.limits)
+        return answer(plan, stats, case, self.limits, owner, trials=best.trials)

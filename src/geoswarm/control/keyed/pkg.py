@@ -1,0 +1,61 @@
+"""Partial key grouping, the rival that splits keys: each tuple to the less loaded of the two executors of its key.
+
+Nothing is planned and nothing migrates; every key's state lies on up to two executors, so results must be merged, and
+what cannot be merged (a join) cannot be run. Mixed §V-"Baseline Approaches"; Nasir et al., ICDE 2015. Also what is
+offered for keys that no plan can balance (`Rebalance.overweight`).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, steady
+from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.keyed.hashing import Owners
+from geoswarm.keyed.plan import KeyPlan
+
+ROUNDS = 16
+"""Parts that a key's load is dealt in, all keys in turn: as tuples come in a stream, finely enough for the sums."""
+
+
+@kernel
+def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
+    """One tuple after the other; `loads` (tuples so far, per executor) is brought up to date."""
+    chosen = np.empty(len(first), np.int32)
+    for i in range(len(first)):
+        chosen[i] = first[i] if loads[first[i]] <= loads[second[i]] else second[i]
+        loads[chosen[i]] += 1.0
+    return chosen
+
+
+@kernel
+def _deal(load: Floats, first: Owners, second: Owners, loads: Floats) -> int:
+    """The number of keys that went both ways."""
+    ways = np.zeros(len(load), np.int8)
+    for _ in range(ROUNDS):
+        for i in range(len(load)):
+            to_first = loads[first[i]] <= loads[second[i]]
+            loads[first[i] if to_first else second[i]] += load[i] / ROUNDS
+            ways[i] |= 1 if to_first else 2
+    both = 0
+    for i in range(len(load)):
+        both += ways[i] == 3 and first[i] != second[i] and load[i] > 0.0
+    return both
+
+
+def choices(plan: KeyPlan, keys: Ints) -> tuple[Owners, Owners]:
+    """The two executors of each key, by two hashes."""
+    return plan.homes(keys), plan.homes(~keys)
+
+
+@dataclass(frozen=True)
+class PKG:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "pkg"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        positions = np.searchsorted(plan.executors, np.stack(choices(plan, stats.keys))).astype(np.int32)
+        loads = np.zeros(case.executors)
+        split = _deal(case.load, positions[0], positions[1], loads)
+        return steady(plan, stats, case, self.limits, loads, split_keys=int(split))

@@ -1,0 +1,217 @@
+"""What every planner of keyed state is given and gives back: statistics and limits in, a plan and its figures out.
+
+Decides nothing: the planners are `mixed.py`, `simple.py`, `compact.py`, and the rivals
+`readj.py`, `pkg.py` and `fixed.py`. Mixed §II, Table II.
+
+Inside, keys and executors are positions: key i of the statistics, executor j of the plan. `Case` is that view.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Protocol
+
+import numpy as np
+
+from geoswarm.control.keyed.llfd import SLACK, loads_of
+from geoswarm.errors import InputError, SettingsError
+from geoswarm.jit import Floats, Ints
+from geoswarm.keyed.hashing import Owners
+from geoswarm.keyed.plan import KeyPlan
+
+OVERWEIGHT_TOLD_MAX = 20
+"""Keys named in a journal entry."""
+GAIN_MIN = 0.02
+"""While a key is too heavy for any plan, the maximum must fall by this share for a new plan to be worth its migration:
+without it, each interval would move a tenth of the state to relieve the heavy key's executor of a few crumbs."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Mixed Table II; the defaults are those in bold there."""
+
+    theta_max: float = 0.08
+    """How far an executor may lie above the average, as a share of it."""
+    table_max: int = 3000
+    """A_max: entries of the routing table."""
+    beta: float = 1.5
+    """β in γ = load^β / state: above 1 prefers few heavy keys, and so a small table."""
+    window: int = 5
+    """w: intervals of which a key keeps state."""
+    level_bits: int = 3
+    """r: values are told apart in steps of R = 2^r in compact statistics."""
+    table_is_soft: bool = False
+    """The paper lets the table outgrow A_max when balance needs it (Appendix, Figure 17). Here a limit is a limit: the
+    lightest entries are given up, and the imbalance that is left is reported."""
+
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.theta_max < np.inf):
+            raise SettingsError(f"theta_max is {self.theta_max}: use 0 (exact balance) or more, 0.08 if in doubt")
+        if self.table_max < 0:
+            raise SettingsError(f"table_max is {self.table_max}: use 0 (plain hash) or more")
+        if not (0.0 <= self.beta <= 10.0):
+            raise SettingsError(f"beta is {self.beta}: use 0 to 10, 1.5 if in doubt")
+        if self.window < 1:
+            raise SettingsError(f"window is {self.window} intervals: use 1 or more")
+        if not 0 <= self.level_bits <= 30:
+            raise SettingsError(f"level_bits is {self.level_bits}: use 0 (exact) to 30, 3 if in doubt")
+
+
+@dataclass(frozen=True)
+class KeyStats:
+    """What an interval measured. Every key that has load or state is here, once: an entry of the table for any other
+    key is dropped, since there is nothing of it to move."""
+
+    keys: Ints
+    load: Floats
+    """c(k): of the last interval."""
+    state: Floats
+    """S(k, w): of the last w intervals."""
+
+    def __post_init__(self) -> None:
+        if not len(self.keys) == len(self.load) == len(self.state):
+            lengths = f"{len(self.keys)} keys, {len(self.load)} loads, {len(self.state)} states"
+            raise InputError(f"statistics of keys have {lengths}: give one of each per key")
+        for what, values in (("load", self.load), ("state", self.state)):
+            if len(values) and not (values.min() >= 0.0 and values.max() < np.inf):  # false for NaN, too
+                bad = int((~((values >= 0.0) & (values < np.inf))).sum())
+                raise InputError(f"{what} of {bad} of {len(values)} keys is negative or no number: measure it again")
+
+
+@dataclass(frozen=True)
+class Case:
+    load: Floats
+    state: Floats
+    owner: Owners
+    """F(k), as a position among the executors."""
+    home: Owners
+    """h(k), likewise."""
+    executors: int
+    count: Ints
+    """Keys that an item stands for: 1, except for the vectors of `compact.py`."""
+
+    @classmethod
+    def of(cls, plan: KeyPlan, stats: KeyStats) -> "Case":
+        positions = np.full(plan.executors[-1] + 1, -1, np.int32)
+        positions[list(plan.executors)] = np.arange(len(plan.executors))
+        owner, home = positions[plan.route(stats.keys)], positions[plan.homes(stats.keys)]
+        load, state = (np.ascontiguousarray(a, np.float64) for a in (stats.load, stats.state))
+        return cls(load, state, owner, home, len(plan.executors), np.ones(len(load), np.int64))
+
+    def loads(self, owner: Owners) -> Floats:
+        return loads_of(self.load, self.count, owner, self.executors)
+
+    @cached_property
+    def loads_now(self) -> Floats:
+        return self.loads(self.owner)
+
+    @property
+    def mean(self) -> float:
+        return float(self.loads_now.sum()) / self.executors
+
+    def load_max(self, limits: Limits) -> float:
+        return (1.0 + limits.theta_max) * self.mean
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A planner's answer. `plan` is the old one if nothing is to be done."""
+
+    plan: KeyPlan
+    moved: Ints
+    """Keys whose state goes elsewhere."""
+    sources: Owners
+    targets: Owners
+    loads: Floats
+    """Per executor of the plan, as the interval's load would have been."""
+    why: Mapping[str, float | int | str] = field(default_factory=dict)
+    """For the journal."""
+    overweight: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Keys that alone exceed the bound, heaviest first. No plan can balance these; an operator whose `merge` allows it
+    may split them over several executors (`pkg.py`)."""
+
+    @property
+    def balanced(self) -> bool:
+        return bool(self.why["balanced"])
+
+    @property
+    def migration_share(self) -> float:
+        """State that moves, as a share of all state."""
+        return float(self.why["migration_share"])
+
+
+class Planner(Protocol):
+    """Built by `kind(limits)`; keeps nothing between intervals."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance: ...
+
+
+def answer(
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **told: float | int | str
+) -> Rebalance:
+    """The plan that gives each key to `owner`, or the old one if this is not worth it."""
+    before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)
+    loads = before if owner is case.owner else case.loads(owner)
+    heavy, alarm = _overweight(stats, case, limits)
+    gain_min = GAIN_MIN if len(heavy) else SLACK
+    table_before, table = int((case.owner != case.home).sum()), int((owner != case.home).sum())
+    shrinks = limits.table_max < table_before > table
+    if loads.max() > bound and loads.max() >= before.max() * (1.0 - gain_min) and not shrinks:
+        owner, loads, told = case.owner, before, told | {"kept": "the old plan: no better one was found"}
+    changed = np.flatnonzero(owner != case.owner)
+    executors = np.array(plan.executors, np.int32)
+    new = plan
+    if len(changed) or table_before < len(plan.keys):
+        listed = np.flatnonzero(owner != case.home)
+        new = plan.with_table(stats.keys[listed], executors[owner[listed]])
+    why = _figures(case, limits, loads, changed, len(new.keys)) | told | alarm
+    sources, targets = executors[case.owner[changed]], executors[owner[changed]]
+    return Rebalance(new, stats.keys[changed], sources, targets, loads, why, heavy)
+
+
+def steady(
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, loads: Floats, **told: float | int | str
+) -> Rebalance:
+    """An answer that leaves the plan as it is and says what loads come of it; of rivals that do not route by a plan."""
+    none, nobody = np.empty(0, np.int64), np.empty(0, np.int32)
+    why = _figures(case, limits, loads, none, len(plan.keys)) | told
+    return Rebalance(plan, none, nobody, nobody, loads, why)
+
+
+def _overweight(stats: KeyStats, case: Case, limits: Limits) -> tuple[Ints, dict[str, float | int | str]]:
+    """Keys that alone exceed the bound, and what to say of them."""
+    bound = case.load_max(limits) * (1.0 + SLACK)
+    heavy = np.flatnonzero(case.load > bound)
+    heavy = heavy[np.argsort(-case.load[heavy], kind="stable")]
+    if not len(heavy):
+        return stats.keys[heavy], {}
+    named = ", ".join(f"{stats.keys[i]} ({case.load[i] / case.mean:.2f})" for i in heavy[:OVERWEIGHT_TOLD_MAX])
+    said = f"{len(heavy)} keys alone exceed {1 + limits.theta_max:.2f} of the average load: {named}"
+    remedy = "no plan can balance them; split them over executors, if the operator's merge allows it"
+    return stats.keys[heavy], {"overweight": said, "remedy": remedy, "splittable": len(heavy)}
+
+
+def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: int) -> dict[str, float | int | str]:
+    mean, state, moved = case.mean, float(case.state.sum()), float(case.state[changed].sum())
+    return {
+        "keys": len(case.load),
+        "skew_before": float(case.loads_now.max() / mean) if mean else 1.0,
+        "skew": float(loads.max() / mean) if mean else 1.0,
+        "balanced": int(loads.max() <= case.load_max(limits) * (1.0 + SLACK)),
+        "table": table,
+        "table_max": limits.table_max,
+        "moved_keys": len(changed),
+        "moved_state": moved,
+        "migration_share": moved / state if state else 0.0,
+    }
+
+
+def is_settled(case: Case, limits: Limits) -> bool:
+    """Whether every executor is within its bound."""
+    return bool(case.loads_now.max() <= case.load_max(limits) * (1.0 + SLACK))

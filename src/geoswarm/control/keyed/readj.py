@@ -1,0 +1,151 @@
+"""Readj, the rival: of the heaviest keys, try every move and every swap between executors, and do the best one.
+
+Only keys whose load is at least σ of the average take part; all others go home. Mixed §V-"Baseline Approaches" and
+Figure 12, after B. Gedik, "Partitioning functions for stateful data parallelism in stream processing", VLDBJ 23(4).
+
+Faithful where it costs: each step looks at all pairs of tracked keys, as both papers describe it. Kind where it may be:
+only overloaded executors give (another pair cannot lower the maximum), the loops are compiled, ties go to the lesser
+state, and `ReadjSearched` finds σ by bisection, for the largest that balances, as in the paper. `ReadjSorted` is what
+Readj could have been: the same best swap found along two sorted lists, without looking at all pairs.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from geoswarm.control.keyed.llfd import SLACK
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
+from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.keyed.hashing import Owners
+from geoswarm.keyed.plan import KeyPlan
+
+STEPS_MAX = 20_000
+"""Swaps of one run."""
+SIGMA_HALVINGS = 14
+"""σ is searched among 1, 1/2, 1/4, ... of the average load."""
+
+
+@kernel
+def _best_swap(load: Floats, state: Floats, gives: Ints, takes: Ints, gap: float) -> tuple[float, int, int]:
+    """(gain, key that goes, key that comes or -1): the change that leaves the least of the gap between two loads."""
+    best, best_state, went, came = 0.0, np.inf, -1, -1
+    for a in gives:
+        for n in range(-1, len(takes)):
+            shift, cost = load[a], state[a]
+            if n >= 0:
+                shift, cost = shift - load[takes[n]], cost + state[takes[n]]
+            gain = gap - abs(gap - 2.0 * shift)
+            if gain > best or (gain == best and gain > 0.0 and cost < best_state):
+                best, best_state, went, came = gain, cost, a, (takes[n] if n >= 0 else -1)
+    return best, went, came
+
+
+@kernel
+def _best_swap_sorted(load: Floats, gives: Ints, takes: Ints, gap: float) -> tuple[float, int, int]:
+    """The same gain, both lists by descending load: as the key that goes gets lighter, so does its best partner."""
+    best, went, came, n = 0.0, -1, -1, 0
+    for a in gives:
+        while n < len(takes) and load[a] - load[takes[n]] < gap / 2.0:
+            n += 1
+        for near in (n - 1, n):  # one that leaves more than half of the gap, one that leaves less
+            if near >= 0:
+                b = takes[near] if near < len(takes) else -1
+                gain = gap - abs(gap - 2.0 * (load[a] - (load[b] if b >= 0 else 0.0)))
+                if gain > best:
+                    best, went, came = gain, a, b
+    return best, went, came
+
+
+@kernel
+def _readjust(
+    load: Floats, state: Floats, tracked: Ints, owner: Owners, loads: Floats, bound: float, is_sorted: bool
+) -> int:
+    """Steps taken; `owner` and `loads` are brought up to date. `tracked` is by descending load."""
+    executors = len(loads)
+    for step in range(STEPS_MAX):
+        best, went, came, giver, taker = 0.0, -1, -1, -1, -1
+        here = owner[tracked]
+        for i in range(executors):
+            if loads[i] <= bound:
+                continue
+            gives = tracked[here == i]
+            for j in range(executors):
+                if loads[j] < loads[i]:
+                    takes, gap = tracked[here == j], loads[i] - loads[j]
+                    if is_sorted:
+                        gain, a, b = _best_swap_sorted(load, gives, takes, gap)
+                    else:
+                        gain, a, b = _best_swap(load, state, gives, takes, gap)
+                    if gain > best:
+                        best, went, came, giver, taker = gain, a, b, i, j
+        if best <= 1e-9 * bound:
+            return step
+        shift = load[went]
+        owner[went] = taker
+        if came >= 0:
+            shift -= load[came]
+            owner[came] = giver
+        loads[giver] -= shift
+        loads[taker] += shift
+    return STEPS_MAX
+
+
+def readjusted(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
+    """(owner of each key, whether it is balanced, keys that took part)."""
+    tracked = np.flatnonzero((case.load >= sigma * case.mean) & (case.load > 0.0))
+    tracked = tracked[np.argsort(-case.load[tracked], kind="stable")]
+    owner = case.home.copy()
+    owner[tracked] = case.owner[tracked]
+    loads, bound = case.loads(owner), case.load_max(limits) * (1.0 + SLACK)
+    _readjust(case.load, case.state, tracked, owner, loads, bound, is_sorted)
+    return owner, bool(loads.max() <= bound), len(tracked)
+
+
+@dataclass(frozen=True)
+class Readj:
+    limits: Limits = field(default_factory=Limits)
+    sigma: float = 0.01
+    name: str = "readj"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        if is_settled(case, self.limits):
+            return answer(plan, stats, case, self.limits, case.owner, trials=0)
+        owner, _, tracked = readjusted(case, self.limits, self.sigma)
+        return answer(plan, stats, case, self.limits, owner, trials=1, sigma=self.sigma, tracked=tracked)
+
+
+@dataclass(frozen=True)
+class ReadjSearched:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "readj-searched"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        return _searched(plan, stats, self.limits, is_sorted=False)
+
+
+@dataclass(frozen=True)
+class ReadjSorted:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "readj-sorted"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        return _searched(plan, stats, self.limits, is_sorted=True)
+
+
+def _searched(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -> Rebalance:
+    """With the largest σ that balances; with the smallest tried if none does."""
+    case = Case.of(plan, stats)
+    if is_settled(case, limits):
+        return answer(plan, stats, case, limits, case.owner, trials=0)
+    low, high, trials, balanced_once = 0, SIGMA_HALVINGS, 0, False
+    owner, tracked, halvings = case.owner, 0, 0
+    while low <= high:
+        middle = (low + high) // 2
+        tried, balanced, took_part = readjusted(case, limits, 0.5**middle, is_sorted)
+        trials += 1
+        if balanced or not balanced_once:
+            owner, tracked, halvings = tried, took_part, middle
+        balanced_once |= balanced
+        low, high = (low, middle - 1) if balanced else (middle + 1, high)
+    return answer(plan, stats, case, limits, owner, trials=trials, sigma=0.5**halvings, tracked=tracked)

@@ -1,0 +1,39 @@
+"""Simple: all keys from scratch, heaviest first, each to the executor with the least load so far.
+
+Balances as well as anything here and moves almost everything: the yardstick of the paper's bounds, not a planner to
+run. Mixed Appendix, Algorithm 5 (its inner loop would assign a key to every executor: the first is meant).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer
+from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.keyed.hashing import Owners
+from geoswarm.keyed.plan import KeyPlan
+
+
+@kernel
+def _deal(load: Floats, order: Ints, executors: int) -> Owners:
+    owner, loads = np.empty(len(load), np.int32), np.zeros(executors)
+    for i in order:
+        owner[i] = np.argmin(loads)
+        loads[owner[i]] += load[i]
+    return owner
+
+
+def deal(load: Floats, executors: int) -> Owners:
+    """The executor of each key. At most (4/3 - 1/(3 N_D)) of the best possible maximum (Theorem 1, Lemma 3)."""
+    return _deal(load, np.argsort(-load, kind="stable"), executors)
+
+
+@dataclass(frozen=True)
+class Simple:
+    limits: Limits = field(default_factory=Limits)
+    name: str = "simple"
+
+    def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
+        case = Case.of(plan, stats)
+        owner = deal(case.load, case.executors) if case.mean else case.owner
+        return answer(plan, stats, case, self.limits, owner)
