@@ -65,3 +65,41 @@ def operations(rng: np.random.Generator, n: int, *, ids: int, now_us: int = 0) -
             "keywords": pa.nulls(n, pa.string()),
         }
     )
+
+
+WORDS = ["flood", "river", "dam", "Straße", "café", "fire", "東京", "storm", "a", "b2"]
+
+
+def sentence(rng: np.random.Generator) -> str | None:
+    """A few words in any case, with other signs between them; now and then nothing at all."""
+    if rng.random() < 0.1:
+        return None
+    words = [str(w) for w in rng.choice(WORDS, int(rng.integers(0, 7)))]
+    return str(rng.choice([" ", ", ", " #", "!"])).join(w.upper() if rng.random() < 0.3 else w for w in words)
+
+
+def expression(rng: np.random.Generator, depth: int = 0) -> str:
+    """Any nesting of AND and OR; now and then one that cannot be read."""
+    if depth == 0 and rng.random() < 0.05:
+        return str(rng.choice(["flood AND", "(river", "...", "OR dam", ""]))
+    if depth > 2 or rng.random() < 0.4:
+        return str(rng.choice(WORDS))
+    operator = str(rng.choice([" AND ", " OR ", " "]))
+    parts = [expression(rng, depth + 1) for _ in range(int(rng.integers(2, 4)))]
+    return "(" + operator.join(parts) + ")"
+
+
+def with_texts(rng: np.random.Generator, rows: pa.RecordBatch) -> pa.Table:
+    return pa.table(rows).append_column("text", pa.array([sentence(rng) for _ in range(len(rows))], pa.string()))
+
+
+def with_keywords(rng: np.random.Generator, operations: pa.Table, share: float = 0.7) -> pa.Table:
+    """Some subscriptions ask for words in their place, some for words anywhere, some for a place only."""
+    asks = rng.random(len(operations)) < share
+    anywhere = asks & (rng.random(len(operations)) < 0.3)
+    for side in ("xmin", "ymin", "xmax", "ymax"):
+        place = operations.schema.get_field_index(side)
+        sides = operations.column(side).to_numpy()
+        operations = operations.set_column(place, side, pa.array(sides, mask=anywhere))
+    keywords = pa.array([expression(rng) if ask else None for ask in asks], pa.string())
+    return operations.set_column(operations.schema.get_field_index("keywords"), "keywords", keywords)

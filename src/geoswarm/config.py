@@ -48,8 +48,8 @@ class Contract(_Settings):
 class Tuning(_Settings):
     """What may change from one start to the next."""
 
-    strategy: str = "static-uniform"
-    """Who redraws the plan: a name from `control/balance/`."""
+    strategy: str = "swarm-measured"
+    """Who redraws the plan: a name from `control/balance/`. "static-uniform" keeps equal shares of the map for ever."""
     round_s: float = Field(default=15.0, gt=0)
     """Between two looks at the load (SWARM §4.3.1); shorter follows faster, and mistakes noise for change."""
     matches: Literal["arrays", "pairs"] = "arrays"

@@ -1,8 +1,8 @@
 """The nouns as Arrow schemas: Event, Operation (a change of a Subscription), Match, DeadLetter.
 
-An event may carry any further columns; they travel through to its matches untouched. The region of a
-subscription is a rectangle; `geometry` and `keywords` already have their place in the schema, and are refused
-with a reason until the engine can match them.
+An event may carry any further columns; they travel through to its matches untouched. One of them has a meaning:
+`text` is what `keywords` are looked for in. The region of a subscription is a rectangle; `geometry` already has its
+place in the schema, and is refused with a reason until the engine can match it.
 """
 
 import pyarrow as pa
@@ -19,6 +19,9 @@ EVENT = pa.schema(
 )
 """What every event has. `x` and `y` are lon and lat by default; any planar bounds work."""
 
+TEXT = pa.field("text", pa.string())
+"""What an event may say. Without the column, or where it is null, it says nothing."""
+
 OPERATION = pa.schema(
     [
         pa.field("op", pa.string(), nullable=False),  # register | replace | cancel
@@ -30,7 +33,7 @@ OPERATION = pa.schema(
         pa.field("ymax", pa.float64()),
         pa.field("expires", TIMESTAMP),  # null: never
         pa.field("geometry", pa.binary()),  # WKB; room for polygons and circles
-        pa.field("keywords", pa.string()),  # room for boolean expressions
+        pa.field("keywords", pa.string()),  # flood AND (river OR dam); null: whatever is said
     ]
 )
 

@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from geoswarm.cli.settings_file import FilesSource, PipelineSettings, TweetsEvents, read_settings
+from geoswarm.cli.settings_file import FilesSource, PipelineSettings, PostsEvents, TweetsEvents, read_settings
 from geoswarm.cli.toml_lines import find_line, key_lines
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import SettingsError
+from geoswarm.workload.posts import Posts
 
 GOOD = """\
 [checkpoint]
@@ -41,6 +42,15 @@ def test_three_sections_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> 
     assert settings.operations is None
     assert settings.trigger.every_s == 0
     assert not settings.needs_kafka
+
+
+def test_posts_with_words_are_a_source_with_options_of_their_own(tmp_path: Path) -> None:
+    text = GOOD.replace('"tweets"', '"posts"\ncountry = "DE"\nwords = 500\nrows_total = 9')
+    settings = read(tmp_path, text)
+    assert isinstance(settings.events, PostsEvents)
+    assert settings.events.workload() == Posts(country="DE", words=500)
+    (complaint,) = complaints(tmp_path, text.replace("words = 500", "words = 5"))
+    assert complaint == "pipeline.toml, line 7: [events] words of the posts is 5: give a value from 100 to 621435"
 
 
 def test_relative_paths_start_at_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_a_sample_of_another_shape_is_refused() -> None:
         StaticHistory().first_plan(GRID, 2)
 
 
-def test_over_partitioned_deals_out_many_small_partitions() -> None:
+def test_over_partitioned_makes_many_small_tasks() -> None:
     plan = OverPartitioned(partitions_per_executor=16).first_plan(GRID, 5)
-    assert plan.executors == 5
-    assert np.bincount(plan.executor_of_slot).tolist() == [16] * 5
+    assert plan.executors == 80
+    assert np.bincount(plan.executor_of_slot).tolist() == [1] * 80

@@ -14,7 +14,7 @@ import pytest
 
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.guard import DeadLetters, guard_events
-from geoswarm.flow.match.match import Searchable, match
+from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
 from geoswarm.model import OPERATION
 from geoswarm.sim.oracle import Oracle, Pair
@@ -75,7 +75,7 @@ def matches(checkpoint: Checkpoint) -> set[Pair]:
     """Of the next batch, by the stages that Spark's tasks would run."""
     manifest = checkpoint.prepare(BATCHES, lambda: [operations(BATCHES + 1)], NOW_US)
     view = View.open(checkpoint.storage, manifest)
-    segments = [Searchable(held.records(view.dead[name]), held.index) for name, held in view.segments.items()]
+    segments = view.searchables()
     plan = plans.read(checkpoint.storage, manifest.plan_epoch, manifest.plan_seal)
     events = SCENARIO.events(0).combine_chunks().to_batches()[0]
     pairs: list[Pair] = []

@@ -193,7 +193,7 @@ LEFT, RIGHT = Partition(0, 0, 0, 7, 4, 0), Partition(1, 0, 5, 7, 9, 1)
         ([LEFT, replace(RIGHT, executor=4)], 2, "gives 1 of 2 partitions to executors outside 0..3"),
         ([LEFT, replace(RIGHT, executor=2**40)], 2, "gives 1 of 2 partitions to executors outside 0..3"),
         ([LEFT, replace(RIGHT, id=2**40)], 2**40 + 1, "has partition ids 0..1099511627776"),
-        ([LEFT, replace(RIGHT, executor=-1)], 2, "gives 1 of 2 partitions to executors outside 0..3"),
+        ([LEFT, replace(RIGHT, executor=-2)], 2, "gives 1 of 2 partitions to executors outside 0..3"),
         ([LEFT, replace(RIGHT, id=0)], 2, "uses 1 partition ids twice"),
         ([RIGHT, LEFT], 2, "does not list its partitions by id"),
         ([LEFT, RIGHT], 1, "has partition ids 0..1 and next 1, limit 2147483647"),

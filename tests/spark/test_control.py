@@ -5,14 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
-from geoswarm.control.strategy import Sample
 from geoswarm.sim.oracle import Oracle, pairs_of
-from geoswarm.space.plan import Plan
 from geoswarm.spark import sinks, sources
 from geoswarm.spark.engine import Engine
 from geoswarm.state.storage import Storage
@@ -21,19 +18,6 @@ from worlds import BOUNDS, events, operations, write_files
 CONTRACT = Contract(columns=60, rows=60, executors=4)
 BATCHES = 8
 NEVER_SOON_US = 4_000_000_000_000_000  # so that the clock decides about rounds only
-
-
-def redrawn_at_random(plan: Plan, rng: np.random.Generator) -> Plan:
-    for _ in range(int(rng.integers(1, 6))):
-        old = plan.partitions[int(rng.integers(len(plan.partitions)))]
-        owners = (int(rng.integers(4)), int(rng.integers(4)))
-        if rng.random() < 0.6 and old.row1 > old.row0:
-            plan = plan.split(old.id, "row", int(rng.integers(old.row0, old.row1)), owners)
-        elif old.col1 > old.col0:
-            plan = plan.split(old.id, "column", int(rng.integers(old.col0, old.col1)), owners)
-        else:
-            plan = plan.move(old.id, owners[0])
-    return plan
 
 
 def world(tmp_path: Path, seed: int) -> tuple[list[pa.Table], list[pa.Table], list[tuple[int, int]]]:
@@ -56,37 +40,6 @@ def run(spark: SparkSession, tmp_path: Path, engine: Engine, sink: sinks.SinkLik
     stream = sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1)
     changes = sources.operations_from_files(spark, str(tmp_path / "operations"), files_per_batch=1)
     engine.start(events=stream, operations=changes, sink=sink, available_now=True).wait()
-
-
-def test_a_plan_redrawn_at_random_changes_no_match(spark: SparkSession, tmp_path: Path) -> None:
-    _, _, want = world(tmp_path, 21)
-    rng, memory, epochs = np.random.default_rng(3), sinks.Memory(), []
-    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"), clock=lambda: 0.0) as engine:
-
-        def sink(matches: DataFrame, batch_id: int) -> None:
-            memory.write(matches, batch_id)
-            epochs.append(engine._checkpoint.plan.epoch)
-            if rng.random() < 0.7:
-                engine._checkpoint.adopt_plan(redrawn_at_random(engine._checkpoint.plan, rng))
-
-        run(spark, tmp_path, engine, sink)
-    assert sorted(pairs_of([memory.table()])) == sorted(want)
-    assert len(set(epochs)) > 3
-
-
-@pytest.mark.parametrize("name", ["swarm", "static-history", "over-partitioned", "static-uniform"])
-def test_every_strategy_finds_the_same_matches(spark: SparkSession, tmp_path: Path, name: str) -> None:
-    batches, _, want = world(tmp_path, 22)
-    points = np.stack([np.asarray(batches[0][c]) for c in ("x", "y")], axis=1)
-    sample = Sample(points, np.array([[0.0, 0.0, 20.0, 20.0], [-50.0, -10.0, 5.0, 5.0]]))
-    sink, clock = sinks.Memory(), iter(range(0, 1_000_000, 16))  # every batch is a round
-    checkpoint = str(tmp_path / "state")
-    tuning = Tuning(strategy=name, round_s=15.0)
-    with Engine(
-        spark, CONTRACT, tuning, checkpoint=checkpoint, sample=sample, clock=lambda: float(next(clock))
-    ) as engine:
-        run(spark, tmp_path, engine, sink)
-    assert sorted(pairs_of([sink.table()])) == sorted(want)
 
 
 def test_swarm_splits_the_corner_where_the_events_fall(spark: SparkSession, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, FencedOut, SettingsError, StateError
-from geoswarm.flow.match.match import Searchable, match
+from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
 from geoswarm.sim.oracle import Oracle, pairs_of
@@ -34,7 +34,7 @@ def opened(tmp_path: Path) -> Iterator[Checkpoint]:
 
 def matches(checkpoint: Checkpoint, manifest: Manifest, batch: pa.RecordBatch) -> list[tuple[int, int]]:
     view = View.open(checkpoint.storage, manifest)
-    segments = [Searchable(held.records(view.dead[name]), held.index) for name, held in view.segments.items()]
+    segments = view.searchables()
     mets = (
         met
         for parcel in route(batch, checkpoint.plan)

@@ -1,4 +1,6 @@
-"""The streams that `pipeline.py` races: the engine, the same pipeline without matching, and what their batches cost.
+"""The streams that pipelines are raced with: the engine, the same stages without matching, and what their batches cost.
+
+`pipeline.py` races them with places, `text_pipeline.py` with words, too.
 
 The null pipeline is built from the engine's own stages. Behind the exchange it hands on every event with one made-up
 subscription, so that the sink has something to do.
@@ -28,8 +30,6 @@ from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.storage import Storage
 
-NULL_DDL = "event_id long, ts timestamp, x double, y double, sub_ids array<long>"
-
 
 @dataclass
 class World:
@@ -41,6 +41,7 @@ class World:
     density: float = 1.0
     """Matches per event."""
     linked: int = 0
+    contract: Contract = field(default_factory=Contract)
 
     @property
     def events(self) -> str:
@@ -139,14 +140,14 @@ class Contestant:
 
 
 def _engine_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
-    with Engine(spark, tuning=tuning, checkpoint=world.checkpoint) as engine:
+    with Engine(spark, contract=world.contract, tuning=tuning, checkpoint=world.checkpoint) as engine:
         run = engine.start(events=events, sink=sink, available_now=True)
         run.wait()
     return run.query
 
 
 def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
-    checkpoint = Checkpoint(world.checkpoint, Contract(), tuning)
+    checkpoint = Checkpoint(world.checkpoint, world.contract, tuning)
     storage, manifest = checkpoint.storage, checkpoint.manifest
     checkpoint.close()
     stream = combine(conform_events(events), None)
@@ -155,8 +156,9 @@ def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Si
         for key, value in ARROW.items():  # as the engine does
             batch.sparkSession.conf.set(key, value)
         frame = batch.select(f"{EVENT}.*")
-        task = BatchTask(storage, Contract(), tuning, batch_id, manifest, arrow_schema(frame))
-        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), NULL_DDL)
+        task = BatchTask(storage, world.contract, tuning, batch_id, manifest, arrow_schema(frame))
+        schema = frame.selectExpr("*", f"array(0L) as {SUB_IDS.name}").schema
+        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), schema)
         sink.write(handed_on.selectExpr("*", "0 as version"), batch_id)
 
     writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))

@@ -6,7 +6,8 @@ measures, with a function
     def run(scale: Scale, seed: int, report: Progress) -> Result
 
 and, if it draws, `def plot(result: Result) -> Figure` (see `plots.py`). It joins the list by existing: its
-name is the file's, with dashes. The list reads the files without importing them, so it stays quick.
+name is the file's, with dashes, or what it says itself, as `NAME = "triostat-fig6.2"`. The list reads the files without
+importing them, so it stays quick.
 
 One JSON object with `name`, `config`, `machine`, `rows` and `summary`.
 """
@@ -150,9 +151,16 @@ def _find(package: str) -> dict[str, _Found]:
             functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
             if "run" in functions:
                 lines = (ast.get_docstring(tree) or "(no description)").splitlines()
-                name = file.stem.replace("_", "-")
+                name = _own_name(tree) or file.stem.replace("_", "-")
                 found[name] = _Found(f"{package}.{file.stem}", lines[0], "plot" in functions)
     return found
+
+
+def _own_name(tree: ast.Module) -> str | None:
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NAME":
+            return str(ast.literal_eval(node.value))
+    return None
 
 
 def _named(name: str, package: str) -> _Found:

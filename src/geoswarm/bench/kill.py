@@ -9,14 +9,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 
 import geoswarm
-from geoswarm.errors import StreamError
+from geoswarm.errors import StateError, StreamError
+from geoswarm.state import manifest, plans
+from geoswarm.state.storage import Storage
 
 POLL_S = 0.02
 WAIT_S_MAX = 240.0
@@ -33,9 +35,18 @@ MARKS = {
 class Victim:
     """One engine at a time, on one world; started again as often as needed."""
 
-    def __init__(self, world: Path, master: str, *options: str, name: str = "run") -> None:
+    def __init__(
+        self,
+        world: Path,
+        master: str,
+        *options: str,
+        name: str = "run",
+        strategies: Sequence[str] = ("static-uniform",),
+    ) -> None:
+        """Each start takes the next of the `strategies`, and after the last the first again."""
         self.world, self.home = world, world / name
         self.checkpoint, self.output = self.home / "checkpoint", self.home / "output"
+        self._strategies = strategies
         self._command = [sys.executable, "-m", "geoswarm.bench.victim", str(world), "--master", master]
         self._command += ["--name", name, *options]
         self._process: subprocess.Popen[bytes] | None = None
@@ -65,13 +76,19 @@ class Victim:
     def starts(self) -> int:
         return len(self._sessions)
 
+    @property
+    def strategy(self) -> str:
+        """Of the newest start."""
+        return self._strategies[(self.starts - 1) % len(self._strategies)]
+
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
+        strategy = self._strategies[self.starts % len(self._strategies)]
         ours = str(Path(geoswarm.__file__).parents[1])
         path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
         with (self.home / f"log-{self.starts}.txt").open("wb") as log:
             self._process = subprocess.Popen(
-                self._command,
+                [*self._command, "--strategy", strategy],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -95,6 +112,14 @@ class Victim:
 
     def commits(self) -> int:
         return sum(entry.name.isdecimal() for entry in (self.checkpoint / "spark" / "commits").glob("*"))
+
+    def has_unused_plan(self) -> bool:
+        """Whether a plan is on disk that no batch has been given yet."""
+        storage = Storage(str(self.checkpoint))
+        try:
+            return plans.newest(storage)[0].epoch > manifest.newest(storage).plan_epoch
+        except StateError:
+            return False  # a first start that is not through, or a version that was replaced meanwhile
 
     def until(self, condition: Callable[[], bool], what: str) -> bool:
         """Wait for it, starting the engine again whenever it has died. False if all files are through before."""

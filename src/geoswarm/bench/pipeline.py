@@ -23,7 +23,7 @@ from geoswarm.bench.density import tweets_for
 from geoswarm.bench.harness import Progress, Result, Scale, interleave, median, ratio
 from geoswarm.bench.plots import PALETTE, figure
 from geoswarm.config import Contract, Tuning
-from geoswarm.flow.observe import PartitionLoad
+from geoswarm.flow.observe import Load
 from geoswarm.spark.engine import Engine
 from geoswarm.spark.session import build_session
 from geoswarm.state.checkpoint import Checkpoint
@@ -71,13 +71,13 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     spark = build_session(MASTER, "geoswarm-bench")
     with tempfile.TemporaryDirectory() as folder:
         contestants = _contestants(Path(folder), sizes, seed, spark, report)
-        turns = {name: _turn(c, name, spark, sizes, report) for name, c in contestants.items()}
+        turns = {name: turn_of(c, name, spark, sizes.batches, report) for name, c in contestants.items()}
         for name in ("null", _name(sizes.claim_at)) if sizes.warm_up else ():
             turns[name]()
             contestants[name].measured.clear()
             contestants[name].cpu.clear()
         seconds = interleave(turns, sizes.rounds, np.random.default_rng(seed))
-    rows = [_row(name, contestant) for name, contestant in contestants.items()]
+    rows = [row_of(name, contestant) for name, contestant in contestants.items()]
     by_name = {row["pipeline"]: row for row in rows}
     claim = _name(sizes.claim_at)
     summary = {
@@ -177,15 +177,15 @@ def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spa
     return world
 
 
-def _turn(contestant: Contestant, name: str, spark: Any, sizes: Sizes, report: Progress) -> Callable[[], float]:
+def turn_of(contestant: Contestant, name: str, spark: Any, batches: int, report: Progress) -> Callable[[], float]:
     def turn() -> float:
         report(name)
-        return contestant.round(spark, sizes.batches)
+        return contestant.round(spark, batches)
 
     return turn
 
 
-def _row(name: str, contestant: Contestant) -> dict[str, Any]:
+def row_of(name: str, contestant: Contestant) -> dict[str, Any]:
     batches = contestant.measured
     row: dict[str, Any] = {
         "pipeline": name,
@@ -197,7 +197,7 @@ def _row(name: str, contestant: Contestant) -> dict[str, Any]:
         "python_cpu_ns": round(sum(cpu.python_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
     }
     if contestant.world.subscriptions is not None:
-        loads = [PartitionLoad(*load) for batch in batches for load in batch.entry["partitions"].values()]
+        loads = [Load(*load) for batch in batches for load in batch.entry["partitions"].values()]
         events, matches = sum(load.events for load in loads), sum(load.matches for load in loads)
         row |= {
             "matches_per_event": round(matches / events, 2),
@@ -213,7 +213,7 @@ def plot(result: Result) -> "Figure":
     rows = {row["pipeline"]: row for row in result.rows}
     drawn, (growth, variants) = figure(2, width_in=6.2)
     plain = [row for row in result.rows if row["pipeline"].endswith("subscriptions")]
-    labels = [_short(row["subscriptions"]) for row in plain]
+    labels = [short(row["subscriptions"]) for row in plain]
     growth.bar(labels, [row["events_per_s"] / 1e6 for row in plain], color=PALETTE[0], width=0.6)
     growth.axhline(rows["null"]["events_per_s"] / 1e6, color=PALETTE[3], linestyle="--", marker="")
     growth.annotate(
@@ -236,11 +236,11 @@ def plot(result: Result) -> "Figure":
             f" {per_event:.0f} per event", (rows[name]["events_per_s"] / 1e6, place), va="center", fontsize=10
         )
     variants.set(
-        xlabel="million events per second; matches beside the bars", title=f"Variants at {_short(claim)} subscriptions"
+        xlabel="million events per second; matches beside the bars", title=f"Variants at {short(claim)} subscriptions"
     )
     variants.margins(x=0.25)
     return drawn
 
 
-def _short(count: int) -> str:
+def short(count: int) -> str:
     return f"{count // 1_000_000} M" if count >= 1_000_000 else f"{count // 1_000} k" if count >= 1_000 else str(count)

@@ -4,6 +4,10 @@ The engine runs one scenario (`sim/scenario.py`) as a process of its own. At a r
 JVM), one of its Python workers or one of its executor JVMs is killed; a dead engine is started again from its
 checkpoint, as a supervisor would. At the end the whole output is set beside the oracle's, pair by pair.
 
+The plan moves meanwhile, with a round for every batch; some starts take another strategy than the one before, and some
+kills wait for the moment when a new plan is on disk and no batch has been given it yet. A run whose plan was to move
+and did not proves nothing, and is an error.
+
 In `local` mode Spark never tries a task again, so a killed worker ends the engine; on a cluster Spark replaces
 workers and executors by itself. Some kills hit an engine that is still starting from the kill before.
 """
@@ -13,7 +17,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -32,13 +36,33 @@ CLUSTER = "local-cluster[2,1,1024]"
 EARLY = "driver, starting"
 """A driver killed before it has recovered from the kill before."""
 
+PLANNED = "driver, new plan"
+"""A driver killed when it has written a plan that no batch has been given. Only for `swarm-measured`: others draw no
+plan, or use it at once."""
+
 LOCAL = "local[2]"
-KILLS: dict[Scale, dict[str, list[str]]] = {
-    Scale.SMALL: {LOCAL: ["driver", "worker", "driver"]},
-    Scale.FULL: {
-        LOCAL: ["driver", EARLY, "worker", "driver", "worker", "driver"] * 2,
-        CLUSTER: ["executor", "worker", "executor", "driver", "executor"] * 2,
-    },
+STILL, MEASURED, PER_BATCH = "static-uniform", "swarm-measured", "per-batch"
+
+
+class Trial(NamedTuple):
+    """One checkpoint from the first batch to the last."""
+
+    master: str
+    strategies: tuple[str, ...]
+    """One for each start, in turn."""
+    kills: tuple[str, ...]
+
+
+TRIALS: dict[Scale, list[Trial]] = {
+    Scale.SMALL: [Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED), (PLANNED, "driver", "worker"))],
+    Scale.FULL: [
+        Trial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver")),
+        Trial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver")),
+        Trial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver")),
+        Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver")),
+        Trial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor")),
+        Trial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver")),
+    ],
 }
 """Three kills fit into a minute: a start of Spark takes a sixth of it."""
 
@@ -64,32 +88,37 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     totals = {"lost": 0, "repeated": 0, "wrong": 0, "pairs": 0, "batches": 0}
-    for number, (master, kinds) in enumerate(KILLS[scale].items()):
+    plans = 0
+    for number, trial in enumerate(TRIALS[scale]):
         with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
-            world = _World(Scenario(seed * 2 + number), Path(folder))
-            world.extend(FILES_PER_KILL * len(kinds))
-            with Victim(world.folder, master) as victim:
+            world = _World(Scenario(seed * len(TRIALS[scale]) + number), Path(folder))
+            world.extend(FILES_PER_KILL * len(trial.kills))
+            with Victim(world.folder, trial.master, strategies=trial.strategies) as victim:
                 victim.start()
-                rows += _kill_all(victim, kinds, world, rng, master, report)
-                report(f"{master}: the rest of the stream")
+                rows += _kill_all(victim, trial, world, rng, report)
+                report(f"{_named(trial)}: the rest of the stream")
                 victim.until_done()
                 entries = list(journal.read(Storage(str(victim.checkpoint))))
                 verdict = compare(world.scenario, victim.checkpoint, victim.output, entries)
         if verdict.differences:
-            raise StreamError(f"after {len(kinds)} kills on {master}: {'; '.join(verdict.differences[:5])}")
+            raise StreamError(
+                f"after {len(trial.kills)} kills of {_named(trial)}: {'; '.join(verdict.differences[:5])}"
+            )
         for key in totals:
             totals[key] += getattr(verdict, key)
+        plans += _plans_of(trial, entries)
     seconds = [row["recovery_s"] for row in rows if row["recovery_s"] is not None]
     summary = {
         "kills": len(rows),
         "lost": totals["lost"],
         "repeated": totals["repeated"],
         "wrong": totals["wrong"],
+        "plans": plans,
         "recovery_s_median": median(seconds),
         "recovery_s_max": max(seconds),
     }
     config = {
-        "masters": KILLS[scale],
+        "trials": [trial._asdict() for trial in TRIALS[scale]],
         "batches": totals["batches"],
         "pairs": totals["pairs"],
         "events_per_batch": Scenario(seed).events_per_file,
@@ -97,30 +126,53 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
+def _plans_of(trial: Trial, entries: list[dict[str, Any]]) -> int:
+    """How many plans routed batches."""
+    epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
+    plans = len(set(epochs.values()))
+    moving = set(trial.strategies) - {STILL}
+    if moving and plans < max(3, len(epochs) // 8):
+        raise StreamError(
+            f"{_named(trial)} drew {plans} plans for {len(epochs)} batches: nothing moved, nothing is shown"
+        )
+    return plans
+
+
+def _named(trial: Trial) -> str:
+    return f"{', '.join(trial.strategies)} on {trial.master}"
+
+
 def _kill_all(
-    victim: Victim, kinds: list[str], world: _World, rng: np.random.Generator, master: str, report: Progress
+    victim: Victim, trial: Trial, world: _World, rng: np.random.Generator, report: Progress
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
-    for i, kind in enumerate(kinds):
+    for i, kind in enumerate(trial.kills):
         if kind == EARLY:
             time.sleep(rng.uniform(0, STARTING_S))
         else:
             _wait_until(victim, lambda: victim.commits() > 0 and victim.is_alive, world)
             time.sleep(rng.uniform(0, RUNNING_S))
         # there may be none between two workers, or when the files have run out
-        _wait_until(victim, lambda kind=kind: victim.kill(kind.split(",")[0], rng) > 0, world)  # type: ignore[misc]
+        _wait_until(victim, lambda kind=kind: _killed(victim, kind, rng), world)  # type: ignore[misc]
         killed_s = time.monotonic()
         commits, starts = victim.commits(), victim.starts
-        row: dict[str, Any] = {"master": master, "killed": kind, "after_batch": commits - 1}
-        if i + 1 < len(kinds) and kinds[i + 1] == EARLY:
+        row: dict[str, Any] = {"master": trial.master, "strategy": victim.strategy, "killed": kind}
+        row["after_batch"] = commits - 1
+        if i + 1 < len(trial.kills) and trial.kills[i + 1] == EARLY:
             victim.start()
             row |= {"starts": 1, "recovery_s": None}
         else:
             _wait_until(victim, lambda commits=commits: victim.commits() > commits, world)  # type: ignore[misc]
             row |= {"starts": victim.starts - starts, "recovery_s": time.monotonic() - killed_s}
         rows.append(row)
-        report(f"{master}: killed {kind}, {i + 1} of {len(kinds)}")
+        report(f"{_named(trial)}: killed {kind}, {i + 1} of {len(trial.kills)}")
     return rows
+
+
+def _killed(victim: Victim, kind: str, rng: np.random.Generator) -> bool:
+    if kind == PLANNED and not victim.has_unused_plan():
+        return False
+    return victim.kill(kind.split(",")[0], rng) > 0
 
 
 def _wait_until(victim: Victim, condition: Callable[[], bool], world: _World) -> None:

@@ -176,7 +176,7 @@ def _weigh(storage: Storage, manifest: Any, workload: Tweets, events: int, repor
     report("weighing what matching touches")
     grid = Grid.of(Contract())
     view = View.open(storage, manifest)
-    segments = [Searchable(held.records(view.dead[name]), held.index) for name, held in view.segments.items()]
+    segments = view.searchables()
     parcels = list(route(workload.events(0, events), uniform(grid, EXECUTORS)))
     touched = {}
     for executor in range(EXECUTORS):
@@ -212,7 +212,7 @@ def _start(root: str, workload: Tweets, report: Progress) -> list[dict[str, Any]
         with _timed(taken):
             checkpoint = _open(root)
             view = View.open(checkpoint.storage, checkpoint.manifest)
-            segments = [Searchable(held.records(view.dead[n]), held.index) for n, held in view.segments.items()]
+            segments = view.searchables()
             for parcel in route(events, checkpoint.plan):
                 _match_all(parcel.events, segments, checkpoint.grid)
         checkpoint.close()

@@ -1,6 +1,6 @@
 """The engine on a scenario's files, in a process of its own, made to be killed and started again.
 
-    python -m geoswarm.bench.victim WORLD --master 'local[2]' --exchange packed --matches arrays
+    python -m geoswarm.bench.victim WORLD --master 'local[2]' --strategy swarm-measured --round-s 1
 
 WORLD holds `events/` and `operations/` (`sim/scenario.py`); the checkpoint and the output go beside them. It ends
 when all files are through. It measures nothing and kills nothing: `recovery.py` and the tests do.
@@ -10,6 +10,7 @@ import argparse
 from pathlib import Path
 
 from geoswarm.config import Tuning
+from geoswarm.control.strategy import Sample
 from geoswarm.sim import scenario
 from geoswarm.spark.engine import Engine
 from geoswarm.spark.session import build_session
@@ -20,7 +21,15 @@ CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
 """The oracle asks the offset log, of all batches, which files each of them held."""
 
 
-def process(world: Path, master: str, tuning: Tuning, *, name: str = "run", later_s: float = 0.0) -> None:
+def process(
+    world: Path,
+    master: str,
+    tuning: Tuning,
+    *,
+    name: str = "run",
+    later_s: float = 0.0,
+    sample: Sample | None = None,
+) -> None:
     """Carry all files of `world` through the engine. `later_s` puts the clock forward, as a late restart would."""
     spark = build_session(master, "geoswarm-victim", conf=CONF)
     home = world / name
@@ -31,7 +40,7 @@ def process(world: Path, master: str, tuning: Tuning, *, name: str = "run", late
     def clock() -> float:
         return scenario.now_s(checkpoint) + later_s
 
-    with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), clock=clock) as engine:
+    with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), sample=sample, clock=clock) as engine:
         sink = Parquet(str(home / "output"))
         engine.start(events=events, operations=operations, sink=sink, available_now=True).wait()
 
@@ -43,8 +52,11 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--exchange", choices=["packed", "rows"], default="packed")
     parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
+    parser.add_argument("--strategy", default=scenario.TUNING.strategy)
+    parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
     given = parser.parse_args()
-    tuning = scenario.TUNING.model_copy(update={"exchange": given.exchange, "matches": given.matches})
+    changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
+    tuning = scenario.TUNING.model_copy(update=changes)
     process(given.world, given.master, tuning, name=given.name)
 
 

@@ -29,8 +29,10 @@ def sentences(entries: list[dict[str, Any]]) -> Iterator[str]:
     for entry in entries:
         why = dict(entry["why"])
         head = f"round {entry['round']}, plan {entry['epoch']}, {entry['strategy']}"
-        spread = f"costliest executor {_ratio(entry['cost_max'], entry['cost_mean'])} times the mean"
-        yield f"{head}: {entry['outcome']} ({spread})"
+        spread = ""
+        if "cost_max" in entry:
+            spread = f" (costliest executor {_ratio(entry['cost_max'], entry['cost_mean'])} times the mean)"
+        yield f"{head}: {entry['outcome']}{spread}"
         if "from" in why:
             yield (
                 f"  executor {why['from']} (cost {why['cost_high']:.3g}) hands {why['cost_moved']:.3g} "

@@ -20,6 +20,7 @@ from geoswarm.cli.settings_file import (
     KafkaSource,
     ParquetSink,
     PipelineSettings,
+    PostsEvents,
     TweetsEvents,
 )
 
@@ -65,11 +66,13 @@ def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "R
 
 def _events(spark: Any, settings: PipelineSettings) -> Any:
     from geoswarm.spark import sources
-    from geoswarm.spark.generator import tweets_stream
+    from geoswarm.spark.generator import posts_stream, tweets_stream
 
     events = settings.events
-    if isinstance(events, TweetsEvents):
+    if isinstance(events, TweetsEvents | PostsEvents):
         pace = {k: getattr(events, k) for k in ("rows_per_batch", "rows_total", "partitions", "paced")}
+        if isinstance(events, PostsEvents):
+            return posts_stream(spark, events.workload(), **pace)
         return tweets_stream(spark, events.workload(), **pace)
     if isinstance(events, FilesSource):
         return sources.events_from_files(

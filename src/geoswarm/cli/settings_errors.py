@@ -19,7 +19,7 @@ Problem = tuple[Location, str]
 KINDS = ("events", "operations", "sink")
 NEEDED = {
     "checkpoint": 'add [checkpoint] with path = "..."',
-    "events": 'add [events] with kind = "files", "kafka" or "tweets"',
+    "events": 'add [events] with kind = "files", "kafka", "tweets" or "posts"',
     "sink": 'add [sink] with kind = "parquet", "kafka" or "console"',
 }
 

@@ -13,7 +13,8 @@ from geoswarm.control.estimate import executor_costs, is_worse
 from geoswarm.control.strategy import RoundReport, Strategy
 from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
-from geoswarm.space.plan import Change, Plan
+from geoswarm.jit import Floats
+from geoswarm.space.plan import Change, Divide, Plan
 from geoswarm.stats.triostat import TrioStat
 
 
@@ -40,7 +41,6 @@ class Coordinator:
 
     def decide(self, plan: Plan, report: RoundReport) -> Outcome:
         """The same for a round that is closed."""
-        costs = executor_costs(plan, report.stats)
         decision = self.strategy.rebalance(plan, report)
         entry: dict[str, Any] = {
             "round": report.round,
@@ -50,14 +50,17 @@ class Coordinator:
             "outcome": "kept",
             "changes": [_told(change) for change in decision.changes],
             "why": dict(decision.why),
-            "cost_max": float(costs.max()),
-            "cost_mean": float(costs.mean()),
-            "cost_min": float(costs.min()),
         }
-        if not decision.changes:
+        if self.strategy.needs_stats:
+            costs = executor_costs(plan, report.stats)
+            entry |= {f"cost_{what}": float(value) for what, value in _spread(costs).items()}
+        if not decision.changes and decision.fresh is None:
             return Outcome(None, entry)
         try:
-            proposed = plan.apply(decision.changes)
+            if decision.fresh is not None:
+                proposed = plan.followed_by(decision.fresh, self.strategy.name)
+            else:
+                proposed = plan.apply(decision.changes)
         except PlanError as error:
             return Outcome(None, entry | {"outcome": "refused", "reason": str(error)})
         if not self.trusts:
@@ -69,5 +72,25 @@ class Coordinator:
         return Outcome(proposed, entry | {"outcome": "applied", "epoch_next": proposed.epoch})
 
 
+def started_anew(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> dict[str, Any]:
+    """The journal's entry for a plan that was not reached by changes."""
+    return {
+        "round": rounds,
+        "strategy": after.drawn_by,
+        "epoch": before.epoch,
+        "outcome": "applied",
+        "changes": [],
+        "why": dict(why),
+        "epoch_next": after.epoch,
+    }
+
+
+def _spread(costs: Floats) -> dict[str, float]:
+    return {"max": costs.max(), "mean": costs.mean(), "min": costs.min()}
+
+
 def _told(change: Change) -> dict[str, Any]:
-    return {"change": type(change).__name__.lower(), **asdict(change)}
+    told = {"change": type(change).__name__.lower(), **asdict(change)}
+    if isinstance(change, Divide):
+        told["terms"] = f"{change.terms.count} shares, {len(change.terms.hashes)} terms by name"
+    return told

@@ -11,7 +11,7 @@ import numpy as np
 from geoswarm.control.strategy import RoundReport
 from geoswarm.errors import InputError
 from geoswarm.jit import Floats
-from geoswarm.space.plan import Plan
+from geoswarm.space.plan import EVERYBODY, Plan
 from geoswarm.stats.redraw import redrawn
 from geoswarm.stats.triostat import TrioStat
 
@@ -20,15 +20,18 @@ ROUNDING = 1e-9
 
 
 def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
-    """Entry m is C(m); executors that own nothing cost nothing."""
+    """Entry m is C(m); executors that own nothing cost nothing, and what is everybody's costs all the same."""
     missing = [p.id for p in plan.partitions if p.id not in stats]
     if missing:
         raise InputError(
             f"{len(missing)} of {len(plan.partitions)} partitions of plan {plan.epoch} have no statistics, such as "
             f"{missing[0]}: give each an empty one, or `redraw.redrawn` ones"
         )
-    costs = [stats[p.id].cost for p in plan.partitions]
-    return np.bincount(plan.executor_of_slot, weights=costs, minlength=plan.executors).astype(np.float64)
+    costs = np.array([stats[p.id].cost for p in plan.partitions])
+    shared = plan.executor_of_slot == EVERYBODY
+    owned = np.bincount(plan.executor_of_slot[~shared], weights=costs[~shared], minlength=plan.executors)
+    every: Floats = owned + costs[shared].sum() / plan.executors
+    return every
 
 
 def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:

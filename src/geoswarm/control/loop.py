@@ -7,17 +7,19 @@ queries are counted anew from what is live, and points begin at zero, as they wo
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from geoswarm.control.coordinator import Coordinator, Outcome
-from geoswarm.control.strategy import Strategy
+from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
+from geoswarm.control.strategy import PlansBatches, Strategy
 from geoswarm.flow.observe import LoadReport
-from geoswarm.jit import Floats
+from geoswarm.jit import Floats, Ints
 from geoswarm.space.grid import CellBox
 from geoswarm.space.overlap import overlap
 from geoswarm.space.plan import Plan
-from geoswarm.stats.redraw import redrawn
+from geoswarm.stats.density import Density
+from geoswarm.stats.redraw import queries_near, redrawn
 from geoswarm.stats.triostat import TrioStat
 
 
@@ -26,9 +28,13 @@ class ControlLoop:
         """`live_rects` gives all subscriptions in force, (n, 4); asked at the start and when the plan is redrawn."""
         self.plan = plan
         self._coordinator, self._round_s, self._live_rects = Coordinator(strategy), round_s, live_rects
-        self._stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
+        self._stats: dict[int, TrioStat] = {}
+        self._density = Density(plan.grid)
         if self.needs_stats:
+            self._stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
             self._count(live_rects(), TrioStat.add_queries)
+        if self._weighs_queries:
+            self._density.add(self._boxes(live_rects()))
         for stat in self._stats.values():
             stat.close_round()  # they did not arrive in the round that now begins
         self._load = LoadReport()
@@ -38,6 +44,19 @@ class ControlLoop:
     def needs_stats(self) -> bool:
         return self._coordinator.strategy.needs_stats
 
+    @property
+    def plans_batches(self) -> bool:
+        return isinstance(self._coordinator.strategy, PlansBatches)
+
+    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Outcome:
+        """For a strategy that draws a plan for every batch: the one to run this batch with."""
+        strategy, before = self._coordinator.strategy, self.plan
+        assert isinstance(strategy, PlansBatches)
+        queries = self._density.of_cells()
+        self.plan = strategy.plan_batch(before, events_of_cell, queries)
+        why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
+        return Outcome(self.plan, started_anew(before, self.plan, self._coordinator.rounds, why))
+
     def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
         """One batch is through. An outcome if it ended a round; its plan, if any, holds from the next batch on."""
         if self.needs_stats:
@@ -45,9 +64,14 @@ class ControlLoop:
                 self._count(rects, TrioStat.add_queries)
             for rects in went:
                 self._count(rects, TrioStat.remove_queries)
+        if self._weighs_queries:
+            for rects in came:
+                self._density.add(self._boxes(rects))
+            for rects in went:
+                self._density.add(self._boxes(rects), -1)
         for partition, counted in report.stats.items():
             self._stats[partition] = self._stats[partition] + counted
-        self._load += report
+        self._load += replace(report, stats={})  # those are in `_stats` now
         if self._began_s is None:
             self._began_s = now_s
         if now_s - self._began_s < self._round_s:
@@ -58,11 +82,19 @@ class ControlLoop:
             self._redraw(outcome.plan)
         return outcome
 
+    @property
+    def _weighs_queries(self) -> bool:
+        strategy = self._coordinator.strategy
+        return isinstance(strategy, PlansBatches) and strategy.weighs_queries
+
+    def _boxes(self, rects: Floats) -> CellBox:
+        return self.plan.grid.cover(*np.ascontiguousarray(rects.T))
+
     def _count(self, rects: Floats, verb: Callable[[TrioStat, CellBox], None]) -> None:
         """Tell each partition of the queries that meet it."""
         if not len(rects):
             return
-        boxes = self.plan.grid.cover(*np.ascontiguousarray(rects.T))
+        boxes = self._boxes(rects)
         met = overlap(self.plan, boxes)
         query = np.repeat(np.arange(len(rects)), np.diff(met.offsets))
         order = np.argsort(met.slots, kind="stable")
@@ -73,6 +105,11 @@ class ControlLoop:
                 verb(self._stats[partition.id], CellBox(*(side[mine] for side in boxes)))
 
     def _redraw(self, plan: Plan) -> None:
-        boxes = plan.grid.cover(*np.ascontiguousarray(self._live_rects().T))
-        self._stats = redrawn(self._stats, plan, {p.id: boxes for p in plan.partitions})
+        """Only partitions that are new are counted anew: a plan that only moves some asks for no subscription."""
         self.plan = plan
+        if not self.needs_stats:
+            return
+        new = [p for p in plan.partitions if p.id not in self._stats]
+        near = queries_near(self._live_rects(), plan.grid, new) if new else None
+        queries = {} if near is None else {p.id: near for p in new}
+        self._stats = redrawn(self._stats, plan, queries)

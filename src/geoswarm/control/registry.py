@@ -3,11 +3,14 @@
 import importlib
 import inspect
 import pkgutil
+from dataclasses import replace
 from typing import Any
 
 from geoswarm.control import balance
-from geoswarm.control.strategy import Strategy
+from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.errors import SettingsError
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
 
 
 def strategies() -> dict[str, type[Strategy]]:
@@ -28,3 +31,8 @@ def strategy(name: str) -> Strategy:
     if name not in known:
         raise SettingsError(f"there is no strategy {name!r}: use one of {', '.join(sorted(known))}")
     return known[name]()
+
+
+def first_plan(name: str, sample: Sample | None, grid: Grid, executors: int) -> Plan:
+    """Of a strategy by name, and signed by it."""
+    return replace(strategy(name).first_plan(grid, executors, sample), drawn_by=name)

@@ -7,10 +7,12 @@ down why.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
+
+import pyarrow as pa
 
 from geoswarm.flow.observe import LoadReport
-from geoswarm.jit import Floats
+from geoswarm.jit import Floats, Ints
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Change, Plan
 from geoswarm.stats.triostat import TrioStat
@@ -26,6 +28,8 @@ class RoundReport:
     """Events, matches and CPU time per partition, summed over the round's batches."""
     stats: Mapping[int, TrioStat]
     """By partition id, the round closed."""
+    sample: "Sample | None" = None
+    """Some recent events and live subscriptions, with their words, where somebody keeps them."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,8 @@ class Decision:
 
     changes: Sequence[Change] = ()
     why: Mapping[str, float | int | str] = field(default_factory=dict)
+    fresh: Plan | None = None
+    """A plan that takes over as it is, instead of changes to the one in force."""
 
 
 class Sample(NamedTuple):
@@ -43,6 +49,10 @@ class Sample(NamedTuple):
     """(n, 2): x, y."""
     rects: Floats
     """(n, 4): xmin, ymin, xmax, ymax of subscriptions."""
+    texts: pa.StringArray | None = None
+    """What was said at each point, where words matter."""
+    keywords: pa.StringArray | None = None
+    """What each subscription asks for; null: nothing but its place."""
 
 
 class Strategy(Protocol):
@@ -61,3 +71,14 @@ class Strategy(Protocol):
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """What the costliest executor would have cost under `plan`, which may be only proposed, by the strategy's own
         measure. The coordinator refuses what makes it worse."""
+
+
+@runtime_checkable
+class PlansBatches(Protocol):
+    """A strategy that also draws a plan for every batch, from what is in it."""
+
+    weighs_queries: bool
+    """Whether it looks at `queries_of_cell`; if not, nobody counts them."""
+
+    def plan_batch(self, plan: Plan, events_of_cell: Ints, queries_of_cell: Ints) -> Plan:
+        """The successor of `plan`, for one batch. Queries are those of the batch before."""

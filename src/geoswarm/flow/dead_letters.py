@@ -26,6 +26,7 @@ REASONS = {
     "out-of-bounds": "a coordinate lies outside the world's bounds",
     "unknown-op": "the operation is none of register, replace, cancel",
     "unsupported": "a kind of region or filter that this version cannot match",
+    "keywords": "a keyword expression that cannot be read, or is too large",
     "inverted": "a rectangle's minimum exceeds its maximum",
     "no-area": "a rectangle has no area",
     "expired": "the subscription expires before it could match",

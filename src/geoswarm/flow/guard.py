@@ -4,6 +4,8 @@ Looks at one row at a time and knows no history: a duplicate `register` or a `ca
 the subscriptions are (`state/subscriptions.py`). Nothing is repaired or dropped: rows in = rows on + dead letters.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,6 +15,7 @@ from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.jit import Bools, Floats
 from geoswarm.model import EVENT, OPERATION
 from geoswarm.space.grid import Grid
+from geoswarm.text.expression import Expressions, compile_expressions
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 _UNPARSED = "cannot be parsed: fix the producer"
@@ -38,8 +41,17 @@ def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.Rec
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
 
 
-def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> tuple[pa.RecordBatch, Bools]:
-    """The batch without its MALFORMED column, and which of its rows may be applied."""
+class Guarded(NamedTuple):
+    rows: pa.RecordBatch
+    """All of them, without MALFORMED; a subscription with keywords and no sides has the world's."""
+    fit: Bools
+    """Which may be applied."""
+    words: Expressions
+    """What `keywords` say, row by row."""
+
+
+def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> Guarded:
+    batch = _with_world(batch, grid)
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
@@ -48,9 +60,9 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     puts = _is(batch, "op", "register") | _is(batch, "op", "replace")
     known = puts | _is(batch, "op", "cancel")
     triage.turn_away(~known, "unknown-op", "op is {op!r}: send register, replace or cancel")
-    for name in ("geometry", "keywords"):
-        detail = f"subscription {{sub_id}} has {name}, which cannot be matched yet: send a rectangle only"
-        triage.turn_away(puts & ~_null(batch, name), "unsupported", detail)
+    detail = "subscription {sub_id} has a geometry, which cannot be matched yet: send a rectangle only"
+    triage.turn_away(puts & ~_null(batch, "geometry"), "unsupported", detail)
+    words = _guard_keywords(batch, puts, triage)
     for name in SIDES:
         detail = f"subscription {{sub_id}} has no {name}: send all four sides"
         triage.turn_away(puts & _null(batch, name), "null", detail)
@@ -61,7 +73,33 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     )
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
-    return batch, ~triage.doomed
+    return Guarded(batch, ~triage.doomed, words)
+
+
+def _with_world(batch: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:
+    """A subscription to words wherever they are said has no sides: give it the world's."""
+    anywhere = ~_null(batch, "keywords")
+    for side in SIDES:
+        anywhere &= _null(batch, side)
+    if not anywhere.any():
+        return batch
+    for side in SIDES:
+        column = pc.if_else(pa.array(anywhere), getattr(grid, side), batch.column(side))
+        batch = batch.set_column(batch.schema.get_field_index(side), side, column)
+    return batch
+
+
+def _guard_keywords(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Expressions:
+    words, refused = compile_expressions(batch.column("keywords"))
+    by_reason: dict[str, list[int]] = {}
+    for row, reason in refused:
+        by_reason.setdefault(reason, []).append(row)
+    for reason, rows in by_reason.items():
+        chosen = np.zeros(len(batch), np.bool_)
+        chosen[rows] = True
+        said = reason.replace("{", "{{").replace("}", "}}")
+        triage.turn_away(puts & chosen, "keywords", f"keywords of subscription {{sub_id}}: {said}")
+    return words
 
 
 def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:

@@ -1,10 +1,11 @@
 """What each event met, as the rows that go out: one per event with an array, or one per pair.
 
-Every (event, subscription) pair appears once: an event is routed to one executor, and a live subscription rests in one
-segment. When events start to visit several executors (keywords, PS2Stream §III-B), their halves meet here.
+Every (event, subscription) pair appears once: a live subscription rests in one segment, and where terms are divided it
+is found under one of them only. An event that visited several executors for its terms comes back in several rows;
+`joined` makes them one again (the merger of PS2Stream §III-B).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +32,29 @@ def as_arrays(met: Met) -> Iterator[pa.RecordBatch]:
     offsets = np.append(met.offsets[:-1][rows], met.offsets[-1]).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(met.subs), type=SUB_IDS.type)
     yield pa.record_batch([*events.columns, lists], schema=match_schema(events.schema, "arrays"))
+
+
+def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Rows of `as_arrays` with the column `_event`, one for each event: what it met anywhere, in one array."""
+    rows = pa.concat_batches(parts)
+    numbers = rows.column("_event").to_numpy()
+    order = np.argsort(numbers, kind="stable")
+    rows = rows.take(pa.array(order))
+    first = np.ones(len(rows), np.bool_)
+    first[1:] = numbers[order][1:] != numbers[order][:-1]
+    lists = rows.column(SUB_IDS.name)
+    starts = lists.offsets.to_numpy()
+    offsets = np.append(starts[:-1][first], starts[-1]).astype(np.int32)
+    whole = pa.ListArray.from_arrays(pa.array(offsets), lists.values, type=SUB_IDS.type)
+    events = rows.filter(pa.array(first))
+    return events.set_column(events.schema.get_field_index(SUB_IDS.name), SUB_IDS, whole)
+
+
+def apart(rows: pa.RecordBatch) -> Met:
+    """The inverse of `as_arrays`."""
+    lists = rows.column(SUB_IDS.name)
+    offsets = lists.offsets.to_numpy().astype(np.int64)
+    return Met(rows.drop_columns([SUB_IDS.name]), offsets - offsets[0], lists.flatten().to_numpy())
 
 
 def as_pairs(met: Met, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:

@@ -13,52 +13,70 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.batches import xy
+from geoswarm.model import TEXT
 from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
+from geoswarm.text.kernels import Hashes
+from geoswarm.text.tokens import tokenize
 
 
-class PartitionLoad(NamedTuple):
-    executor: int
+class Load(NamedTuple):
     events: int
     matched: int
     """Events that met at least one subscription."""
     matches: int
     cpu_us: int
-    """Thread time spent on matching this partition's events."""
+    """Thread time spent on matching these events."""
 
-    def __add__(self, other: "PartitionLoad") -> "PartitionLoad":  # type: ignore[override]
-        return PartitionLoad(self.executor, *(a + b for a, b in zip(self[1:], other[1:], strict=True)))
+    def __add__(self, other: "Load") -> "Load":  # type: ignore[override]
+        return Load(*(a + b for a, b in zip(self, other, strict=True)))
+
+
+NOTHING = Load(0, 0, 0, 0)
+TEXTS_MAX = 64
+"""Of each parcel whose terms are counted: about 40 µs, and 6 kB of its report."""
+COUNTS = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
 
 
 @dataclass
 class LoadReport:
     """Empty when made; `add` what was seen; `+` what another task saw; read the totals."""
 
-    partitions: dict[int, PartitionLoad] = field(default_factory=dict)
+    partitions: dict[int, Load] = field(default_factory=dict)
+    executors: dict[int, Load] = field(default_factory=dict)
+    """The same once more, by who did it: several may have shared a partition."""
     events_in: int = 0
     """Rows that reached the guard."""
     dead: int = 0
     """Rows that it turned away."""
     route_cpu_us: int = 0
+    copies: int = 0
+    """Rows that an event was sent as, beyond the first."""
+    dropped: int = 0
+    """Events that were sent nowhere, since nobody asks for what they say."""
+    repeated: int = 0
+    """Rows that the merger joined to another of the same event."""
+    in_transit: int = 0
+    """Rows on their way to the merger; 0 when all have come."""
     stats: dict[int, TrioStat] = field(default_factory=dict)
     """The round's collectors, by partition; empty where nobody balances by them."""
+    terms: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
+    """Of some of the events' texts, where anybody asks for words."""
 
-    def add(self, partition: int, load: PartitionLoad) -> None:
-        seen = self.partitions.get(partition)
-        self.partitions[partition] = seen + load if seen else load
+    def add(self, partition: int, executor: int, load: Load) -> None:
+        self.partitions[partition] = self.partitions.get(partition, NOTHING) + load
+        self.executors[executor] = self.executors.get(executor, NOTHING) + load
 
     def __add__(self, other: "LoadReport") -> "LoadReport":
         total = LoadReport(
-            dict(self.partitions),
-            self.events_in + other.events_in,
-            self.dead + other.dead,
-            self.route_cpu_us + other.route_cpu_us,
+            _summed(self.partitions, other.partitions),
+            _summed(self.executors, other.executors),
+            **{name: getattr(self, name) + getattr(other, name) for name in COUNTS},
         )
-        for partition, load in other.partitions.items():
-            total.add(partition, load)
         total.stats = dict(self.stats)
         for partition, stat in other.stats.items():
             total.add_stat(partition, stat)
+        total.terms = np.concatenate([self.terms, other.terms])
         return total
 
     def add_stat(self, partition: int, stat: TrioStat) -> None:
@@ -67,36 +85,47 @@ class LoadReport:
 
     @property
     def events(self) -> int:
-        return sum(load.events for load in self.partitions.values())
+        """That are past the guard."""
+        return sum(load.events for load in self.partitions.values()) - self.copies + self.dropped
 
     @property
     def matched(self) -> int:
-        return sum(load.matched for load in self.partitions.values())
+        return sum(load.matched for load in self.partitions.values()) - self.repeated
 
     @property
     def matches(self) -> int:
         return sum(load.matches for load in self.partitions.values())
 
-    def cpu_us_by_executor(self) -> dict[int, int]:
-        totals: dict[int, int] = {}
-        for load in self.partitions.values():
-            totals[load.executor] = totals.get(load.executor, 0) + load.cpu_us
-        return totals
-
     def to_json(self) -> dict[str, Any]:
         return {
             "partitions": {str(k): list(v) for k, v in sorted(self.partitions.items())},
-            "events_in": self.events_in,
-            "dead": self.dead,
-            "route_cpu_us": self.route_cpu_us,
+            "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
+            **{name: getattr(self, name) for name in COUNTS},
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
+            "terms": b64encode(self.terms.astype("<u8").tobytes()).decode(),
         }
 
     @classmethod
     def from_json(cls, written: Mapping[str, Any]) -> "LoadReport":
-        loads = {int(k): PartitionLoad(*v) for k, v in written["partitions"].items()}
+        partitions, executors = (
+            {int(k): Load(*v) for k, v in written[by].items()} for by in ("partitions", "executors")
+        )
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
-        return cls(loads, written["events_in"], written["dead"], written["route_cpu_us"], stats)
+        terms = np.frombuffer(b64decode(written.get("terms", "")), "<u8").astype(np.uint64)
+        return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, terms=terms)
+
+
+def _summed(some: Mapping[int, Load], more: Mapping[int, Load]) -> dict[int, Load]:
+    total = dict(some)
+    for key, load in more.items():
+        total[key] = total.get(key, NOTHING) + load
+    return total
+
+
+def some_terms(events: pa.RecordBatch, most: int = TEXTS_MAX) -> Hashes:
+    """The terms of at most so many texts, evenly spread."""
+    chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
+    return tokenize(events.column(TEXT.name).take(pa.array(chosen))).hashes
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:

@@ -1,4 +1,4 @@
-"""Each event to the partition that holds its cell, and through it to that partition's executor.
+"""Each event to the partition that holds its cell, and through it to its executor, or to all executors in turn.
 
 Within a partition the events leave in Z-order, which is the order the matcher wants them in: sorting once here, while
 the columns are gathered anyway, spares it there. SWARM §4.1.1: O(1) per point.
@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from geoswarm.flow.batches import xy
 from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
-from geoswarm.jit import Floats, kernel
-from geoswarm.radix import argsort, sorted_order
+from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.radix import sorted_order
 from geoswarm.space.grid import column_of, row_of
-from geoswarm.space.plan import Plan, Slots
+from geoswarm.space.plan import EVERYBODY, Owners, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
 
@@ -35,21 +35,45 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
         return
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
-    codes = codes_of(x, y, frame_of(plan.grid))
-    order = argsort(slots, sorted_order(codes, CODE_MAX), len(plan.partitions) - 1)
-    sorted_events = events.take(pa.array(order))
-    sizes = np.bincount(slots, minlength=len(plan.partitions))
+    order = sorted_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
+    yield from in_lanes(events, order, slots[order], plan)
+
+
+def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
+    """Row `rows[i]` goes to `slots[i]`; a row may go to several. Within a parcel rows stay in the order they have."""
+    lanes, slot_of_lane, owner_of_lane = _lanes(slots, plan)
+    order = sorted_order(lanes, len(slot_of_lane) - 1)
+    gathered = events.take(pa.array(rows[order]))
+    sizes = np.bincount(lanes, minlength=len(slot_of_lane))
     ends = np.cumsum(sizes)
-    for slot in np.flatnonzero(sizes):
-        partition = plan.partitions[slot]
-        part = sorted_events.slice(ends[slot] - sizes[slot], sizes[slot])
-        yield Parcel(partition.id, partition.executor, part)
+    for lane in np.flatnonzero(sizes):
+        part = gathered.slice(ends[lane] - sizes[lane], sizes[lane])
+        yield Parcel(plan.partitions[slot_of_lane[lane]].id, int(owner_of_lane[lane]), part)
 
 
-def executors_of(events: pa.RecordBatch, plan: Plan) -> Slots:
+def executors_of(events: pa.RecordBatch, plan: Plan) -> Owners:
     """The executor of each event, in the order they came: what the row exchange shuffles by."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
-    return plan.executor_of_slot[slots]
+    lanes, _, owner_of_lane = _lanes(slots, plan)
+    return owner_of_lane[lanes]
+
+
+def _lanes(slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, Owners]:
+    """A lane is what one parcel goes by: a slot, or one executor's share of a slot that is everybody's. Returns the
+    lane of each event, and the slot and the executor of each lane."""
+    owners = plan.executor_of_slot
+    shared = owners == EVERYBODY
+    every_slot = np.arange(len(owners), dtype=np.int32)
+    if not shared.any():
+        return slots, every_slot, owners
+    widths = np.where(shared, plan.executors, 1)
+    firsts = np.cumsum(widths) - widths
+    slot_of_lane = np.repeat(every_slot, widths)
+    place = np.arange(len(slot_of_lane)) - firsts[slot_of_lane]
+    owner_of_lane = np.where(shared[slot_of_lane], place, owners[slot_of_lane]).astype(np.int32)
+    turn = np.arange(len(slots)) % plan.executors
+    lanes = firsts[slots] + np.where(shared[slots], turn, 0)
+    return lanes.astype(np.uint32), slot_of_lane, owner_of_lane
 
 
 @kernel

@@ -11,6 +11,7 @@ k/2 to the rest:
      5  6 5  6
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -62,7 +63,9 @@ def history(grid: Grid, executors: int, points: Floats, rects: Floats) -> Plan:
 def _divided(counts: _Counts, shares: int) -> list[Box]:
     if shares == 1:
         return [counts.box]
-    _, _, axis, after, first_shares = min(_cuts(counts, shares))
+    # Where cells are as few as executors, only an uneven deal may have room for all.
+    cuts = _cuts(counts, shares, {shares // 2, shares - shares // 2}) or _cuts(counts, shares, range(1, shares))
+    _, _, axis, after, first_shares = min(cuts)
     box = counts.box
     if axis == "row":
         first, second = box._replace(row1=after), box._replace(row0=after + 1)
@@ -71,9 +74,9 @@ def _divided(counts: _Counts, shares: int) -> list[Box]:
     return _divided(counts.within(first), first_shares) + _divided(counts.within(second), shares - first_shares)
 
 
-def _cuts(counts: _Counts, shares: int) -> list[tuple[float, float, Axis, int, int]]:
-    """For each axis and way to deal out the shares, the best cut: what a share of the worse half costs, as a
-    cube root; then, between equals, how far the cut is from an even one."""
+def _cuts(counts: _Counts, shares: int, befores: Iterable[int]) -> list[tuple[float, float, Axis, int, int]]:
+    """For each axis and number of shares before the cut, the best cut: what a share of the worse half costs, as a cube
+    root; then, between equals, how far the cut is from an even one. None where the cells are too few."""
     box, stat = counts.box, counts.stat()
     height, width = box.row1 - box.row0 + 1, box.col1 - box.col0 + 1
     found: list[tuple[float, float, Axis, int, int]] = []
@@ -84,7 +87,7 @@ def _cuts(counts: _Counts, shares: int) -> list[tuple[float, float, Axis, int, i
     for axis, start, length, across in axes:
         places = np.arange(1, length)
         before, behind = (np.cbrt(half.cost) for half in stat.halves(axis))
-        for shares_before in {shares // 2, shares - shares // 2}:
+        for shares_before in befores:
             shares_behind = shares - shares_before
             worst = np.maximum(before / shares_before, behind / shares_behind)
             uneven = np.abs(places / length - shares_before / shares) + (length < across)

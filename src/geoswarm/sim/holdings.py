@@ -1,13 +1,14 @@
 """What the executors of a virtual cluster hold: the queries of each partition, and its statistics.
 
 The statistics are the engine's own (`stats/`); only the counting is spread over partitions here, as tasks do there. It
-serves no event (`cluster.py`).
+serves no event (`cluster.py`). What is drawn stands for many: counts are sums, so they scale.
 """
 
 import numpy as np
 
 from geoswarm.jit import Bools, CellIds, Ints
 from geoswarm.sim.world import World
+from geoswarm.space.grid import CellBox
 from geoswarm.space.overlap import overlap
 from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import redrawn
@@ -24,7 +25,7 @@ class Holdings:
         self.stats: dict[int, TrioStat] = {p.id: TrioStat.empty(p) for p in plan.partitions} if counts else {}
 
     def queries_of_slot(self, plan: Plan) -> Ints:
-        return np.array([len(self._held[p.id]) for p in plan.partitions], np.int64)
+        return np.array([len(self._held[p.id]) for p in plan.partitions], np.int64) * self._world.query_weight
 
     def register(self, plan: Plan, ordinals: Ints) -> Ints:
         """Returns how many arrived at each slot."""
@@ -34,8 +35,10 @@ class Holdings:
             partition, new = plan.partitions[slot].id, met[ends[slot] - arrived[slot] : ends[slot]]
             self._held[partition] = np.concatenate([self._held[partition], new])
             if self._counts:
-                self.stats[partition].add_queries(self._world.of(new))
-        return arrived
+                drawn = TrioStat.empty(plan.partitions[slot])
+                drawn.add_queries(self._world.of(new))
+                self._add(partition, drawn, self._world.query_weight)
+        return arrived * self._world.query_weight
 
     def cancel(self, plan: Plan, ordinals: Ints) -> Ints:
         """Returns how many left each slot."""
@@ -46,8 +49,10 @@ class Holdings:
             held = self._held[partition]
             self._held[partition] = held[self._live[held]]
             if self._counts:
-                self.stats[partition].remove_queries(self._world.of(old), self._fresh[old])
-        return left
+                drawn = TrioStat.empty(plan.partitions[slot])
+                drawn.remove_queries(self._world.of(old), self._fresh[old])
+                self._add(partition, drawn, self._world.query_weight)
+        return left * self._world.query_weight
 
     def count(self, plan: Plan, cells: CellIds) -> None:
         """The round's events, as drawn; each counts for the world's weight. The coordinator closes the round."""
@@ -60,7 +65,7 @@ class Holdings:
             seen = slice(ends[slot] - counts[slot], ends[slot])
             drawn = TrioStat.empty(partition)
             drawn.add_points(rows[seen], columns[seen])
-            self.stats[partition.id] += _times(drawn, float(self._world.weight))
+            self._add(partition.id, drawn, self._world.weight)
         self._fresh[:] = False
 
     def redraw(self, old: Plan, new: Plan) -> Ints:
@@ -84,9 +89,18 @@ class Holdings:
             moved[slot] = len(held[p.id]) if changed else 0
         self._held = held
         if self._counts:
-            fresh = [p.id for p in new.partitions if p.id not in kept]
-            self.stats = redrawn(self.stats, new, {i: self._world.of(held[i]) for i in fresh})
-        return moved
+            self._redraw_stats(new, {p.id: self._world.of(held[p.id]) for p in new.partitions if p.id not in kept})
+        return moved * self._world.query_weight
+
+    def _redraw_stats(self, new: Plan, queries_of: dict[int, CellBox]) -> None:
+        """Queries are counted again as they were drawn, so all else is brought to that measure for as long."""
+        weight = float(self._world.query_weight)
+        scaled = {i: _times(stat, 1 / weight) for i, stat in self.stats.items()} if weight != 1 else self.stats
+        drawn = redrawn(scaled, new, queries_of)
+        self.stats = {i: _times(stat, weight) for i, stat in drawn.items()} if weight != 1 else drawn
+
+    def _add(self, partition: int, drawn: TrioStat, weight: int) -> None:
+        self.stats[partition] += _times(drawn, float(weight))
 
     def _by_slot(self, plan: Plan, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
         """The queries sorted by the slots that they meet, where each slot's end, and how many it has."""
@@ -97,5 +111,5 @@ class Holdings:
 
 
 def _times(stat: TrioStat, weight: float) -> TrioStat:
-    """As if each thing counted had been seen `weight` times. Counts are sums, so they scale."""
+    """As if each thing counted had been seen `weight` times."""
     return TrioStat(stat.box, stat.by_row * weight, stat.by_column * weight)

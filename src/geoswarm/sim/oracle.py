@@ -8,7 +8,10 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.errors import InputError
 from geoswarm.jit import Floats, Ints, SubIds
+from geoswarm.text.expression import Expression, parse, satisfied
+from geoswarm.text.tokens import terms_of
 
 Pair = tuple[int, int]
 
@@ -28,6 +31,7 @@ class Oracle:
     def __init__(self, bounds: tuple[float, float, float, float]) -> None:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
+        self.words: dict[int, Expression] = {}
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
         """Returns how many were turned away."""
@@ -47,7 +51,10 @@ class Oracle:
             if is_live:
                 del self.live[sub_id]
             return is_live
+        words, readable = _words(row["keywords"])
         sides = [row[k] for k in ("xmin", "ymin", "xmax", "ymax")]
+        if row["keywords"] is not None and sides == [None] * 4:
+            sides = list(self._bounds)
         if not all(isinstance(side, float) and np.isfinite(side) for side in sides):
             return False
         x0, y0, x1, y1 = (float(str(side)) for side in sides)
@@ -56,9 +63,12 @@ class Oracle:
             return False
         if expires_us is not None and expires_us <= now_us:
             return False
-        if row["geometry"] is not None or row["keywords"] is not None or (op == "register" and is_live):
+        if row["geometry"] is not None or not readable or (op == "register" and is_live):
             return False
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
+        self.words.pop(sub_id, None)
+        if words is not None:
+            self.words[sub_id] = words
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
@@ -68,7 +78,21 @@ class Oracle:
         ids: Ints = np.array([k for k, _ in live], np.int64)
         x, y = (np.array(events.column(c).to_pylist(), np.float64) for c in ("x", "y"))
         event_ids = events.column("event_id").to_pylist()
-        return {(event_ids[i], sub) for i, sub in brute_force(x, y, rects, ids) if event_ids[i] is not None}
+        texts = events.column("text").to_pylist() if "text" in events.schema.names else [None] * len(events)
+        said = [set(terms_of(text or "")) for text in texts]
+        return {
+            (event_ids[i], sub)
+            for i, sub in brute_force(x, y, rects, ids)
+            if event_ids[i] is not None and (sub not in self.words or satisfied(self.words[sub], said[i]))
+        }
+
+
+def _words(keywords: object) -> tuple[Expression | None, bool]:
+    """What is asked for, and whether that can be read."""
+    try:
+        return (None if keywords is None else parse(str(keywords))), True
+    except InputError:
+        return None, False
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:

@@ -1,26 +1,29 @@
-"""The ways to find an event's machine that are not a plan with fixed owners: the one place where the rivals differ.
+"""From a step's events to machines: the one place of the simulator where strategies differ.
 
-`cluster.py` serves whatever is routed, by whichever of these. Each says the owner of every event of a step, how many
-queries an event's index holds, and what the way itself costs. Issue: rivals behind the same interface.
+`cluster.py` serves whatever is routed, by whichever of these; the plans are the strategies' own (`control/balance/`),
+as in the engine. Each way says the machine of every event of a step, and what the way itself costs.
 
-    ByPlan            cell -> partition -> executor: SWARM and both static grids
-    RoundRobin        `replicated`: every machine holds all queries (SWARM §6, first rival)
-    OverPartitioned   many small partitions, each batch's tasks handed to whichever machine is free first, as Spark does
-    PerBatch          cells counted in the batch itself, the Z-order curve cut into equal shares for that batch alone;
-                      `per-batch-weighed` counts an event once for every query that meets its cell
+    ByPlan            cell -> partition -> executor: SWARM and the static grids. What is everybody's is dealt in turn:
+                      `replicated`, whose one partition every machine holds (SWARM §6, first rival)
+    ByTask            `over-partitioned`: an executor of the plan is a task, and the machine that is free first takes
+                      the next, as Spark's scheduler does
+    ByBatch           a strategy that plans each batch: its cells are counted before the exchange
 
-The last two look at a whole batch before they choose, so its events wait for the batch to fill.
+The last two look at a whole batch before they choose, so its events wait for the batch to fill. A plan needs no
+batches, but can be run in them, as this engine does.
 """
 
 import heapq
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from geoswarm.jit import CellIds, Floats, Ints
-from geoswarm.sim.service import Service
+from geoswarm.control.strategy import PlansBatches
+from geoswarm.jit import CellIds, Floats, Ints, kernel
+from geoswarm.sim.service import Service, stamp
 from geoswarm.sim.world import World
-from geoswarm.space.plan import Plan, Slots
+from geoswarm.space.plan import EVERYBODY, Owners, Plan, Slots
 
 
 class Batch(NamedTuple):
@@ -28,9 +31,7 @@ class Batch(NamedTuple):
 
     cells: CellIds
     slots: Slots
-    """In the plan, or empty where there is none."""
-    met: Ints
-    """Queries that meet the cell of each event."""
+    """In the plan, or empty where a new one will be drawn."""
     work_s: Floats
     """Of each event. Only time itself may know it: a scheduler sees it as machines that become free."""
     queries: Ints
@@ -48,16 +49,18 @@ class Routed(NamedTuple):
     """Queries that have another machine than in the step before."""
     overhead_s: Floats
     """On each machine, once in the step."""
+    driver_s: float = 0.0
+    """CPU time that the driver's planning really took."""
 
 
 class Routing(Protocol):
-    plan: Plan | None
-    """None: an event's machine is found without one, and its index holds all queries."""
+    plan: Plan
     machines: int
     waits: bool
     """Whether events wait for the end of their batch before they are routed."""
-    copies: int
-    """Machines that index each new query, where no plan says which."""
+    holds: bool
+    """Whether a machine holds the queries of its partitions from step to step, and the plan says which. Else all map
+    the same files, and each event's index has all queries."""
 
     def changed(self, came: Ints, went: Ints) -> None:
         """Queries that were registered and cancelled, by ordinal."""
@@ -65,107 +68,95 @@ class Routing(Protocol):
     def route(self, batch: Batch) -> Routed: ...
 
 
-class _Plain:
-    plan: Plan | None = None
-    waits = False
-    copies = 1
+class ByPlan:
+    holds = True
+
+    def __init__(self, plan: Plan, *, waits: bool = False) -> None:
+        self.plan, self.machines, self.waits = plan, plan.executors, waits
+        self._turn = 0
 
     def changed(self, came: Ints, went: Ints) -> None:
         pass
 
-
-class ByPlan(_Plain):
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.machines = plan, plan.executors
-
     def route(self, batch: Batch) -> Routed:
-        assert self.plan is not None
-        return Routed(self.plan.executor_of_slot[batch.slots].astype(np.int64), 0, np.zeros(self.machines))
+        owners = self.plan.executor_of_slot[batch.slots].astype(np.int64)
+        in_turn = (self._turn + np.arange(len(owners))) % self.machines
+        self._turn = (self._turn + batch.expected) % self.machines
+        return Routed(np.where(owners == EVERYBODY, in_turn, owners), 0, np.zeros(self.machines))
 
 
-class RoundRobin(_Plain):
-    def __init__(self, machines: int) -> None:
-        self.machines = self.copies = machines
-        self._next = 0
+class ByTask:
+    """Tasks start in the order of their numbers, as Spark's do."""
 
-    def route(self, batch: Batch) -> Routed:
-        machines = (self._next + np.arange(len(batch.cells))) % self.machines
-        self._next = (self._next + batch.expected) % self.machines
-        return Routed(machines, 0, np.zeros(self.machines))
-
-
-class OverPartitioned(_Plain):
-    """One task per partition and batch, started in the order of their partitions. The plan's owners do not matter."""
-
-    waits = True
+    waits, holds = True, True
 
     def __init__(self, plan: Plan, machines: int, service: Service) -> None:
         self.plan, self.machines, self._task_s = plan, machines, service.task_us * 1e-6
-        self._owner = np.full(len(plan.partitions), -1, np.int64)
-
-    def route(self, batch: Batch) -> Routed:
-        sent = slice(0, batch.expected)
-        work_s = np.bincount(batch.slots[sent], batch.work_s[sent], len(self._owner))
-        tasks = np.bincount(batch.slots[sent], minlength=len(self._owner)) > 0
-        free = [(float(at_s), m) for m, at_s in enumerate(batch.free_at_s)]
-        heapq.heapify(free)
-        owner, overhead_s = self._owner.copy(), np.zeros(self.machines)
-        for slot in np.flatnonzero(tasks):
-            at_s, machine = free[0]
-            heapq.heapreplace(free, (at_s + self._task_s + float(work_s[slot]), machine))
-            owner[slot] = machine
-            overhead_s[machine] += self._task_s
-        moved = int(batch.queries[(owner != self._owner) & (self._owner >= 0)].sum())
-        self._owner = owner
-        # A partition that is met for the first time after the choice goes where Spark's hash would send it.
-        machines = owner[batch.slots]
-        return Routed(np.where(machines < 0, batch.slots % self.machines, machines), moved, overhead_s)
-
-
-class PerBatch(_Plain):
-    waits = True
-
-    def __init__(self, world: World, machines: int, service: Service, *, weighed: bool) -> None:
-        grid = world.grid
-        self._weighed = weighed
-        order = np.argsort(grid.zcodes(np.arange(grid.cells, dtype=np.int32)), kind="stable")
-        self._place = np.empty(grid.cells, np.int64)  # of each cell along the curve
-        self._place[order] = np.arange(grid.cells)
-        self.machines, self._world = machines, world
-        self._count_s = service.count_us * 1e-6 * world.weight
-        self._corners = np.zeros(grid.cells, np.int64)
-        self._before = np.zeros(grid.cells + 1, np.int64)  # queries that begin before each place
-        self._borders: Ints | None = None
+        self._machine_of_task = np.full(plan.executors, -1, np.int64)
 
     def changed(self, came: Ints, went: Ints) -> None:
-        for ordinals, by in ((came, 1), (went, -1)):
-            box = self._world.of(ordinals)
-            np.add.at(self._corners, self._place[box.row0 * self._world.grid.columns + box.col0], by)
-        if len(came) or len(went):
-            np.cumsum(self._corners, out=self._before[1:])
+        pass
 
     def route(self, batch: Batch) -> Routed:
-        places = self._place[batch.cells]
-        sent = places[: batch.expected]
-        order = np.argsort(sent, kind="stable")
-        total = np.cumsum(1 + batch.met[: batch.expected][order] if self._weighed else np.ones(len(sent)))
-        shares = np.arange(1, self.machines) / self.machines * (total[-1] if len(total) else 0.0)
-        cuts = np.minimum(np.searchsorted(total, shares), max(len(sent) - 1, 0))
-        borders = sent[order][cuts] if len(sent) else np.zeros(self.machines - 1, np.int64)
-        moved = 0
-        if self._borders is not None:
-            moved = int(np.abs(self._before[borders] - self._before[self._borders]).sum())
-        self._borders = borders
+        tasks = self.plan.executor_of_slot[batch.slots]
+        sent = slice(0, batch.expected)
+        work_s = np.bincount(tasks[sent], batch.work_s[sent], self.plan.executors)
+        runs = np.bincount(tasks[sent], minlength=self.plan.executors) > 0
+        free = [(float(at_s), m) for m, at_s in enumerate(batch.free_at_s)]
+        heapq.heapify(free)
+        chosen, overhead_s = self._machine_of_task.copy(), np.zeros(self.machines)
+        for task in np.flatnonzero(runs):
+            at_s, machine = free[0]
+            heapq.heapreplace(free, (at_s + self._task_s + float(work_s[task]), machine))
+            chosen[task] = machine
+            overhead_s[machine] += self._task_s
+        changed = (chosen != self._machine_of_task) & (self._machine_of_task >= 0)
+        moved = int(batch.queries[changed[self.plan.executor_of_slot]].sum())
+        self._machine_of_task = chosen
+        # A task that is met for the first time after the choice goes where its number would send it.
+        machines = chosen[tasks]
+        return Routed(np.where(machines < 0, tasks % self.machines, machines), moved, overhead_s)
+
+
+class ByBatch:
+    waits, holds = True, False
+
+    def __init__(
+        self, strategy: PlansBatches, plan: Plan, world: World, service: Service, cpu_s: Callable[[], float]
+    ) -> None:
+        self.plan, self.machines = plan, plan.executors
+        self._strategy, self._world, self._cpu_s = strategy, world, cpu_s
+        self._count_s = service.count_us * 1e-6 * world.weight
+        self._density = np.zeros(world.grid.cells, np.int64)
+        self._begun = np.zeros(world.grid.cells, np.int64)  # queries whose first cell this is
+
+    def changed(self, came: Ints, went: Ints) -> None:
+        columns = self._world.grid.columns
+        for ordinals, by in ((came, self._world.query_weight), (went, -self._world.query_weight)):
+            box = self._world.of(ordinals)
+            stamp(self._density, box, columns, by)
+            np.add.at(self._begun, box.row0 * columns + box.col0, by)
+
+    def route(self, batch: Batch) -> Routed:
+        before = self.plan
+        events = np.bincount(batch.cells[: batch.expected], minlength=before.grid.cells)
+        began_s = self._cpu_s()
+        self.plan = self._strategy.plan_batch(before, events, self._density)
+        driver_s = self._cpu_s() - began_s
+        drawn = self.plan
+        moved = _moved(
+            self._begun, before.slot_of_cell, before.executor_of_slot, drawn.slot_of_cell, drawn.executor_of_slot
+        )
+        machines = self.plan.executor_of_slot[self.plan.route(batch.cells)].astype(np.int64)
         overhead_s = np.full(self.machines, self._count_s * batch.expected / self.machines)
-        return Routed(np.searchsorted(borders, places, side="right"), moved, overhead_s)
+        return Routed(machines, moved, overhead_s, driver_s)
 
 
-def routing_of(name: str, world: World, plan: Plan, service: Service, executors: int, routers: int) -> Routing:
-    """By the name of the strategy whose first plan is given. Whoever replicates needs no routers: they serve, too."""
-    if name == "replicated":
-        return RoundRobin(executors + routers)
-    if name == "over-partitioned":
-        return OverPartitioned(plan, executors, service)
-    if name in ("per-batch", "per-batch-weighed"):
-        return PerBatch(world, executors, service, weighed=name == "per-batch-weighed")
-    return ByPlan(plan)
+@kernel
+def _moved(begun: Ints, slots: Slots, owners: Owners, slots_after: Slots, owners_after: Owners) -> int:
+    """Queries whose first cell has another executor than before."""
+    moved = 0
+    for cell in range(len(begun)):
+        if owners[slots[cell]] != owners_after[slots_after[cell]]:
+            moved += begun[cell]
+    return moved

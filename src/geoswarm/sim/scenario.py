@@ -81,6 +81,8 @@ class Scenario:
             row["sub_id"] = int(rng.integers(0, 80)) * FILES_PER_BATCH_MAX + number % FILES_PER_BATCH_MAX
             if row["op"] != "cancel":
                 row |= _rectangle(rng) | {"user": f"user {rng.integers(0, 9)}"}
+                if rng.random() < 0.4:
+                    row["keywords"] = _keywords(rng, self.events_per_file)
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
             rows.append(row)
@@ -91,7 +93,7 @@ class Scenario:
             {"op": "replace", "xmin": 5.0, "xmax": 5.0},
             {"op": "register", "xmin": -1000.0},
             {"op": "register", "ymin": None},
-            {"op": "register", **_rectangle(rng), "keywords": "flood"},
+            {"op": "register", **_rectangle(rng), "keywords": "event AND ("},
             {"op": "replace", **_rectangle(rng), "expires": START - timedelta(days=1)},
         )
         for i, change in zip(rng.choice(len(rows), len(changes), replace=False), changes, strict=True):
@@ -235,6 +237,12 @@ def _rectangle(rng: np.random.Generator) -> Row:
     xmin, ymin = float(rng.integers(0, 100)), float(rng.integers(0, 50))
     width, height = rng.integers(1, 101 if rng.random() < 0.05 else 15, 2)
     return {"xmin": xmin, "ymin": ymin, "xmax": min(100.0, xmin + width), "ymax": min(50.0, ymin + height)}
+
+
+def _keywords(rng: np.random.Generator, numbers: int) -> str:
+    """Words that texts of this scenario have: all of them, many, few."""
+    some = " OR ".join(str(n) for n in rng.integers(0, numbers, int(rng.integers(1, 40))))
+    return str(rng.choice(["Event", "file AND event", f"event ({some})", f"{some} OR nobody"]))
 
 
 def _json(row: Row) -> str:

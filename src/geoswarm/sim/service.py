@@ -14,11 +14,16 @@ be wrong here in the way that it may be wrong there.
 `calibrate` fits the three coefficients to `flow/match` on this machine; it reads the thread's CPU clock, so it is
 called by a benchmark and never within a simulated world. Where the defaults below come from:
 
-    met_us, index_us                a fit on a busy 2-core x86 server, parcels of 10 000 events
-    base_us                         `HOP_US`, from pipeline throughputs; the fit itself has no constant to speak of
-    route_us, register_us, count_us round figures, not measured
-    task_us                         not measured well: about 50 ms of core time on that server under load 8, taken as 10
-    move_us                         0 by design of the engine, whose rebalance copies no query; cold caches are left out
+    met_us, index_us   the fit on a 2-core x86 server under little load, parcels of 10 000 events, 5 repeats, two
+                       seeds: 3.04 ns both, 1.41 ns both; no point is further than 18 % from it. Runs of more than
+                       about 7 M matches, as of 10 000 events and 2 M queries, take twice as long a query
+    base_us            `HOP_US`, from pipeline throughputs; the fit itself has no constant to speak of
+    count_us           the same again: a batch that is counted before the exchange is read once more
+    register_us        `subscriptions` benchmark: 838 000 a second in bulk
+    route_us           a round figure: source, guard and route, half of the null pipeline's CPU time an event
+    task_us            CPU time of Spark and its workers, 352 tasks with a Python stage against 22: 6 to 10 ms, median 9
+    move_us            0 by design of the engine, whose rebalance copies no query; cold caches are left out
+    MOVE_US_STORM      what the print's machines do with a moved query: as much as registering it, at either end
 """
 
 import math
@@ -44,6 +49,8 @@ from geoswarm.workload.tweets import Tweets
 
 HOP_US = 0.3
 """2 cores carry 3.7 M rows/s through the exchange alone and 2.4 M rows/s through it and one `mapInArrow`."""
+REGISTER_US = 1.2
+MOVE_US_STORM = REGISTER_US
 
 
 @dataclass(frozen=True)
@@ -51,18 +58,19 @@ class Service:
     """Microseconds of CPU on one machine."""
 
     base_us: float = HOP_US
-    met_us: float = 0.021
-    index_us: float = 0.014
+    met_us: float = 0.00304
+    index_us: float = 0.00141
     route_us: float = 0.5
     """Per event on a router."""
-    register_us: float = 1.0
+    register_us: float = REGISTER_US
     """Per query and executor that must index it; the same for a cancellation."""
     move_us: float = 0.0
-    """Per query that changes its executor. The engine copies none; SWARM's own machines send and index each again."""
+    """Per query that changes its executor, at either end. The engine copies none; SWARM's own machines send and index
+    each again."""
 
-    task_us: float = 10_000.0
+    task_us: float = 9_000.0
     """Per Spark task with a Python stage, beyond the one that each machine runs for a batch anyway."""
-    count_us: float = 0.01
+    count_us: float = HOP_US
     """Per event whose cell is counted before the exchange."""
 
     def event_s(self, met: Ints, indexed: float | Floats) -> Floats:

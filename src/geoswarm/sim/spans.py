@@ -4,7 +4,7 @@ Measured by `cluster.py`, a round at a time. SWARM §6.1 (units of work, latency
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -19,7 +19,7 @@ class Span:
     """Live in the system, on average."""
     events: float
     latency_s: float
-    """Sum over the events, in the queue and in service."""
+    """Sum over the events: until the batch is full where batches are looked at, in the queue, and in service."""
     service_s: float
     """Sum over the events, in service alone."""
     busy_s: tuple[float, ...]
@@ -28,6 +28,10 @@ class Span:
     """Queries that came to another machine."""
     coordinator_bytes: int
     partitions: int
+    wait_s: float = 0.0
+    """Sum over the events, for their batch to fill; part of the latency."""
+    driver_s: float = field(default=0.0, compare=False)
+    """CPU time that planning really took, of the machine that simulates: no part of the simulated world."""
 
     @property
     def events_per_s(self) -> float:
@@ -40,6 +44,10 @@ class Span:
     @property
     def latency_ms(self) -> float:
         return self.latency_s / max(self.events, 1.0) * 1e3
+
+    @property
+    def wait_ms(self) -> float:
+        return self.wait_s / max(self.events, 1.0) * 1e3
 
     @property
     def service_us(self) -> float:
@@ -64,7 +72,17 @@ class Span:
             self.moved + other.moved,
             self.coordinator_bytes + other.coordinator_bytes,
             other.partitions,
+            self.wait_s + other.wait_s,
+            self.driver_s + other.driver_s,
         )
+
+
+def total(spans: Iterable[Span]) -> Span:
+    """Of one stretch of time or more."""
+    first, *rest = spans
+    for span in rest:
+        first += span
+    return first
 
 
 def by_minute(spans: Iterable[Span], minute_s: float = 60.0) -> list[Span]:

@@ -1,7 +1,8 @@
 """What happens around a virtual cluster, the same for every strategy: where events fall, which queries come and go.
 
 It knows nothing of plans and machines (`cluster.py`). One seed of the workload is one world. A drawn event stands for
-`weight` events at the same place: a cluster takes a million a second, and balance shows in thousands.
+`weight` events at the same place: a cluster takes a million a second, and balance shows in thousands. A drawn query
+likewise stands for `query_weight` queries; what comes out of here, but for ordinals, counts what they stand for.
 
     workload ──► events of a step ──► cells ──► queries that meet each cell   (drawn once, however many clusters watch)
              └─► operations ────────► ordinals that came and went
@@ -40,8 +41,19 @@ class Step:
 
 
 class World:
-    def __init__(self, workload: Hotspots, grid: Grid, subscriptions: int, *, weight: int, step_s: float = 1.0) -> None:
+    def __init__(
+        self,
+        workload: Hotspots,
+        grid: Grid,
+        subscriptions: int,
+        *,
+        weight: int,
+        step_s: float = 1.0,
+        query_weight: int = 1,
+    ) -> None:
+        """`subscriptions`, and the queries of the workload's hotspots, are as many as are drawn."""
         self.workload, self.grid, self.weight, self.step_s = workload, grid, weight, step_s
+        self.query_weight = query_weight
         self.subscriptions = subscriptions
         """Registered before the stream starts: ordinals 0 .. subscriptions - 1."""
         self.events_per_step = int(workload.base.events_per_s * step_s)
@@ -77,7 +89,9 @@ class World:
             stamp(density, self.of(went), self.grid.columns, -1)
             queries += len(came) - len(went)
             cells = self.cells(number * self.events_per_step, self.events_per_step)
-            yield Step(number, start_s, came, went, queries, cells, density[cells])
+            yield Step(
+                number, start_s, came, went, queries * self.query_weight, cells, density[cells] * self.query_weight
+            )
 
     def sample(self, points: int = 400_000, queries: int = 200_000) -> Sample:
         """What was known before: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""

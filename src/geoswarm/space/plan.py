@@ -13,6 +13,10 @@ plan to plan and is never given again. A split or a merge makes new ids; a move 
         ├─────┴───┤     2 2 2            partition_id_of_slot
         │    8    │                      [4, 7, 8]
         └─────────┘
+
+Where words are asked for, the terms of a rectangle may be divided, too (PS2Stream §IV-B): several partitions then have
+the same rectangle and the same `TermCut`, and each some of its shares. The first of them stands for all in
+`slot_of_cell`; `siblings` has them all.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,12 +29,16 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.errors import PlanError
-from geoswarm.jit import CellIds, Ints, PartitionIds, kernel
+from geoswarm.jit import Bools, CellIds, Ints, PartitionIds, kernel
 from geoswarm.space.grid import Grid
+from geoswarm.text.cut import TermCut
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 Owners = npt.NDArray[np.int32]  # executors
 Axis = Literal["row", "column"]
+EVERYBODY = -1
+"""An owner: the partition's events are dealt to all executors in turn. Any of them can serve any event, since all map
+the same subscriptions; what is lost is that neighbours are matched together."""
 ID_MAX = 2**31 - 1  # partition ids are int32 in arrays; one split a second would take 34 years
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
@@ -49,6 +57,14 @@ class Partition:
     """The partitions this one came from: none for the first, one after a split, several after a merge."""
     previous_executor: int | None = None
     """Who held these cells before; None if nobody did, or several at once."""
+    cut: int | None = None
+    """Which of the plan's cuts divides the terms of this rectangle; None: nobody does, all terms are here."""
+    shares: tuple[int, ...] = ()
+    """Of the cut, ascending. Whoever has share 0 also serves those who ask for no words."""
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        return self.row0, self.col0, self.row1, self.col1
 
     @property
     def cells(self) -> int:
@@ -56,6 +72,8 @@ class Partition:
 
     def halves(self, axis: Axis, after: int, ids: tuple[int, int]) -> tuple["Partition", "Partition"]:
         """The two sides of the border behind row or column `after`, both still with this one's executor."""
+        if self.cut is not None:
+            raise PlanError(f"partition {self.id} has {len(self.shares)} shares of its place's terms: merge them first")
         if axis not in ("row", "column"):
             raise PlanError(f"partition {self.id} cannot be split along {axis!r}: say 'row' or 'column'")
         lo, hi = (self.row0, self.row1) if axis == "row" else (self.col0, self.col1)
@@ -85,14 +103,23 @@ class Split:
 
 
 @dataclass(frozen=True)
+class Divide:
+    """Give each share of the place's terms to an executor; those with the same executor make one partition."""
+
+    partition: int
+    terms: TermCut
+    executors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Merge:
-    """Join partitions that together form a rectangle."""
+    """Join partitions that together form a rectangle, or shares of one place's terms."""
 
     partitions: tuple[int, ...]
     executor: int
 
 
-Change = Move | Split | Merge
+Change = Move | Split | Divide | Merge
 
 
 @dataclass(frozen=True)
@@ -103,6 +130,10 @@ class Plan:
     partitions: tuple[Partition, ...]
     """Sorted by id."""
     next_partition_id: int
+    drawn_by: str = ""
+    """The strategy whose first plan this, or an ancestor, was."""
+    cuts: tuple[TermCut, ...] = ()
+    """Those that its partitions use."""
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -120,7 +151,10 @@ class Plan:
 
     @cached_property
     def slot_of_cell(self) -> Slots:
-        return _frozen(_paint(self.borders, self.grid.rows, self.grid.columns))
+        """Of siblings, the first."""
+        later = {slot for slots in self.siblings.values() for slot in slots[1:]}
+        first = np.array([slot not in later for slot in range(len(self.partitions))], np.bool_)
+        return _frozen(_paint(self.borders, first, self.grid.rows, self.grid.columns))
 
     @cached_property
     def executor_of_slot(self) -> Owners:
@@ -135,6 +169,15 @@ class Plan:
         """One line per slot: row0, col0, row1, col1, all inclusive."""
         lines = [(p.row0, p.col0, p.row1, p.col1) for p in self.partitions]
         return _frozen(np.array(lines, np.int64).reshape(-1, 4))
+
+    @cached_property
+    def siblings(self) -> dict[int, tuple[int, ...]]:
+        """For each slot that stands for a rectangle whose terms are divided: the slots of all its partitions."""
+        by_box: dict[tuple[int, int, int, int], list[int]] = {}
+        for slot, p in enumerate(self.partitions):
+            if p.cut is not None:
+                by_box.setdefault(p.box, []).append(slot)
+        return {slots[0]: tuple(slots) for slots in by_box.values()}
 
     def partition(self, partition_id: int) -> Partition:
         try:
@@ -153,24 +196,31 @@ class Plan:
 
     def apply(self, changes: Iterable[Change]) -> "Plan":
         """The next plan, one epoch on however many changes there are; each sees what those before it did."""
-        draft = dict(self._by_id)
+        draft, cuts = dict(self._by_id), list(self.cuts)
         next_id = self.next_partition_id
         for change in changes:
             touched = change.partitions if isinstance(change, Merge) else (change.partition,)
             missing = [i for i in touched if i not in draft]
             if missing:
                 raise PlanError(self._unknown(missing[0]))
-            made = _made([draft[i] for i in touched], change, next_id)
+            made = _made([draft[i] for i in touched], change, next_id, cuts)
             for i in touched:
                 del draft[i]
             draft.update((p.id, p) for p in made)
             next_id = max(next_id, made[-1].id + 1)
-        ordered = tuple(sorted(draft.values(), key=attrgetter("id")))
-        return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id)
+        ordered, used = _without_unused(sorted(draft.values(), key=attrgetter("id")), cuts)
+        return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id, cuts=used)
+
+    def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
+        """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
+        first_id = self.next_partition_id
+        partitions = tuple(replace(p, id=first_id + i) for i, p in enumerate(fresh.partitions))
+        next_id = first_id + len(partitions)
+        return Plan(self.epoch + 1, fresh.grid, fresh.executors, partitions, next_id, drawn_by, fresh.cuts)
 
     def to_json(self) -> dict[str, Any]:
         rows = [
-            [p.id, p.row0, p.col0, p.row1, p.col1, p.executor, list(p.parent), p.previous_executor]
+            [p.id, *p.box, p.executor, list(p.parent), p.previous_executor, p.cut, list(p.shares)]
             for p in self.partitions
         ]
         return {
@@ -178,7 +228,9 @@ class Plan:
             "grid": asdict(self.grid),
             "executors": self.executors,
             "next_partition_id": self.next_partition_id,
+            "drawn_by": self.drawn_by,
             "partitions": rows,
+            "cuts": [cut.to_json() for cut in self.cuts],
         }
 
     @classmethod
@@ -187,14 +239,30 @@ class Plan:
             epoch, executors, next_id = (index(written[k]) for k in ("epoch", "executors", "next_partition_id"))
             grid = Grid(**written["grid"])
             partitions = []
-            for *numbers, parent, previous in written["partitions"]:
+            for *numbers, parent, previous, cut, shares in written["partitions"]:
                 id_, row0, col0, row1, col1, executor = map(index, numbers)  # 1.5 and "1" are no places in a grid
-                held = None if previous is None else index(previous)
-                lineage = tuple(map(index, parent))
-                partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held))
+                held, divided = (None if value is None else index(value) for value in (previous, cut))
+                lineage, some = tuple(map(index, parent)), tuple(map(index, shares))
+                partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some))
+            cuts = tuple(TermCut.from_json(cut) for cut in written["cuts"])
+            drawn_by = str(written["drawn_by"])
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"a written plan cannot be read: {error!r}; use `to_json`") from error
-        return cls(epoch, grid, executors, tuple(partitions), next_id)
+        return cls(epoch, grid, executors, tuple(partitions), next_id, drawn_by, cuts)
+
+    def _problem_of_terms(self) -> str | None:
+        """Why terms are not divided as they should be: each share of a place to one partition."""
+        alone = [p for p in self.partitions if p.cut is None and p.shares]
+        strange = [p for p in self.partitions if p.cut is not None and not 0 <= p.cut < len(self.cuts)]
+        if alone or strange:
+            return f"has partition {(alone + strange)[0].id} with shares of a cut that it does not have"
+        for slots in self.siblings.values():
+            parts = [self.partitions[slot] for slot in slots]
+            held = sorted(share for p in parts for share in p.shares)
+            cut = parts[0].cut
+            if cut is None or {p.cut for p in parts} != {cut} or held != list(range(self.cuts[cut].count)):
+                return f"does not give each share of the terms of partition {parts[0].id}'s place to one partition"
+        return None
 
     @cached_property
     def _by_id(self) -> dict[int, Partition]:
@@ -214,7 +282,7 @@ class Plan:
             return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
         if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= ID_MAX:
             return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {ID_MAX}"
-        strangers = sum(not 0 <= p.executor < self.executors for p in self.partitions)
+        strangers = sum(not EVERYBODY <= p.executor < self.executors for p in self.partitions)
         if strangers:
             return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
         first, last = self.borders[:, :2], self.borders[:, 2:]
@@ -226,18 +294,32 @@ class Plan:
                 f"{grid.rows} rows and {grid.columns} columns, such as {which.id} "
                 f"(rows {which.row0}..{which.row1}, columns {which.col0}..{which.col1})"
             )
+        divided = self._problem_of_terms()
+        if divided:
+            return divided
         orphans = int(np.count_nonzero(self.slot_of_cell < 0))
         faults = [f"leaves {orphans} of {grid.cells} cells without an owner"] if orphans else []
-        if sum(p.cells for p in self.partitions) > grid.cells - orphans:  # more area than painted cells
+        places = {p.box: p for p in self.partitions if p.cut is not None}.values()
+        areas = [*places, *(p for p in self.partitions if p.cut is None)]
+        if sum(p.cells for p in areas) > grid.cells - orphans:  # more area than painted cells
             owners = np.zeros((grid.rows, grid.columns), np.int32)
-            for p in self.partitions:
+            for p in areas:
                 owners[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1] += 1
             doubles = np.count_nonzero(owners > 1)
             faults.append(f"gives {doubles} of {grid.cells} cells more than one owner")
         return " and ".join(faults) or None
 
 
-def _made(old: list[Partition], change: Change, next_id: int) -> list[Partition]:
+def _without_unused(
+    partitions: list[Partition], cuts: list[TermCut]
+) -> tuple[tuple[Partition, ...], tuple[TermCut, ...]]:
+    used = sorted({p.cut for p in partitions if p.cut is not None})
+    place = {cut: i for i, cut in enumerate(used)}
+    kept = tuple(p if p.cut is None or place[p.cut] == p.cut else replace(p, cut=place[p.cut]) for p in partitions)
+    return kept, tuple(cuts[cut] for cut in used)
+
+
+def _made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
     """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
     match change:
         case Move():
@@ -246,11 +328,29 @@ def _made(old: list[Partition], change: Change, next_id: int) -> list[Partition]
         case Split():
             halves = old[0].halves(change.axis, int(change.after), (next_id, next_id + 1))
             return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
+        case Divide():
+            cuts.append(change.terms)
+            return _divided(old[0], change, next_id, len(cuts) - 1)
         case Merge():
-            return [_union(old, change, next_id)]
+            return [_union(old, change, next_id, cuts)]
 
 
-def _union(old: list[Partition], change: Merge, next_id: int) -> Partition:
+def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
+    if old.cut is not None:
+        raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
+    if len(change.executors) != change.terms.count:
+        raise PlanError(f"{change.terms.count} shares for {len(change.executors)} executors: name one for each share")
+    shares_of: dict[int, list[int]] = {}
+    for share, executor in enumerate(change.executors):
+        shares_of.setdefault(int(executor), []).append(share)
+    made = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
+    return [
+        replace(made, id=next_id + i, executor=executor, shares=tuple(shares))
+        for i, (executor, shares) in enumerate(shares_of.items())
+    ]
+
+
+def _union(old: list[Partition], change: Merge, next_id: int, cuts: list[TermCut]) -> Partition:
     if len(old) < 2 or len({p.id for p in old}) < len(old):
         raise PlanError(f"a merge of {change.partitions} joins nothing: name two or more, each once")
     holders = {p.executor for p in old}
@@ -264,6 +364,12 @@ def _union(old: list[Partition], change: Merge, next_id: int) -> Partition:
         parent=tuple(p.id for p in old),
         previous_executor=holders.pop() if len(holders) == 1 else None,
     )
+    if any(p.cut is not None for p in old):
+        if len({(p.box, p.cut) for p in old}) > 1:
+            raise PlanError(f"partitions {change.partitions} have shares of different places' terms: merge one place's")
+        shares = tuple(sorted(share for p in old for share in p.shares))
+        whole = old[0].cut is not None and len(shares) == cuts[old[0].cut].count
+        return replace(union, cut=None if whole else old[0].cut, shares=() if whole else shares)
     # They do not overlap, so filling their bounding rectangle is the same as forming one.
     filled = sum(p.cells for p in old)
     if filled != union.cells:
@@ -280,10 +386,10 @@ def _frozen(array: _Array) -> _Array:
 
 
 @kernel
-def _paint(borders: Ints, rows: int, columns: int) -> Slots:
+def _paint(borders: Ints, paints: Bools, rows: int, columns: int) -> Slots:
     """The slot of each cell, -1 where there is none."""
     slots = np.full(rows * columns, -1, np.int32)
-    for slot in range(len(borders)):
+    for slot in np.flatnonzero(paints):
         for row in range(borders[slot, 0], borders[slot, 2] + 1):
             slots[row * columns + borders[slot, 1] : row * columns + borders[slot, 3] + 1] = slot
     return slots

@@ -22,12 +22,15 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
-from geoswarm.control.registry import strategy
+from geoswarm.control.coordinator import started_anew
+from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
 from geoswarm.errors import GeoswarmError, InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
 from geoswarm.model import DEAD_LETTER, OPERATION
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
 from geoswarm.spark import schemas
 from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
@@ -63,9 +66,10 @@ class Engine:
                 f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
             )
         self._clock, self._spark_checkpoint = clock, spark_checkpoint
-        chosen = strategy(self.tuning.strategy)
-        first_plan = partial(chosen.first_plan, sample=sample)
-        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, first_plan)
+        draw = partial(first_plan, self.tuning.strategy, sample)
+        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw)
+        if self._checkpoint.plan.drawn_by != self.tuning.strategy:
+            self._take_over(draw)
         self._lock = threading.Lock()
         self._run: Run | None = None
 
@@ -82,20 +86,23 @@ class Engine:
     def subscribe(
         self,
         sub_id: int,
-        rectangle: Rectangle,
+        rectangle: Rectangle | None = None,
         *,
+        keywords: str | None = None,
         user: str = "",
         expires: datetime | None = None,
         replace: bool = False,
     ) -> None:
-        """On disk when it returns, in force from the next batch on. A rectangle that could never match is an error
-        here; an id that turns out to be taken becomes a dead letter."""
-        xmin, ymin, xmax, ymax = rectangle
+        """Events in `rectangle` whose text satisfies `keywords`, such as "flood AND (river OR dam)"; one of the two may
+        be left out. On disk when it returns, in force from the next batch on. A rectangle that could never match is an
+        error here; an id that turns out to be taken becomes a dead letter."""
+        xmin, ymin, xmax, ymax = rectangle or (None,) * 4
         row: dict[str, Any] = {
             "op": "replace" if replace else "register",
             "sub_id": sub_id,
             "user": user,
             "expires": expires,
+            "keywords": keywords,
         }
         row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
         self.submit(_table([row]))
@@ -201,6 +208,18 @@ class Engine:
         if self._run is not None:
             self._run.stop()
         self._checkpoint.close()
+
+    def _take_over(self, draw: Callable[[Grid, int], Plan]) -> None:
+        """Another strategy begins with its own first plan: it may not understand the plan of the one before."""
+        held = self._checkpoint
+        try:
+            before, fresh = held.plan, draw(held.grid, self.contract.executors)
+            held.adopt_plan(before.followed_by(fresh, fresh.drawn_by))
+        except BaseException:
+            held.close()
+            raise
+        why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
+        held.journal.append("round", **started_anew(before, held.plan, 0, why))
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)

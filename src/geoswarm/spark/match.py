@@ -1,7 +1,8 @@
-"""unpack, match, observe and merge on Spark: the stage behind the exchange. One task is one executor."""
+"""unpack, match and observe on Spark: the stage behind the exchange. One task is one executor."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -10,12 +11,18 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
 from geoswarm.flow.batches import gather
-from geoswarm.flow.exchange import unpack
-from geoswarm.flow.match.match import Searchable, match
+from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.match.match import Met, Searchable, TermShare, match
 from geoswarm.flow.merge import as_arrays, as_pairs
-from geoswarm.flow.observe import LoadReport, PartitionLoad, count_points
+from geoswarm.flow.observe import Load, LoadReport, count_points, some_terms
 from geoswarm.flow.route import Parcel, route
+from geoswarm.flow.route_terms import COPIES, EVENT, numbered
+from geoswarm.model import TEXT
+from geoswarm.spark.merge import merged
+from geoswarm.spark.route import PACKED_DDL, Stage
 from geoswarm.spark.tasks import BatchTask
+
+Shape = Callable[[Met, LoadReport], Iterator[pa.RecordBatch]]
 
 
 def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFrame:
@@ -24,34 +31,45 @@ def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFr
         subscriptions = StructField("sub_ids", ArrayType(LongType()), nullable=False)
     else:
         subscriptions = StructField("sub_id", LongType(), nullable=False)
-    schema = StructType([*events.fields, subscriptions])
+    matches = StructType([*events.fields, subscriptions])
+    if task.plan().siblings:  # an event may come back in several rows
+        rows = exchanged.mapInArrow(_stage(task, partial(_to_merger, task.plan().executors)), PACKED_DDL)
+        return merged(rows.repartitionById(task.plan().executors, "executor"), matches, task)
+    shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
+    return exchanged.mapInArrow(_stage(task, lambda met, _: shape(met)), matches)
 
+
+def _stage(task: BatchTask, shape: Shape) -> Stage:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted = LoadReport()
         segments = task.subscriptions()  # off the clock: whichever partition comes first would pay for opening them
+        executor = TaskContext.get().partitionId()  # type: ignore[union-attr]
         for parcel in _parcels(batches, task):
-            yield from _serve(parcel, segments, task, counted)
-        task.report("match", TaskContext.get().partitionId(), counted)  # type: ignore[union-attr]
+            yield from _serve(parcel, executor, segments, task, shape, counted)
+        task.report("match", executor, counted)
 
-    return exchanged.mapInArrow(run, schema)
+    return run
 
 
 def _parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Iterator[Parcel]:
-    if task.tuning.exchange == "packed":
+    if task.packs:
+        events = numbered(task.events) if task.plan().siblings else task.events
         for batch in batches:
-            yield from unpack(batch, task.events)
+            yield from unpack(batch, events)
     else:
         for batch in gather(batches, task.tuning.route_rows_max):
             yield from route(batch.drop_columns(["executor"]), task.plan())
 
 
 def _serve(
-    parcel: Parcel, segments: list[Searchable], task: BatchTask, counted: LoadReport
+    parcel: Parcel, executor: int, segments: list[Searchable], task: BatchTask, shape: Shape, counted: LoadReport
 ) -> Iterator[pa.RecordBatch]:
-    shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
+    plan = task.plan()
+    if TEXT.name in parcel.events.schema.names and any(segment.text is not None for segment in segments):
+        counted.terms = np.concatenate([counted.terms, some_terms(parcel.events)])
     began_s = time.thread_time()
     if task.counts_points:
-        counted.add_stat(parcel.partition, count_points(parcel.events, task.plan(), parcel.partition))
+        counted.add_stat(parcel.partition, count_points(parcel.events, plan, parcel.partition))
     for met in match(
         parcel.events,
         segments,
@@ -59,11 +77,22 @@ def _serve(
         task.manifest.now_us,
         rows_max=task.tuning.match_rows_max,
         pairs_max=task.tuning.match_pairs_max,
+        terms=TermShare.of(plan, parcel.partition),
     ):
-        out = list(shape(met))
+        out = list(shape(met, counted))
         matched_events = int(np.count_nonzero(np.diff(met.offsets)))
         cpu_us = int((time.thread_time() - began_s) * 1e6)
-        load = PartitionLoad(parcel.executor, len(met.events), matched_events, len(met.subs), cpu_us)
-        counted.add(parcel.partition, load)
+        counted.add(parcel.partition, executor, Load(len(met.events), matched_events, len(met.subs), cpu_us))
         yield from out
         began_s = time.thread_time()
+
+
+def _to_merger(executors: int, met: Met, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+    """What events met here, to where the rest of their rows go; an event that went nowhere else stays."""
+    here = TaskContext.get().partitionId()  # type: ignore[union-attr]
+    for rows in as_arrays(met):
+        counted.in_transit += len(rows)
+        numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT, COPIES))
+        target = np.where(copies == 1, here, numbers % executors)
+        halves = (Parcel(0, int(t), rows.filter(pa.array(target == t))) for t in np.unique(target))
+        yield pack(halves)

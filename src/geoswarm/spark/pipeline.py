@@ -1,13 +1,14 @@
 """One batch from source to sink. This file reads as the table of contents of the data plane.
 
     source -> guard -> route -> exchange -> match -> merge -> sink
-              └── route.py ──────────────┘  └─ match.py ─┘  sinks.py
+              └── route.py ──────────────┘ match.py merge.py  sinks.py
 
 The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, and with the same one after a crash.
 """
 
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +21,9 @@ from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
 from geoswarm.errors import StreamError
 from geoswarm.flow.observe import LoadReport
+from geoswarm.space.plan import Plan
 from geoswarm.spark import match, route
+from geoswarm.spark.count import events_of_cell
 from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.schemas import ORDER, arrow_schema, past_guard
 from geoswarm.spark.sinks import Sink
@@ -62,9 +65,8 @@ class Pipeline:
         self._offsets = offsets
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
-        chosen = strategy(tuning.strategy)
         checkpoint.take_churn()  # the loop counts what is live now by itself
-        self._control = ControlLoop(chosen, checkpoint.plan, tuning.round_s, checkpoint.live_rects)
+        self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint.live_rects)
         self._last = journal.last(checkpoint.storage, "batch")
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
@@ -73,18 +75,25 @@ class Pipeline:
             batch.sparkSession.conf.set(key, value)
         now_us = int(self._clock() * 1e6)
         content = self._offsets.digest(batch_id)
-        manifest = self._checkpoint.prepare(batch_id, lambda: self._operations(batch, batch_id), now_us, content)
-        prepared_s = time.perf_counter()
         events = _events(batch)
+        replan = partial(self._plan_batch, events, batch_id) if self._control.plans_batches else None
+        operations = partial(self._operations, batch, batch_id)
+        manifest = self._checkpoint.prepare(batch_id, operations, now_us, content, replan)
+        prepared_s = time.perf_counter()
         task = self._task(events, manifest, batch_id)
         matches = self._matches(events, task).withColumn("version", F.lit(manifest.version))
         self._sink.write(matches, batch_id)
         report = _whole_report(matches, task)
-        self._checkpoint.finish(batch_id)
+        self._checkpoint.finish(batch_id, report.terms)
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         self._journal(task, report, seconds)
         self._steer(report, manifest.plan_epoch, manifest.now_us)
+
+    def _plan_batch(self, events: DataFrame, batch_id: int) -> Plan:
+        outcome = self._control.plan_batch(batch_id, events_of_cell(events, self._checkpoint.grid))
+        self._checkpoint.journal.append("round", **outcome.entry)
+        return self._control.plan
 
     def _steer(self, report: LoadReport, plan_epoch: int, now_us: int) -> None:
         """The journey of a plan: what was counted goes to the control plane, which may answer with a plan."""
@@ -108,7 +117,7 @@ class Pipeline:
             yield table
 
     def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
-        exchange = route.packed if self._tuning.exchange == "packed" else route.rows
+        exchange = route.packed if task.packs else route.rows
         return match.matched(exchange(events, task), past_guard(events.schema), task)
 
     def _task(self, events: DataFrame, manifest: Manifest, batch_id: int) -> BatchTask:
@@ -140,7 +149,7 @@ class Pipeline:
             matched=report.matched,
             matches=report.matches,
             **seconds,
-            **{name: value for name, value in report.to_json().items() if name != "stats"},
+            **{name: value for name, value in report.to_json().items() if name not in ("stats", "terms")},
         )
 
 
@@ -156,7 +165,7 @@ def _whole_report(matches: DataFrame, task: BatchTask) -> LoadReport:
     for attempt in range(2):
         stages = task.reports()
         total = sum(stages.values(), LoadReport())
-        if "route" in stages and total.events_in == total.events + total.dead:
+        if "route" in stages and total.events_in == total.events + total.dead and total.in_transit == 0:
             return total
         if attempt == 0:
             matches.write.format("noop").mode("overwrite").save()

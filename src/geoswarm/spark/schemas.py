@@ -30,6 +30,7 @@ from pyspark.sql.types import (
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import TEXT
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
@@ -66,8 +67,8 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch")
-"""Names that matches use themselves."""
+RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies")
+"""Names that matches use themselves, or that are used on the way to them."""
 
 
 def conform_events(frame: DataFrame) -> DataFrame:
@@ -77,6 +78,12 @@ def conform_events(frame: DataFrame) -> DataFrame:
     clash = [name for name in extra if name.casefold() in (*RESERVED, *EVENT.names)]  # Spark ignores the case
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
+    for field in frame.schema:
+        if field.name == TEXT.name and not isinstance(field.dataType, StringType):
+            raise SchemaError(
+                f"column text of events is {field.dataType.simpleString()}, but keywords are looked for in it: "
+                "cast it to string, or rename it"
+            )
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 
 

@@ -39,12 +39,16 @@ class BatchTask:
     def grid(self) -> Grid:
         return Grid.of(self.contract)
 
+    @property
+    def packs(self) -> bool:
+        """Whether events travel as parcels. Where terms are divided they must: an event may be in several."""
+        return self.tuning.exchange == "packed" or bool(self.plan().siblings)
+
     def plan(self) -> Plan:
         return _cache.plan(self.storage, self.manifest)
 
     def subscriptions(self) -> list[Searchable]:
-        view = _cache.view(self.storage, self.manifest)
-        return [Searchable(held.records(view.dead[name]), held.index) for name, held in view.segments.items()]
+        return _cache.view(self.storage, self.manifest).searchables()
 
     def report(self, stage: str, task: int, counted: LoadReport) -> None:
         """The last attempt of a task wins."""

@@ -33,7 +33,11 @@ from geoswarm.state.fence import Fence
 from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
+from geoswarm.text.frequencies import TermCounts
+from geoswarm.text.kernels import Hashes
 
+TERMS_FADED = 0.98
+"""What is left of a count of terms after a batch: half of it after 34."""
 LOADS_MAX = 1000
 """Files whose bulk loads a version remembers."""
 
@@ -47,7 +51,7 @@ class Checkpoint:
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
-        self._store = Store(self.storage, self.grid, tuning)
+        self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
             self.journal = Journal(self.storage)
             if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
@@ -98,10 +102,16 @@ class Checkpoint:
         return self.manifest
 
     def prepare(
-        self, batch: int, operations: Callable[[], Iterable[pa.Table]], now_us: int, content: str = ""
+        self,
+        batch: int,
+        operations: Callable[[], Iterable[pa.Table]],
+        now_us: int,
+        content: str = "",
+        replan: Callable[[], Plan] | None = None,
     ) -> Manifest:
         """The version that `batch` runs with; the same one each time it is asked for. `content` is a digest of what the
-        source put into the batch, where it is known: a replay must have the same."""
+        source put into the batch, where it is known: a replay must have the same. `replan` draws a plan for this batch;
+        it is not asked when the batch has one from a crashed attempt."""
         self.fence.check()
         if batch < self.manifest.last_batch:
             raise StateError(
@@ -131,6 +141,8 @@ class Checkpoint:
             yield from operations()
 
         draft = self._draft(all_operations(), now_us, batch)
+        if replan is not None:
+            self.adopt_plan(replan())
         plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
         self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
         return self.manifest
@@ -145,14 +157,17 @@ class Checkpoint:
         return taken
 
     def adopt_plan(self, plan: Plan) -> None:
-        """Put a plan in force from the next batch on."""
+        """Put a plan in force from the next batch on, or from the one that is being prepared."""
         self.fence.check()
         self._plan_seal = plans.write(self.storage, plan)
         self.plan = plan
 
-    def finish(self, batch: int) -> None:
-        """The batch is through its sink. Forget what neither it nor a look back needs."""
+    def finish(self, batch: int, terms: Hashes | None = None) -> None:
+        """The batch is through its sink, and some of its texts had these `terms`. Forget what neither it nor a look
+        back needs."""
         self.fence.check()
+        if terms is not None and len(terms):
+            self._store.counts.take_in(terms, TERMS_FADED)
         inbox.clear(self.storage, self.manifest.inbox_mark)
         self._collect_garbage()
 

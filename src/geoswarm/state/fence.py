@@ -22,13 +22,17 @@ class Fence:
     def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._lock = _lock(storage)
-        self.term = newest_term(storage) + 1
-        # On storage that cannot refuse to replace, two starts may take one number; then the token tells them apart.
-        self.token = uuid.uuid4().hex
-        self._holder = {"term": self.term, "token": self.token}
-        storage.write_document(_name(self.term), self._holder, replace=False)
-        for name in storage.names(FOLDER)[:-2]:
-            storage.remove(f"{FOLDER}/{name}")
+        try:
+            self.term = newest_term(storage) + 1
+            # On storage that cannot refuse to replace, two starts may take one number; the token tells them apart.
+            self.token = uuid.uuid4().hex
+            self._holder = {"term": self.term, "token": self.token}
+            storage.write_document(_name(self.term), self._holder, replace=False)
+            for name in storage.names(FOLDER)[:-2]:
+                storage.remove(f"{FOLDER}/{name}")
+        except BaseException:
+            self.release()
+            raise
 
     def check(self) -> None:
         newest = newest_term(self._storage)

@@ -1,7 +1,9 @@
 """A segment: an immutable set of subscriptions on disk, in two flat files that any worker maps.
 
-    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left corner; ids sorted
-    NAME.index     derived from it: the levels of flow/match/index.py; rebuilt when lost or damaged
+    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left corner; ids sorted;
+                   and what their texts must say, where any of them asks
+    NAME.index     derived from it: the levels of flow/match/index.py for those that ask for no words, the lists of
+                   flow/match/text.py for those that do; rebuilt when lost or damaged
 
 Cancelled subscriptions stay in their segment until it is merged; the bitmap that hides them belongs to a
 version of the store, not to the segment (`subscriptions.py`). This is PS2Stream's lazy deletion (§IV-D).
@@ -17,14 +19,23 @@ import pyarrow as pa
 from geoswarm.errors import CorruptState
 from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, build, codes_of, frame_of
 from geoswarm.flow.match.kernels import Records
+from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.text import build_text, conditions_of
+from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
 from geoswarm.model import NEVER_US
 from geoswarm.radix import sorted_order
 from geoswarm.space.grid import Grid
 from geoswarm.state.storage import Storage
+from geoswarm.text import expression
+from geoswarm.text.expression import Expressions, no_conditions
+from geoswarm.text.frequencies import TermCounts
+from geoswarm.text.tokens import hash_terms
 
 FOLDER = "subscriptions"
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
+WORDS, TEXT = "words_", "text_"
+"""What the names of such arrays begin with, in records and in an index."""
 
 
 class Subs(NamedTuple):
@@ -34,9 +45,11 @@ class Subs(NamedTuple):
     rects: Floats  # (n, 4)
     users: pa.DictionaryArray
     expires_us: Ints
+    words: Expressions
 
     def take(self, rows: Ints) -> "Subs":
-        return Subs(self.ids[rows], self.rects[rows], self.users.take(pa.array(rows)), self.expires_us[rows])
+        users = self.users.take(pa.array(rows))
+        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], self.words.take(rows))
 
 
 @dataclass(frozen=True)
@@ -61,6 +74,12 @@ class Segment:
     ids_sorted: SubIds
     order_by_id: Ordinals
     index: CellIndex
+    words: Expressions | None  # None: nobody asks for any
+    text: TextIndex | None
+
+    def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
+        conditions = conditions_of(self.words) if self.words is not None else None
+        return Searchable(self.records(dead), self.index, self.text, conditions)
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records(self.rects, self.ids, self.expires_us, dead)
@@ -88,11 +107,15 @@ class Segment:
             self.rects[rows],
             pa.DictionaryArray.from_arrays(codes, self.user_names),
             expires_us,
+            no_conditions(len(rows)) if self.words is None else self.words.take(rows),
         )
 
 
-def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float) -> SegmentEntry:
-    """`subs` has at least one row, each id once, every rectangle within the grid's bounds."""
+def write(
+    storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float, counts: TermCounts | None = None
+) -> SegmentEntry:
+    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` tell which of its
+    terms are rare in the stream."""
     tolerated = min(int(dead_share_max * len(subs.ids)), len(subs.ids) - 1)
     stale_us = int(np.partition(subs.expires_us, tolerated)[tolerated])
     left, top = np.ascontiguousarray(subs.rects[:, 0]), np.ascontiguousarray(subs.rects[:, 3])
@@ -111,8 +134,10 @@ def write(storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: f
         "ids_sorted": subs.ids[by_id],
         "order_by_id": by_id.astype(np.uint32),
     }
+    if len(subs.words.terms):
+        records |= {f"{WORDS}{part}": array for part, array in subs.words.to_arrays().items()}
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{FOLDER}/{name}.index", _index_arrays(build(grid, subs.rects)))
+    size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records, counts))
     return SegmentEntry(name, len(subs.ids), 0, size, stale_us)
 
 
@@ -120,6 +145,7 @@ def open_segment(storage: Storage, name: str) -> Segment:
     records = storage.map_arrays(f"{FOLDER}/{name}.records")
     offsets, text = records["user_offsets"], records["user_bytes"]
     names = pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    index = storage.map_arrays(f"{FOLDER}/{name}.index")
     return Segment(
         records["ids"],
         records["rects"],
@@ -128,7 +154,9 @@ def open_segment(storage: Storage, name: str) -> Segment:
         names,
         records["ids_sorted"],
         records["order_by_id"],
-        _read_index(storage.map_arrays(f"{FOLDER}/{name}.index")),
+        _read_levels(index),
+        _words_of(records),
+        TextIndex(*(index[f"{TEXT}{part}"] for part in TextIndex._fields)) if f"{TEXT}keys" in index else None,
     )
 
 
@@ -139,7 +167,7 @@ def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
         storage.map_arrays(f"{FOLDER}/{name}.index")
         return False
     except CorruptState:
-        storage.write_arrays(f"{FOLDER}/{name}.index", _index_arrays(build(grid, records["rects"])))
+        storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
         return True
 
 
@@ -150,6 +178,7 @@ def concatenate(parts: Sequence[Subs]) -> Subs:
         np.concatenate([part.rects for part in parts]),
         users.combine_chunks().dictionary_encode(),
         np.concatenate([part.expires_us for part in parts]),
+        expression.concatenate([part.words for part in parts]),
     )
 
 
@@ -171,10 +200,32 @@ def _compact_dictionary(users: pa.DictionaryArray) -> tuple[pa.StringArray, Ordi
     return plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
 
 
-def _index_arrays(index: CellIndex) -> dict[str, Any]:
+def _derived(grid: Grid, records: dict[str, Any], counts: TermCounts | None = None) -> dict[str, Any]:
+    """The index of a segment, from its records alone."""
+    rects, words = records["rects"], _words_of(records)
+    if words is None:
+        return _level_arrays(build(grid, rects))
+    # Terms that the stream has not shown yet are as rare there as among subscriptions.
+    asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
+    heard = counts.read(hash_terms(words.vocabulary)) if counts is not None else 0.0
+    text = build_text(grid, rects, words, heard + asked)
+    plain = np.flatnonzero(np.diff(words.conjunctions_offsets) == 0)
+    levels = {
+        level: cells._replace(entries=plain[cells.entries].astype(np.uint32))
+        for level, cells in build(grid, rects[plain]).items()
+    }
+    return _level_arrays(levels) | {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+
+
+def _words_of(records: dict[str, Any]) -> Expressions | None:
+    parts = {name.removeprefix(WORDS): array for name, array in records.items() if name.startswith(WORDS)}
+    return Expressions.from_arrays(parts) if parts else None
+
+
+def _level_arrays(index: CellIndex) -> dict[str, Any]:
     return {f"{level}_{field}": array for level, cells in index.items() for field, array in cells._asdict().items()}
 
 
-def _read_index(arrays: dict[str, Any]) -> CellIndex:
-    levels = sorted({int(name.split("_")[0]) for name in arrays})
+def _read_levels(arrays: dict[str, Any]) -> CellIndex:
+    levels = sorted({int(name.split("_")[0]) for name in arrays if not name.startswith(TEXT)})
     return {level: Level(*(arrays[f"{level}_{field}"] for field in Level._fields)) for level in levels}

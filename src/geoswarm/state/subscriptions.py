@@ -23,6 +23,7 @@ from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import guard_operations
 from geoswarm.flow.match.kernels import Records, is_live
+from geoswarm.flow.match.match import Searchable
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import NEVER_US
 from geoswarm.space.grid import Grid
@@ -30,6 +31,8 @@ from geoswarm.state import segment as segments
 from geoswarm.state.manifest import Manifest
 from geoswarm.state.segment import FOLDER, NONE_DEAD, Segment, SegmentEntry, Subs
 from geoswarm.state.storage import Storage
+from geoswarm.text.expression import Expressions
+from geoswarm.text.frequencies import TermCounts
 
 Verdicts = npt.NDArray[np.int8]
 OK, DUPLICATE, UNKNOWN = 0, 1, 2
@@ -51,6 +54,9 @@ class View:
         opened = {name: known.get(name) or segments.open_segment(storage, name) for name in names}
         bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
+
+    def searchables(self) -> list[Searchable]:
+        return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
 
     def rects_at(self, places: Ints) -> Floats:
         """Of the subscriptions at (segment number, ordinal), as `_find_live` gives them."""
@@ -86,12 +92,14 @@ class Store:
     storage: Storage
     grid: Grid
     tuning: Tuning
+    counts: TermCounts
+    """How common terms are in the stream, for the lists of new segments; a restart counts anew."""
 
     def apply(
         self, draft: Manifest, view: View, operations: pa.RecordBatch, dead: DeadLetters, churn: Churn
     ) -> Manifest:
         """`draft` already has the version, token and time of what comes; `view` shows its segments."""
-        rows, fit = guard_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit, words = guard_operations(operations, self.grid, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -114,7 +122,7 @@ class Store:
             churn.went.append(view.rects_at(places[:, ended]))
             draft = self._bury(draft, view, places[:, ended])
         if born.any():
-            subs = _subs(rows, rows_by_id[final[born]])
+            subs = _subs(rows, words, rows_by_id[final[born]])
             churn.came.append(subs.rects)
             draft = self._add(draft, "", subs)
         return draft
@@ -131,7 +139,7 @@ class Store:
 
     def _add(self, draft: Manifest, suffix: str, subs: Subs) -> Manifest:
         name = f"{draft.version:012d}-{draft.token[:8]}{suffix}"
-        entry = segments.write(self.storage, self.grid, name, subs, self.tuning.dead_share_max)
+        entry = segments.write(self.storage, self.grid, name, subs, self.tuning.dead_share_max, self.counts)
         return replace(draft, segments=(*draft.segments, entry))
 
     def _bury(self, draft: Manifest, view: View, places: Ints) -> Manifest:
@@ -223,9 +231,9 @@ def _codes(ops: pa.StringArray) -> Ints:
     return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
-def _subs(rows: pa.RecordBatch, chosen: Ints) -> Subs:
+def _subs(rows: pa.RecordBatch, words: Expressions, chosen: Ints) -> Subs:
     taken = rows.take(pa.array(chosen))
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
-    return Subs(np.asarray(taken.column("sub_id"), np.int64), rects, users, expires_us)
+    return Subs(np.asarray(taken.column("sub_id"), np.int64), rects, users, expires_us, words.take(chosen))

@@ -17,14 +17,14 @@ queries handed in, Q and spanQ are exact after that close, too, even if partitio
 SWARM §4.2.3 proves the column "along the cut"; the papers are silent on the others.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from geoswarm.errors import InputError
-from geoswarm.jit import Floats
-from geoswarm.space.grid import CellBox
-from geoswarm.space.plan import Axis, Plan
+from geoswarm.jit import Bools, Floats, kernel
+from geoswarm.space.grid import CellBox, Grid
+from geoswarm.space.plan import Axis, Partition, Plan
 from geoswarm.stats.triostat import N_NEW, PRE_SPAN, Q_NEW, SPAN, SPAN_NEW, Box, N, Q, R, TrioStat
 
 
@@ -94,6 +94,17 @@ def redrawn(
     return drawn
 
 
+def queries_near(rects: Floats, grid: Grid, partitions: Sequence[Partition]) -> CellBox:
+    """The cells of all rectangles, (n, 4), that meet one of the partitions, and of few others."""
+    width, height = (grid.xmax - grid.xmin) / grid.columns, (grid.ymax - grid.ymin) / grid.rows
+    row0, col0, row1, col1 = np.array([Box.of(p) for p in partitions], np.float64).reshape(-1, 4).T
+    # One cell more on each side, which no rounding bridges: where a million lie, locating them all takes longest.
+    left, right = grid.xmin + (col0 - 1) * width, grid.xmin + (col1 + 2) * width
+    bottom, top = grid.ymax - (row1 + 2) * height, grid.ymax - (row0 - 1) * height
+    near = rects[_meets_any(rects, np.stack([left, bottom, right, top], axis=1))]
+    return grid.cover(*np.ascontiguousarray(near.T))
+
+
 def _common(a: Box, b: Box) -> Box:
     return Box(max(a.row0, b.row0), max(a.col0, b.col0), min(a.row1, b.row1), min(a.col1, b.col1))
 
@@ -134,3 +145,15 @@ def _recounted(stat: TrioStat, queries: CellBox) -> TrioStat:
         lines[Q] = np.cumsum(begins - lines[Q_NEW])
         lines[SPAN] = spans - lines[SPAN_NEW]
     return stat
+
+
+@kernel
+def _meets_any(rects: Floats, regions: Floats) -> Bools:
+    met = np.zeros(len(rects), np.bool_)
+    for i in range(len(rects)):
+        for k in range(len(regions)):
+            across = rects[i, 0] <= regions[k, 2] and rects[i, 2] >= regions[k, 0]
+            if across and rects[i, 1] <= regions[k, 3] and rects[i, 3] >= regions[k, 1]:
+                met[i] = True
+                break
+    return met

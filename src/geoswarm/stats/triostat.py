@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.errors import CorruptState, InputError
-from geoswarm.jit import Bools, Floats, Ints
+from geoswarm.jit import Bools, Floats, Ints, kernel
 from geoswarm.space.grid import CellBox
 from geoswarm.space.plan import Axis, Partition
 
@@ -127,20 +127,12 @@ class TrioStat:
 
     def close_round(self) -> None:
         """One pass: the collectors go into the statistics and start again at zero. Older points fade first."""
-        for lines in self.axes:
-            points, begins = np.cumsum(lines[N_NEW]), np.cumsum(lines[Q_NEW])
-            lines[N] *= FADE
-            lines[N] += points
-            lines[Q] += begins
-            lines[R] = points + begins
-            lines[SPAN] += lines[SPAN_NEW]
-            lines[PRE_SPAN] = lines[SPAN_NEW]
-            lines[:N] = 0.0
+        _close(self.by_row, self.by_column)
 
     @property
     def trio(self) -> Trio:
         """Of the whole partition, as of the last close."""
-        return Trio(float(self.by_row[N, -1]), float(self.by_row[Q, -1]), float(self.by_row[R, -1]))
+        return Trio(*self.by_row[N : R + 1, -1].tolist())
 
     @property
     def cost(self) -> float:
@@ -176,18 +168,14 @@ class TrioStat:
 
     def count_queries(self, boxes: CellBox) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
         """Per axis: how many of these begin in each row or column, and how many reach it from the one before."""
-        row0, col0, row1, col1 = (np.asarray(side, np.int64) for side in boxes)
-        row0, col0 = np.maximum(row0, self.box.row0) - self.box.row0, np.maximum(col0, self.box.col0) - self.box.col0
-        row1, col1 = np.minimum(row1, self.box.row1) - self.box.row0, np.minimum(col1, self.box.col1) - self.box.col0
-        meets = (row0 <= row1) & (col0 <= col1)
-        if not meets.all():
-            row0, col0, row1, col1 = row0[meets], col0[meets], row1[meets], col1[meets]
-        return _begun(row0, row1, self.by_row.shape[1]), _begun(col0, col1, self.by_column.shape[1])
+        sides = CellBox(*(np.ascontiguousarray(side, np.int64) for side in boxes))
+        begun = _begun(sides, *self.box)  # a pass over the queries; no array of them is made
+        return (begun[0], begun[1]), (begun[2], begun[3])
 
     def to_bytes(self) -> bytes:
         """Lines of zeros are left out: a task that saw only points sends one line per axis."""
-        used = [i for i in range(LINES) if any(lines[i].any() for lines in self.axes)]
-        head = np.array([*self.box, sum(1 << i for i in used)], np.int64)
+        used = np.flatnonzero(self.by_row.any(axis=1) | self.by_column.any(axis=1))
+        head = np.array([*self.box, np.left_shift(1, used).sum()], np.int64)
         return head.tobytes() + self.by_row[used].tobytes() + self.by_column[used].tobytes()
 
     @classmethod
@@ -213,9 +201,47 @@ class TrioStat:
         return np.bincount(places - first, minlength=last - first + 1)
 
 
-def _begun(first: Ints, last: Ints, length: int) -> tuple[Floats, Floats]:
-    """Counts of ranges by where they begin, and by the places that they reach from the place before."""
-    begins, ends = np.bincount(first, minlength=length), np.bincount(last, minlength=length)
-    spans = np.cumsum(begins) - begins  # begun before this place ...
-    spans[1:] -= np.cumsum(ends)[:-1]  # ... and not ended before it
-    return begins.astype(np.float64), spans.astype(np.float64)
+@kernel
+def _close(by_row: Floats, by_column: Floats) -> None:
+    _close_axis(by_row)
+    _close_axis(by_column)
+
+
+@kernel
+def _close_axis(lines: Floats) -> None:
+    points = begins = 0.0
+    for i in range(lines.shape[1]):
+        points += lines[N_NEW, i]
+        begins += lines[Q_NEW, i]
+        lines[N, i] = lines[N, i] * FADE + points
+        lines[Q, i] += begins
+        lines[R, i] = points + begins
+        lines[SPAN, i] += lines[SPAN_NEW, i]
+        lines[PRE_SPAN, i] = lines[SPAN_NEW, i]
+        lines[N_NEW, i] = lines[Q_NEW, i] = lines[SPAN_NEW, i] = 0.0
+
+
+@kernel
+def _begun(boxes: CellBox, top: int, left: int, bottom: int, right: int) -> tuple[Floats, Floats, Floats, Floats]:
+    """By row: ranges that begin in it, and that reach it from the one before; the same by column."""
+    row_begins, row_ends = np.zeros(bottom - top + 1), np.zeros(bottom - top + 1)
+    col_begins, col_ends = np.zeros(right - left + 1), np.zeros(right - left + 1)
+    for i in range(len(boxes.row0)):
+        row0, row1 = max(boxes.row0[i], top) - top, min(boxes.row1[i], bottom) - top
+        col0, col1 = max(boxes.col0[i], left) - left, min(boxes.col1[i], right) - left
+        if row0 <= row1 and col0 <= col1:
+            row_begins[row0] += 1.0
+            row_ends[row1] += 1.0
+            col_begins[col0] += 1.0
+            col_ends[col1] += 1.0
+    return row_begins, _spans(row_begins, row_ends), col_begins, _spans(col_begins, col_ends)
+
+
+@kernel
+def _spans(begins: Floats, ends: Floats) -> Floats:
+    """How many have begun before each place and not ended before it."""
+    spans, open_here = np.zeros(len(begins)), 0.0
+    for i in range(1, len(begins)):
+        open_here += begins[i - 1] - ends[i - 1]
+        spans[i] = open_here
+    return spans

@@ -1,24 +1,24 @@
 """The strategies that never change a plan: what adaptive ones are measured against.
 
-They differ in the first plan. SWARM §6: `static-uniform` and `static-history`. `over-partitioned` is what a Spark
-engineer would try first: many more partitions than executors, dealt out like cards, so that a hotspot falls on several.
+They differ in the first plan. SWARM §6: `replicated` (all queries everywhere, points dealt in turn), `static-uniform`
+and `static-history`. `over-partitioned` is what a Spark engineer would try first: many more partitions than machines,
+a task each, and whoever is free takes the next.
 """
 
-from dataclasses import replace
-
+from geoswarm.config import EXECUTORS_MAX
 from geoswarm.control.estimate import by_cost
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import InputError
 from geoswarm.layout.history import history
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
+from geoswarm.space.plan import EVERYBODY, Partition, Plan
 
 PARTITIONS_PER_EXECUTOR = 16
 """Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""
 
 
-class _Static:
+class Static:
     needs_stats = False
     estimate = staticmethod(by_cost)
 
@@ -26,14 +26,22 @@ class _Static:
         return Decision((), {"decision": "never changes"})
 
 
-class StaticUniform(_Static):
+class Replicated(Static):
+    name = "replicated"
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        whole = Partition(0, 0, 0, grid.rows - 1, grid.columns - 1, EVERYBODY)
+        return Plan(epoch=0, grid=grid, executors=executors, partitions=(whole,), next_partition_id=1)
+
+
+class StaticUniform(Static):
     name = "static-uniform"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         return uniform(grid, executors)
 
 
-class StaticHistory(_Static):
+class StaticHistory(Static):
     name = "static-history"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -44,13 +52,12 @@ class StaticHistory(_Static):
         return history(grid, executors, sample.points, sample.rects)
 
 
-class OverPartitioned(_Static):
+class OverPartitioned(Static):
     name = "over-partitioned"
 
     def __init__(self, partitions_per_executor: int = PARTITIONS_PER_EXECUTOR) -> None:
         self.partitions_per_executor = partitions_per_executor
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        fine = uniform(grid, executors * self.partitions_per_executor)
-        dealt = tuple(replace(p, executor=i % executors) for i, p in enumerate(fine.partitions))
-        return replace(fine, executors=executors, partitions=dealt)
+        """An executor of the plan is a task of Spark's, so there are more of them than machines."""
+        return uniform(grid, min(executors * self.partitions_per_executor, EXECUTORS_MAX))

@@ -1,0 +1,134 @@
+"""Routing where terms are divided: an event goes to each partition of its place that has a list under one of its terms.
+
+`route.py` does the rest of plans. Some events go nowhere, because nobody there asks for anything that they say; some go
+to several executors, and their halves meet again in `merge.py`. PS2Stream §IV-C: H1 is the plan's `TermCut`, H2 is the
+index itself, which every worker has (`flow/match/text.py`).
+
+    event ── cell ──► rectangle, not divided ───────────────► its partition, if anybody asks
+                 └──► divided ── each wanted term ── share ─► the partition that has it
+                              └─ somebody asks for no words ► the partition that has share 0
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.flow.batches import xy
+from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
+from geoswarm.flow.match.kernels import Points
+from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.text import wanted
+from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
+from geoswarm.jit import Bools, Ints, kernel
+from geoswarm.model import TEXT
+from geoswarm.radix import sorted_order
+from geoswarm.space.plan import Plan
+from geoswarm.text.cut import Shares, share_of_each
+from geoswarm.text.kernels import Hashes
+from geoswarm.text.tokens import Tokens, tokenize
+
+EVENT, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
+"""Columns that the merger needs: a number that is the event's alone, and how many parcels it is in."""
+
+
+def numbered(events: pa.Schema) -> pa.Schema:
+    """Events as they travel where terms are divided."""
+    return events.append(EVENT).append(COPIES)
+
+
+class Sent(NamedTuple):
+    parcels: Iterator[Parcel]
+    copies: int
+    """More than one of each event."""
+    dropped: int
+    """Events that go nowhere."""
+
+
+class _Ways(NamedTuple):
+    """A plan as the kernel reads it."""
+
+    cut_of_slot: Ints
+    """-1: not divided."""
+    counts: Ints
+    listed: Hashes
+    shares: Shares
+    listed_starts: Ints
+    slot_starts: Ints
+    slots: Ints
+    """slots[slot_starts[s] + share]: who has the share, of the slots that stand for a divided place."""
+
+
+def route_terms(events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int) -> Sent:
+    """`events` have passed the guard; they are numbered from `first_event` on."""
+    x, y = xy(events)
+    slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
+    codes = codes_of(x, y, frame_of(plan.grid))
+    order = sorted_order(codes, CODE_MAX)
+    texts = events.column(TEXT.name) if TEXT.name in events.schema.names else pa.nulls(len(events), pa.string())
+    # The index is searched in the order of its cells; everything below is in that order.
+    tokens = tokenize(texts.take(pa.array(order)))
+    asked = wanted(Points(codes[order], x[order], y[order]), tokens, segments)
+    plain = any(segment.levels for segment in segments)
+    places, targets = _targets(slots[order], tokens, asked, plain, _ways(plan))
+    rows = order[places]
+    copies = np.bincount(rows, minlength=len(events)).astype(np.int32)
+    numbers = np.arange(first_event, first_event + len(events))
+    columns = [*events.columns, pa.array(numbers), pa.array(copies)]
+    travelling = pa.record_batch(columns, schema=numbered(events.schema))
+    dropped = int(np.count_nonzero(copies == 0))
+    return Sent(in_lanes(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
+
+
+def _ways(plan: Plan) -> _Ways:
+    slots: list[int] = []
+    starts = np.zeros(len(plan.partitions), np.int64)
+    cuts = np.full(len(plan.partitions), -1, np.int64)
+    for first, siblings in plan.siblings.items():
+        owner_of_share = {share: slot for slot in siblings for share in plan.partitions[slot].shares}
+        starts[first], cuts[first] = len(slots), plan.partitions[first].cut or 0
+        slots += [owner_of_share[share] for share in sorted(owner_of_share)]
+    return _Ways(
+        cuts,
+        np.array([cut.count for cut in plan.cuts], np.int64),
+        np.concatenate([cut.hashes for cut in plan.cuts]),
+        np.concatenate([cut.shares for cut in plan.cuts]),
+        np.cumsum([0, *(len(cut.hashes) for cut in plan.cuts)]),
+        starts,
+        np.array(slots, np.int64),
+    )
+
+
+@kernel
+def _targets(slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, ways: _Ways) -> tuple[Ints, SlotKeys]:
+    """(event, slot) for every parcel that an event is in, in the order of the events."""
+    room = len(slots) + len(tokens.hashes)
+    places, targets = np.empty(room, np.int64), np.empty(room, np.uint32)
+    sent = np.full(len(ways.cut_of_slot), -1, np.int64)  # the last event that was sent there
+    n = 0
+    for i in range(len(slots)):
+        slot = np.int64(slots[i])
+        cut = ways.cut_of_slot[slot]
+        begin, end = tokens.offsets[i], tokens.offsets[i + 1]
+        if cut < 0:
+            if plain or asked[begin:end].any():
+                places[n], targets[n] = i, slot
+                n += 1
+            continue
+        owners = ways.slot_starts[slot]
+        if plain:
+            places[n], targets[n] = i, ways.slots[owners]
+            sent[ways.slots[owners]] = i
+            n += 1
+        listed = ways.listed[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
+        shares = ways.shares[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
+        for t in range(begin, end):
+            if asked[t]:
+                share = np.int64(share_of_each(tokens.hashes[t : t + 1], listed, shares, ways.counts[cut])[0])
+                target = ways.slots[owners + share]
+                if sent[target] != i:
+                    places[n], targets[n] = i, target
+                    sent[target] = i
+                    n += 1
+    return places[:n].copy(), targets[:n].copy()

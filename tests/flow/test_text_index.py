@@ -1,0 +1,278 @@
+"""The grid-inverted index finds what the oracle finds: place, words, and each subscription once."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from geoswarm.errors import InputError
+from geoswarm.flow.match import text
+from geoswarm.flow.match.index import codes_of, frame_of
+from geoswarm.flow.match.kernels import Hits, Points, Progress, Records
+from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.text import CELLS_MAX, build_text, conditions_of, wanted
+from geoswarm.flow.match.text_kernels import match_text
+from geoswarm.jit import Bools, Bytes, Floats, Ints
+from geoswarm.sim.oracle import brute_force
+from geoswarm.space.grid import Grid
+from geoswarm.text.expression import Expressions, compile_expressions, satisfied
+from geoswarm.text.frequencies import TermCounts
+from geoswarm.text.kernels import Hashes
+from geoswarm.text.tokens import Tokens, hash_terms, terms_of, tokenize
+from worlds import BOUNDS, events, rectangles
+
+GRID = Grid(*BOUNDS, columns=10, rows=10)
+WORDS = [
+    "a",
+    "flood",
+    "river",
+    "dam",
+    "riverside",
+    "riversidf",
+    "riversides",
+    "überschwemmung",
+    "überschwemmungen",
+    "雨",
+]
+NONE_DEAD, NO_EXPIRY, ALL = np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.bool_)
+Pair = tuple[int, int]
+
+
+def expression(rng: np.random.Generator, depth: int = 0) -> str:
+    if depth == 2 or rng.random() < 0.4:
+        return str(rng.choice(WORDS))
+    joint = " AND " if rng.random() < 0.5 else " OR "
+    return "(" + joint.join(expression(rng, depth + 1) for _ in range(rng.integers(2, 4))) + ")"
+
+
+def asked(rng: np.random.Generator, n: int) -> Expressions:
+    rows = [None if rng.random() < 0.1 else expression(rng) for _ in range(n)]
+    compiled, refused = compile_expressions(pa.array(rows, pa.string()))
+    assert not refused
+    return compiled
+
+
+def said(rng: np.random.Generator, n: int) -> list[str]:
+    return [" ".join(rng.choice([*WORDS, "nobody", "asks"], rng.integers(0, 9))) for _ in range(n)]
+
+
+class World:
+    """Subscriptions and events that often meet; the events in Z-order."""
+
+    def __init__(self, seed: int, subs: int = 60, snap: float | None = None) -> None:
+        rng = np.random.default_rng(seed)
+        self.rects, self.words = rectangles(rng, subs, snap=snap), asked(rng, subs)
+        self.rects[rng.random(subs) < 0.2] = BOUNDS  # asked for anywhere
+        batch = events(rng, 80, snap=snap)
+        x, y = np.asarray(batch["x"]), np.asarray(batch["y"])
+        codes = codes_of(x, y, frame_of(GRID))
+        order = np.argsort(codes)
+        self.points, self.texts = Points(codes[order], x[order], y[order]), said(rng, 80)
+        self.tokens = tokenize(pa.array(self.texts))
+        self.rng = rng
+
+    def records(self, expires_us: Ints = NO_EXPIRY, dead: Bytes = NONE_DEAD) -> Records:
+        return Records(self.rects, np.arange(len(self.rects)) * 10, expires_us, dead)
+
+    def searchable(self, frequencies: Floats | None = None, records: Records | None = None) -> Searchable:
+        index = build_text(GRID, self.rects, self.words, frequencies)
+        return Searchable(records or self.records(), {}, index, conditions_of(self.words))
+
+    def oracle(self) -> set[Pair]:
+        inside = brute_force(self.points.x, self.points.y, self.rects, np.arange(len(self.rects)))
+        spoken = [set(terms_of(one)) for one in self.texts]
+        asks = [self.words.expression(row) for row in range(len(self.rects))]
+        return {(i, s * 10) for i, s in inside if (ask := asks[s]) is not None and satisfied(ask, spoken[i])}
+
+
+def found(
+    points: Points, tokens: Tokens, segment: Searchable, *, now_us: int = 0, probe: Bools = ALL, room: int = 1
+) -> list[Pair]:
+    """As `match.py` searches: room for what comes next, again and again."""
+    assert segment.text is not None
+    hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
+    while done.points < len(points.codes):
+        done = match_text(points, tokens, segment.text, segment.conditions, segment.records, now_us, probe, hits, done)
+        if done.wanted > len(hits.subs):
+            hits = hits.longer(done.wanted)
+    starts = [0, *hits.ends[:-1].tolist()]
+    return [(i, int(s)) for i, start in enumerate(starts) for s in hits.subs[start : hits.ends[i]]]
+
+
+@settings(deadline=None, max_examples=100)
+@given(seed=st.integers(0, 2**32 - 1), snap=st.sampled_from([None, 1.0, 0.36, 4.5]), room=st.integers(0, 200))
+def test_the_text_index_finds_what_the_oracle_finds_once(seed: int, snap: float | None, room: int) -> None:
+    world = World(seed, snap=snap)
+    assert sorted(found(world.points, world.tokens, world.searchable(), room=room)) == sorted(world.oracle())
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_frequencies_that_are_wrong_change_nothing_that_is_found(seed: int) -> None:
+    world = World(seed)
+    frequencies = world.rng.random(len(world.words.vocabulary))
+    assert sorted(found(world.points, world.tokens, world.searchable(frequencies))) == sorted(world.oracle())
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 4))
+def test_executors_that_share_out_the_terms_find_each_match_once_between_them(seed: int, executors: int) -> None:
+    world = World(seed)
+    segment, share = world.searchable(), world.tokens.hashes % np.uint64(executors)
+    parts = [found(world.points, world.tokens, segment, probe=share == e) for e in range(executors)]
+    assert sorted(pair for part in parts for pair in part) == sorted(world.oracle())
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_cancelled_and_expired_askers_are_not_found(seed: int) -> None:
+    world = World(seed)
+    cancelled, expires_us = world.rng.random(60) < 0.3, world.rng.integers(90, 110, 60)
+    records = world.records(expires_us, np.packbits(cancelled, bitorder="little"))
+    want = {(i, s) for i, s in world.oracle() if not cancelled[s // 10] and expires_us[s // 10] > 100}
+    got = found(world.points, world.tokens, world.searchable(records=records), now_us=100)
+    assert sorted(got) == sorted(want)
+
+
+@pytest.mark.parametrize(
+    "weak",
+    [lambda h: h * np.uint64(0), lambda h: h % np.uint64(3), lambda h: h << np.uint64(62), lambda h: h | ~np.uint64(7)],
+    ids=["all the same", "three, low", "four, high", "eight, at the very end"],
+)
+def test_terms_whose_hashes_collide_are_told_apart_by_their_bytes(
+    weak: Callable[[Hashes], Hashes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(text, "hash_terms", lambda words: weak(hash_terms(words)))
+    for seed in range(20):
+        world = World(seed)
+        tokens = world.tokens._replace(hashes=weak(world.tokens.hashes))
+        want = world.oracle()
+        assert len(want) > 20
+        assert sorted(found(world.points, tokens, world.searchable())) == sorted(want)
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1))
+def test_every_match_is_under_a_token_that_a_router_is_told_to_send(seed: int) -> None:
+    world = World(seed, subs=15)
+    segment = world.searchable()
+    asked = wanted(world.points, world.tokens, [segment, Searchable(world.records(), {})])
+    assert sorted(found(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
+
+
+def test_a_router_is_told_to_send_only_what_somebody_near_asks_for() -> None:
+    rects = np.array([[10.0, 10.0, 11.0, 11.0], [-100.0, 40.0, -99.0, 41.0]])
+    words, _ = compile_expressions(pa.array(["flood AND river", "dam"]))
+    x, y = np.array([10.5, 10.5, 10.5, -99.5]), np.array([10.5, 10.5, 10.5, 40.5])
+    codes = codes_of(x, y, frame_of(GRID))
+    order = np.argsort(codes, kind="stable")
+    texts = ["flood on the river", "river, dam", "", "the dam on the river"]
+    tokens = tokenize(pa.array([texts[i] for i in order]))
+    index = build_text(
+        GRID, rects, words, np.array([{"flood": 1, "river": 9, "dam": 2}[w] for w in words.vocabulary.to_pylist()])
+    )
+    segment = Searchable(Records(rects, np.arange(2), NO_EXPIRY, NONE_DEAD), {}, index, conditions_of(words))
+    asked = wanted(Points(codes[order], x[order], y[order]), tokens, [segment])
+    told = {
+        (i, term)
+        for i, row in enumerate(order)
+        for term, on in zip(tokens.terms(i), asked[tokens.offsets[i] : tokens.offsets[i + 1]], strict=True)
+        if on and row >= 0
+    }
+    assert {(int(order[i]), term) for i, term in told} == {(0, "flood"), (3, "dam")}
+
+
+def test_a_segment_where_nobody_asks_for_words_has_an_empty_index() -> None:
+    world = World(1)
+    words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
+    index = build_text(GRID, world.rects, words)
+    segment = Searchable(world.records(), {}, index, conditions_of(words))
+    assert len(index.entries) == 0
+    assert found(world.points, world.tokens, segment) == []
+    assert not wanted(world.points, world.tokens, [segment]).any()
+
+
+def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_size() -> None:
+    rng = np.random.default_rng(3)
+    low = rng.uniform([-180, -90], [180, 90], (200, 2))
+    rects = np.concatenate([low, np.minimum(low + 10.0 ** rng.uniform(-6, 2.5, (200, 2)), (180, 90))], axis=1)
+    words = asked(rng, 200)
+    index = build_text(GRID, rects, words)
+    per_subscription = np.bincount(index.entries[:, 2], minlength=200)
+    conjunctions = np.diff(words.conjunctions_offsets)
+    assert (per_subscription >= conjunctions).all()
+    assert (per_subscription <= CELLS_MAX * conjunctions).all()
+
+
+def test_a_subscription_is_listed_under_its_rarest_term() -> None:
+    words, _ = compile_expressions(pa.array(["flood AND river AND dam", "river OR dam"]))
+    counts = TermCounts.empty()
+    counts.add(tokenize(pa.array(["river", "river dam", "river flood", "dam"])))
+    index = build_text(GRID, np.tile(np.array(BOUNDS), (2, 1)), words, counts.read(hash_terms(words.vocabulary)))
+    listed = {words.vocabulary[int(row)].as_py() for row, height in _terms_with_lists(index) if height}
+    assert listed == {"flood", "river", "dam"}
+    only, _ = compile_expressions(pa.array(["flood AND river AND dam"]))
+    index = build_text(GRID, np.array([BOUNDS]), only, counts.read(hash_terms(only.vocabulary)))
+    assert {only.vocabulary[int(row)].as_py() for row, height in _terms_with_lists(index) if height} == {"flood"}
+
+
+def _terms_with_lists(index: Any) -> list[tuple[int, int]]:
+    return [(int(word) & 0xFFFFFFFF, int(word) >> 32) for word in index.terms[:, 1]]
+
+
+def test_a_mapped_index_that_cannot_be_written_to_is_searched_as_it_is() -> None:
+    world = World(5)
+    segment = world.searchable()
+    assert segment.text is not None
+    for array in segment.text:
+        array.setflags(write=False)
+    assert sorted(found(world.points, world.tokens, segment)) == sorted(world.oracle())
+
+
+def test_an_index_is_good_for_the_same_words_wherever_they_lie() -> None:
+    world = World(6)
+    shifted = pa.concat_arrays([pa.array(["before"]), world.words.vocabulary]).slice(1)
+    stored = Expressions.from_arrays(world.words.to_arrays())
+    index = build_text(GRID, world.rects, world.words._replace(vocabulary=shifted))
+    segment = Searchable(world.records(), {}, index, conditions_of(stored))
+    assert sorted(found(world.points, world.tokens, segment)) == sorted(world.oracle())
+
+
+def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
+    words, _ = compile_expressions(pa.array(["w7 AND w4999", "w7 AND w5000", "w1 OR w2"]))
+    rects = np.tile(np.array(BOUNDS), (3, 1))
+    segment = Searchable(
+        Records(rects, np.arange(3), NO_EXPIRY, NONE_DEAD), {}, build_text(GRID, rects, words), conditions_of(words)
+    )
+    codes = codes_of(np.zeros(2), np.zeros(2), frame_of(GRID))
+    tokens = tokenize(pa.array([" ".join(f"w{i}" for i in range(5000)), "w5000 w7"]))
+    assert sorted(found(Points(codes, np.zeros(2), np.zeros(2)), tokens, segment)) == [(0, 0), (0, 2), (1, 1)]
+
+
+def test_counts_of_terms_add_up_fade_and_never_read_too_little() -> None:
+    rng = np.random.default_rng(0)
+    texts = [said(rng, 300), said(rng, 200)]
+    parts = [TermCounts.empty(64), TermCounts.empty(64)]
+    for part, lines in zip(parts, texts, strict=True):
+        part.add(tokenize(pa.array(lines)))
+    hashes = hash_terms(pa.array(WORDS))
+    both, exact = parts[0] + parts[1], [sum(word in terms_of(one) for one in texts[0] + texts[1]) for word in WORDS]
+    assert (both.read(hashes) >= exact).all()
+    wide = TermCounts.empty()
+    wide.add(tokenize(pa.array(texts[0] + texts[1])))
+    assert wide.read(hashes).tolist() == exact
+    assert wide.faded(0.5).read(hashes).tolist() == [count / 2 for count in exact]
+    with pytest.raises(InputError, match="64 and 65536"):
+        parts[0] + wide
+    with pytest.raises(InputError, match="power of two"):
+        TermCounts.empty(1000)
+
+
+def test_a_sample_of_texts_counts_for_all_of_them() -> None:
+    counts = TermCounts.empty()
+    counts.add(tokenize(pa.array(["flood", "river"] * 500)), every=10, first=3)
+    assert counts.read(hash_terms(pa.array(["flood", "river"]))).tolist() == [0, 1000]
