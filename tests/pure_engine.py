@@ -17,7 +17,7 @@ from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.guard import guard_events
 from geoswarm.flow.match.match import TermShare, match
 from geoswarm.flow.merge import as_arrays, as_pairs, joined
-from geoswarm.flow.observe import Load, LoadReport, count_points
+from geoswarm.flow.observe import Load, LoadReport, count_points, some_said
 from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import numbered, route_terms
 from geoswarm.layout.uniform import uniform
@@ -66,6 +66,8 @@ class PureEngine:
         plan, segments = task.plan(), task.subscriptions()
         report, out = LoadReport(events_in=len(events)), []
         for executor, parcel in self._exchanged(events, task, report):
+            if "text" in parcel.events.schema.names:
+                report.said += some_said(parcel.events)
             report.add_stat(parcel.partition, count_points(parcel.events, plan, parcel.partition))
             limits = {"rows_max": self.tuning.match_rows_max, "pairs_max": self.tuning.match_pairs_max}
             terms = TermShare.of(plan, parcel.partition)

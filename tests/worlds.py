@@ -7,6 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoswarm.control.strategy import Sample
 from geoswarm.jit import Floats
 from geoswarm.model import TIMESTAMP
 
@@ -103,3 +104,9 @@ def with_keywords(rng: np.random.Generator, operations: pa.Table, share: float =
         operations = operations.set_column(place, side, pa.array(sides, mask=anywhere))
     keywords = pa.array([expression(rng) if ask else None for ask in asks], pa.string())
     return operations.set_column(operations.schema.get_field_index("keywords"), "keywords", keywords)
+
+
+def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
+    """What may be known of a stream beforehand, with words for those strategies that look at them."""
+    texts = pa.array([sentence(rng) for _ in points], pa.string())
+    return Sample(points, rects, texts, pa.array([expression(rng) for _ in rects], pa.string()))

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,8 +19,10 @@ from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.flow.observe import LoadReport
 from geoswarm.jit import Floats
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Change, Move, Partition, Plan, Split
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import queries_near
 from geoswarm.stats.triostat import SPAN, Q, TrioStat
 from worlds import BOUNDS, rectangles
@@ -111,7 +114,7 @@ def test_the_stopwatch_counts_the_work_of_one_call_and_not_its_preparation() -> 
 class Scripted:
     """Asks for the same changes every round."""
 
-    name, needs_stats = "scripted", True
+    name, needs_stats, needs_sample = "scripted", True, False
 
     def __init__(self, changes: Callable[[Plan], list[Change]]) -> None:
         self.changes = changes
@@ -134,22 +137,29 @@ def counted(plan: Plan, rects: Floats) -> dict[int, TrioStat]:
     return stats
 
 
+class Counted:
+    """Subscriptions that know how often they were asked for."""
+
+    def __init__(self, rects: Floats) -> None:
+        self.rects, self.asked = rects, 0
+
+    def live_rects(self) -> Floats:
+        self.asked += 1
+        return self.rects
+
+    def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
+        raise AssertionError("nobody wants a sample")
+
+
 def run_one_round(changes: Callable[[Plan], list[Change]], rects: Floats) -> tuple[ControlLoop, int]:
     """The loop after one round, and how often it asked for all subscriptions."""
-    asked = 0
-
-    def live_rects() -> Floats:
-        nonlocal asked
-        asked += 1
-        return rects
-
-    strategy = Scripted(changes)
-    loop = ControlLoop(strategy, strategy.first_plan(GRID, 4), 10.0, live_rects)
+    queries, strategy = Counted(rects), Scripted(changes)
+    loop = ControlLoop(strategy, strategy.first_plan(GRID, 4), 10.0, queries)
     loop.batch([], [], LoadReport(), 0.0)
     outcome = loop.batch([], [], LoadReport(), 10.0)
     assert outcome is not None
     assert outcome.plan is loop.plan
-    return loop, asked
+    return loop, queries.asked
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -22,7 +22,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     checkpoint = Checkpoint(root, Contract(columns=200, rows=200, executors=6), Tuning())
     checkpoint.submit(Tweets(seed=3).subscriptions(0, 5000).select(["op", "sub_id", "xmin", "ymin", "xmax", "ymax"]))
     checkpoint.fold(0)
-    loop = ControlLoop(strategy("swarm"), checkpoint.plan, 15.0, checkpoint.live_rects)
+    loop = ControlLoop(strategy("swarm"), checkpoint.plan, 15.0, checkpoint)
     for number in range(13):
         report = LoadReport()
         for parcel in route(Tweets(seed=3).events(number * 5000, 5000), loop.plan):

@@ -7,7 +7,8 @@ import numpy as np
 from geoswarm.control.strategy import RoundReport
 from geoswarm.flow.observe import LoadReport
 from geoswarm.space.grid import CellBox, Grid
-from geoswarm.space.plan import Partition, Plan
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 
 Loads = Sequence[Sequence[Sequence[int]]]

@@ -14,8 +14,9 @@ from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Merge, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Change, Merge, Move, Plan, Split
+from geoswarm.space.plan import Plan
 
 
 class Stubborn:

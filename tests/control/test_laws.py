@@ -3,21 +3,20 @@
 import json
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.control.estimate import is_worse
 from geoswarm.control.registry import strategies
-from geoswarm.control.strategy import RoundReport, Sample
+from geoswarm.control.strategy import RoundReport
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.jit import Floats
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import redrawn
 from geoswarm.stats.triostat import TrioStat
-from worlds import expression, sentence
+from worlds import sampled
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=14, rows=11)
 ROUNDS = 8
@@ -32,12 +31,6 @@ def crowd(rng: np.random.Generator, n: int, hot: Floats) -> Floats:
 
 def around(centres: Floats) -> Floats:
     return np.concatenate([centres - 0.06, centres + 0.06], axis=1).clip(0, 1)
-
-
-def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
-    """With words, for those who look at them."""
-    texts = pa.array([sentence(rng) for _ in points], pa.string())
-    return Sample(points, rects, texts, pa.array([expression(rng) for _ in rects], pa.string()))
 
 
 def measured(plan: Plan, stats: dict[int, TrioStat], points: Floats, rects: Floats) -> LoadReport:

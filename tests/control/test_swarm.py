@@ -12,7 +12,8 @@ from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.balance.swarm import DecisionMachine, Swarm
 from geoswarm.control.estimate import executor_costs
 from geoswarm.errors import InputError, SettingsError
-from geoswarm.space.plan import Merge, Partition
+from geoswarm.space.change import Merge
+from geoswarm.space.partition import Partition
 from geoswarm.stats.redraw import redrawn
 from geoswarm.stats.triostat import Box
 from stats.by_hand import Cell, Rect, arrive, closed, worlds

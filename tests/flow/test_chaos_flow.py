@@ -14,7 +14,7 @@ from geoswarm.errors import PlanError
 from geoswarm.layout.uniform import uniform
 from geoswarm.sim.oracle import Oracle
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import EVERYBODY
+from geoswarm.space.partition import EVERYBODY
 from pure_engine import PureEngine, Through
 from restless import illegal, legal
 from worlds import BOUNDS, events, operations

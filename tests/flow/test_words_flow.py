@@ -8,7 +8,7 @@ import pytest
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.sim.oracle import Oracle
-from geoswarm.space.plan import Divide
+from geoswarm.space.change import Divide
 from geoswarm.text.cut import TermCut
 from pure_engine import PureEngine
 from restless import divided

@@ -17,7 +17,8 @@ from geoswarm.layout.load_model import destinations
 from geoswarm.layout.text_sample import ANYTHING
 from geoswarm.sim.oracle import Oracle
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Partition, Plan
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.text.expression import parse, satisfied
 from geoswarm.text.tokens import terms_of
 from pure_engine import PureEngine

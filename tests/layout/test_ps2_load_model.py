@@ -19,7 +19,8 @@ from geoswarm.layout.load_model import Costs, destinations, loads
 from geoswarm.layout.measured_costs import measure_costs
 from geoswarm.layout.text_sample import TextSample
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Partition, Plan
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.text.cut import TermCut
 from geoswarm.text.tokens import hash_terms
 from geoswarm.workload.posts import Posts

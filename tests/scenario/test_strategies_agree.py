@@ -25,7 +25,7 @@ from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.state.storage import Storage
 from pure_engine import PureEngine
-from worlds import BOUNDS, operations, rectangles
+from worlds import BOUNDS, operations, rectangles, sampled, with_keywords, with_texts
 from worlds import events as anywhere
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NAMES = sorted(strategies())
 FILES, HOT_FILE = 4, 2
 PER_BATCH = {name for name, kind in strategies().items() if isinstance(kind(), PlansBatches)}
-MEASURING = {name for name, kind in strategies().items() if kind.needs_stats}
+MOVING = {name for name, kind in strategies().items() if kind.needs_stats or kind.needs_sample}
 
 
 class Rush(Scenario):
@@ -64,7 +64,7 @@ def sample_of(scenario: Scenario) -> Sample:
     points = np.array([(row["x"], row["y"]) for row in rows])
     inside = (points >= 0).all(axis=1) & (points <= (100.0, 50.0)).all(axis=1)
     rects = np.array([[10.0, 10.0, 30.0, 20.0], [60.0, 1.0, 80.0, 40.0]])
-    return Sample(points[inside], rects)
+    return sampled(np.random.default_rng(0), points[inside], rects)
 
 
 def judge(home: Path, batches: int) -> list[dict[str, Any]]:
@@ -76,8 +76,8 @@ def judge(home: Path, batches: int) -> list[dict[str, Any]]:
     return entries
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_strategy_gives_the_oracles_matches(spark: "SparkSession", tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", sorted({*MOVING, *PER_BATCH, "replicated"}))
+def test_every_strategy_that_moves_gives_the_oracles_matches(spark: "SparkSession", tmp_path: Path, name: str) -> None:
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
     RUSH.write(tmp_path, range(FILES))
     tuning = TUNING.model_copy(update={"strategy": name, "round_s": STEP_S / 2})
@@ -116,7 +116,7 @@ WORLD = Contract(columns=30, rows=20, executors=4)
 def crowd(rng: np.random.Generator, b: int) -> pa.Table:
     """Fewer get through from batch to batch, which is what makes SWARM act."""
     n = 200 - 8 * b
-    batch = pa.table(anywhere(rng, n, first_id=1000 * b))
+    batch = with_texts(rng, anywhere(rng, n, first_id=1000 * b))
     if b >= 4:  # a corner becomes hot
         hot = np.arange(n) % 3 > 0
         for side in ("x", "y"):
@@ -146,14 +146,14 @@ def told(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
 def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path, name: str) -> None:
     rng, oracle, strategy = np.random.default_rng(31), Oracle(BOUNDS), strategies()[name]()
     points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
-    sample = Sample(points, rectangles(rng, 30))
+    sample = sampled(rng, points, rectangles(rng, 30))
     engine = PureEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
     held, asked = engine.checkpoint, told(strategy)
-    loop = ControlLoop(strategy, held.plan, 1.0, held.live_rects)
+    loop = ControlLoop(strategy, held.plan, 1.0, held)
     epochs, outcomes = set(), set()
     for b in range(BATCHES):
         now_us = 10 * b
-        batch, storm = crowd(rng, b), operations(rng, 60, ids=90, now_us=now_us)
+        batch, storm = crowd(rng, b), with_keywords(rng, operations(rng, 60, ids=90, now_us=now_us), share=0.5)
         oracle.operate(storm, now_us)
 
         def replan(batch: pa.Table = batch, b: int = b) -> Plan:
@@ -166,7 +166,9 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
         assert sorted(through.pairs) == sorted(oracle.match(batch, now_us))
         epochs.add(through.plan.epoch)
         churn = held.take_churn()
-        report = through.report if loop.needs_stats else LoadReport(through.report.partitions, through.report.executors)
+        report = through.report
+        if not loop.needs_stats:  # then nobody counts them
+            report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
             outcomes.add(outcome.entry["outcome"])
@@ -176,7 +178,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
     engine.close()
     assert len(asked) == BATCHES - 1
     assert outcomes <= {"applied", "kept", "refused"}
-    moves = BATCHES - 1 if name in PER_BATCH else 1 if name in MEASURING else 0
+    moves = BATCHES - 1 if name in PER_BATCH else 1 if name in MOVING else 0
     assert len(epochs) > moves
 
 
@@ -188,7 +190,7 @@ def test_every_first_plan_covers_a_map_of_any_shape(name: str) -> None:
         rows, columns = rng.integers(1, 7, 2).tolist()
         executors = int(rng.integers(1, rows * columns + 1)) if seed % 3 else rows * columns
         grid = Grid(*CONTRACT.bounds, columns=columns, rows=rows)
-        sample = Sample(rng.uniform(0, 50, (40, 2)), np.array([[1.0, 1.0, 40.0, 30.0]]))
+        sample = sampled(rng, rng.uniform(0, 50, (40, 2)), np.array([[1.0, 1.0, 40.0, 30.0]]))
         strategy = strategies()[name]()
         plan = first_plan(name, sample, grid, executors)
         assert Plan.from_json(plan.to_json()) == plan

@@ -20,8 +20,9 @@ from geoswarm.sim.routing import Batch, ByBatch, ByPlan, ByTask
 from geoswarm.sim.service import Measured, Service, density_of, fitted, measure
 from geoswarm.sim.spans import Span, by_minute, total
 from geoswarm.sim.world import World
+from geoswarm.space.change import Change, Merge, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Change, Merge, Move, Plan, Split
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 from geoswarm.workload.hotspots import Hotspot, Hotspots
 from geoswarm.workload.tweets import Tweets

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from geoswarm.errors import InputError
 from geoswarm.space.grid import CellBox, Grid
 from geoswarm.space.overlap import overlap
-from geoswarm.space.plan import Axis, Partition, Plan
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
 
 UNHURRIED = settings(deadline=None)  # the first example may wait for a kernel to be compiled
 

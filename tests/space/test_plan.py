@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.errors import PlanError
+from geoswarm.space.change import Change, Merge, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Axis, Change, Merge, Move, Partition, Plan, Split
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
 
 UNHURRIED = settings(deadline=None)  # the first example may wait for a kernel to be compiled
 GRID = Grid(-180.0, -90.0, 180.0, 90.0, columns=10, rows=8)

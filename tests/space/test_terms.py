@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from geoswarm.errors import PlanError
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Divide, Merge, Move
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Divide, Merge, Move, Plan
+from geoswarm.space.plan import Plan
 from geoswarm.text.cut import TermCut
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=8, rows=8)

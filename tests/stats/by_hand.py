@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from geoswarm.space.grid import CellBox
-from geoswarm.space.plan import Axis
+from geoswarm.space.partition import Axis
 from geoswarm.stats.triostat import Box, Trio, TrioStat
 
 Cell = tuple[int, int]

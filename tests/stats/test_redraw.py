@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from geoswarm.errors import InputError
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Merge, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Axis, Merge, Move, Plan, Split
+from geoswarm.space.partition import Axis
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import redrawn, split, union
 from geoswarm.stats.triostat import PRE_SPAN, SPAN, Box, N, Q, R, TrioStat
 from stats.by_hand import Cell, Rect, arrive, boxes_of, closed, cuts_of, halves_of, worlds

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.errors import CorruptState, InputError
-from geoswarm.space.plan import Axis
+from geoswarm.space.partition import Axis
 from geoswarm.stats.redraw import split
 from geoswarm.stats.triostat import PRE_SPAN, Q_NEW, SPAN, SPAN_NEW, Box, N, Q, R, Trio, TrioStat
 from stats.by_hand import Cell, Rect, arrive, boxes_of, by_hand, closed, cuts_of, halves_of, rects, worlds

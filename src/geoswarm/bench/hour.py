@@ -22,8 +22,9 @@ from geoswarm.control.coordinator import Coordinator
 from geoswarm.flow.observe import LoadReport, count_points
 from geoswarm.flow.route import route
 from geoswarm.jit import Floats
+from geoswarm.space.change import Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Move, Plan, Split
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import queries_near, redrawn
 from geoswarm.stats.triostat import TrioStat
 from geoswarm.workload.tweets import Tweets

@@ -60,5 +60,5 @@ def plot(result: Result) -> "Figure":
         panel.axvspan(spot["start_s"] / 60, (spot["start_s"] + spot["life_s"]) / 60, color="#BBBBBB", alpha=0.25)
         panel.set(title=name, xlabel="minutes", ylim=(0, 105), xlim=(0, middles[-1] + SPAN_S / 120))
     panels[0].set_ylabel("CPU utilisation of executors (%)")
-    panels[-1].legend(loc="center left")
+    panels[-1].legend(loc="lower right")
     return drawn

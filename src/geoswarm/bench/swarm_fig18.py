@@ -33,7 +33,8 @@ from geoswarm.control.balance.swarm import DecisionMachine, Swarm, Why
 from geoswarm.control.strategy import RoundReport
 from geoswarm.flow.observe import Load, LoadReport, count_points
 from geoswarm.flow.route import executors_of, route
-from geoswarm.space.plan import Change, Move, Plan
+from geoswarm.space.change import Change, Move
+from geoswarm.space.plan import Plan
 from geoswarm.state import plans
 from geoswarm.state.storage import Storage
 from geoswarm.stats.triostat import TrioStat

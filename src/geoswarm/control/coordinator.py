@@ -10,11 +10,12 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from geoswarm.control.estimate import executor_costs, is_worse
-from geoswarm.control.strategy import RoundReport, Strategy
+from geoswarm.control.strategy import RoundReport, Sample, Strategy
 from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.jit import Floats
-from geoswarm.space.plan import Change, Divide, Plan
+from geoswarm.space.change import Change, Divide
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 
 
@@ -32,12 +33,14 @@ class Coordinator:
         self.trusts = trusts
         self.rounds = rounds
 
-    def close_round(self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float) -> Outcome:
+    def close_round(
+        self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
+    ) -> Outcome:
         """`stats`, by partition id, are closed in place. If a plan is returned, redraw them (`stats/redraw.py`)."""
         for stat in stats.values():
             stat.close_round()
         self.rounds += 1
-        return self.decide(plan, RoundReport(self.rounds, now_s, load, stats))
+        return self.decide(plan, RoundReport(self.rounds, now_s, load, stats, sample))
 
     def decide(self, plan: Plan, report: RoundReport) -> Outcome:
         """The same for a round that is closed."""

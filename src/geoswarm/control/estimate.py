@@ -11,7 +11,8 @@ import numpy as np
 from geoswarm.control.strategy import RoundReport
 from geoswarm.errors import InputError
 from geoswarm.jit import Floats
-from geoswarm.space.plan import EVERYBODY, Plan
+from geoswarm.space.partition import EVERYBODY
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import redrawn
 from geoswarm.stats.triostat import TrioStat
 

@@ -6,14 +6,17 @@ Time comes with each batch, so a replay of the same batches decides the same. Th
 queries are counted anew from what is live, and points begin at zero, as they would fade to anyway.
 """
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Protocol
 
 import numpy as np
+import pyarrow as pa
 
 from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
-from geoswarm.control.strategy import PlansBatches, Strategy
-from geoswarm.flow.observe import LoadReport
+from geoswarm.control.strategy import PlansBatches, Sample, Strategy
+from geoswarm.flow.observe import LoadReport, Said
 from geoswarm.jit import Floats, Ints
 from geoswarm.space.grid import CellBox
 from geoswarm.space.overlap import overlap
@@ -22,19 +25,33 @@ from geoswarm.stats.density import Density
 from geoswarm.stats.redraw import queries_near, redrawn
 from geoswarm.stats.triostat import TrioStat
 
+SAMPLE_MAX = 10_000
+"""Events, and subscriptions, that a strategy may look at."""
+
+
+class Queries(Protocol):
+    """The subscriptions in force. A checkpoint is one."""
+
+    def live_rects(self) -> Floats:
+        """Of all, (n, 4)."""
+
+    def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
+        """Rectangles and keywords of at most so many, evenly spread."""
+
 
 class ControlLoop:
-    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, live_rects: Callable[[], Floats]) -> None:
-        """`live_rects` gives all subscriptions in force, (n, 4); asked at the start and when the plan is redrawn."""
+    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: Queries) -> None:
+        """`queries` are looked at at the start, when the plan is redrawn, and by strategies that want a sample."""
         self.plan = plan
-        self._coordinator, self._round_s, self._live_rects = Coordinator(strategy), round_s, live_rects
+        self._coordinator, self._round_s, self._queries = Coordinator(strategy), round_s, queries
+        self._said: deque[Said] = deque(maxlen=SAMPLE_MAX)
         self._stats: dict[int, TrioStat] = {}
         self._density = Density(plan.grid)
         if self.needs_stats:
             self._stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
-            self._count(live_rects(), TrioStat.add_queries)
+            self._count(queries.live_rects(), TrioStat.add_queries)
         if self._weighs_queries:
-            self._density.add(self._boxes(live_rects()))
+            self._density.add(self._boxes(queries.live_rects()))
         for stat in self._stats.values():
             stat.close_round()  # they did not arrive in the round that now begins
         self._load = LoadReport()
@@ -71,16 +88,25 @@ class ControlLoop:
                 self._density.add(self._boxes(rects), -1)
         for partition, counted in report.stats.items():
             self._stats[partition] = self._stats[partition] + counted
-        self._load += replace(report, stats={})  # those are in `_stats` now
+        self._said += report.said
         if self._began_s is None:
-            self._began_s = now_s
+            self._began_s = now_s  # workers started in this batch, so its times tell nothing of places
+        else:
+            self._load += replace(report, stats={}, said=[])  # those are in `_stats` now
         if now_s - self._began_s < self._round_s:
             return None
-        outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s)
+        outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample())
         self._load, self._began_s = LoadReport(), now_s
         if outcome.plan is not None:
             self._redraw(outcome.plan)
         return outcome
+
+    def _sample(self) -> Sample | None:
+        if not self._coordinator.strategy.needs_sample or not self._said:
+            return None
+        rects, keywords = self._queries.some_queries(SAMPLE_MAX)
+        points = np.array([(said.x, said.y) for said in self._said])
+        return Sample(points, rects, pa.array([said.text for said in self._said], pa.string()), keywords)
 
     @property
     def _weighs_queries(self) -> bool:
@@ -110,6 +136,6 @@ class ControlLoop:
         if not self.needs_stats:
             return
         new = [p for p in plan.partitions if p.id not in self._stats]
-        near = queries_near(self._live_rects(), plan.grid, new) if new else None
+        near = queries_near(self._queries.live_rects(), plan.grid, new) if new else None
         queries = {} if near is None else {p.id: near for p in new}
         self._stats = redrawn(self._stats, plan, queries)

@@ -13,8 +13,9 @@ import pyarrow as pa
 
 from geoswarm.flow.observe import LoadReport
 from geoswarm.jit import Floats, Ints
+from geoswarm.space.change import Change
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Change, Plan
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 
 
@@ -61,6 +62,8 @@ class Strategy(Protocol):
     name: str
     needs_stats: bool
     """Whether it looks at `RoundReport.stats`; if not, nobody counts them."""
+    needs_sample: bool
+    """Whether it looks at `RoundReport.sample`."""
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         """Epoch 0. Most know nothing and take equal shares of the map."""

@@ -1,7 +1,7 @@
 """`geoswarm demo`: a day of posts over the world meets standing rectangles, with some changing meanwhile.
 
 Runs the real engine, with nothing to feed it; `view.py` shows it while it runs, `report.py` tells it afterwards.
-The plan is the fixed, uniform one, so what it shows is the uneven load that a plan has to cope with.
+The plan begins as equal shares of the map, and follows the load from there on.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,13 +19,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from geoswarm import journal
 from geoswarm.cli import launch
 from geoswarm.cli.watch import Follower
-from geoswarm.config import Contract
+from geoswarm.config import Contract, Tuning
 from geoswarm.demo.report import write_report
 from geoswarm.demo.story import Story
 from geoswarm.demo.view import DemoView
 from geoswarm.errors import GeoswarmError
+from geoswarm.state import plans
 from geoswarm.state.storage import Storage
 from geoswarm.workload.tweets import Tweets
 
@@ -39,6 +42,8 @@ EVENTS_PER_S = 100.0
 """Of stream time. The engine is much faster, so half a minute shows most of a day going round the world."""
 ROWS_PER_BATCH = 150_000
 CHANGES_PER_S = 1000
+TUNING = Tuning(strategy="swarm-measured", round_s=2.0)
+"""Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them."""
 WRITE_ROWS = 500_000
 STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0
 """A machine that is busy, or compiles the kernels for the first time, starts slowly; the demo is still a short one."""
@@ -73,7 +78,10 @@ def run_demo(scenario: Scenario, report: Path, out: Console) -> Story:
     with _folder(scenario.checkpoint) as checkpoint:
         with out.status("starting Spark"):
             spark: Any = build_session(f"local[{max(2, len(os.sched_getaffinity(0)))}]", "geoswarm demo")
-        with Engine(spark, scenario.contract, checkpoint=checkpoint) as engine, launch.stop_on_signals() as asked:
+        with (
+            Engine(spark, scenario.contract, TUNING, checkpoint=checkpoint) as engine,
+            launch.stop_on_signals() as asked,
+        ):
             _subscribe(engine, scenario, out)
             story = _stream(spark, engine, checkpoint, scenario, asked, out, began_s)
     if not story.batches:
@@ -82,7 +90,7 @@ def run_demo(scenario: Scenario, report: Path, out: Console) -> Story:
     with out.status("drawing the report"):
         page = write_report(story, report)
     out.print(f"\n{story.totals_sentence}", highlight=False)
-    out.print(f"{story.skew_sentence}", highlight=False)
+    out.print(story.plans_sentence, highlight=False)
     out.print(f"report: [bold]{page}[/]", soft_wrap=True, highlight=False)
     return story
 
@@ -126,8 +134,9 @@ def _stream(
 ) -> Story:
     from geoswarm.spark.generator import tweets_stream
 
-    story = Story(scenario.workload, engine.status()["events"], scenario.contract)
-    follower = Follower(Storage(checkpoint))
+    storage = Storage(checkpoint)
+    story = Story(scenario.workload, engine.status()["events"], scenario.contract, partial(plans.at, storage))
+    follower = Follower(storage)
     events = tweets_stream(spark, scenario.workload, rows_per_batch=ROWS_PER_BATCH)
     with DemoView(story, scenario.seconds or STREAM_S, out) as view, _churn(engine, scenario, story):
         run = engine.start(events=events, sink=_drop)
@@ -143,6 +152,7 @@ def _stream(
         left_s = TOTAL_S - (time.monotonic() - began_s)
         view.seconds = scenario.seconds or min(STREAM_S, max(STREAM_S_MIN, left_s))
         launch.until_done(run, asked, look, view.seconds)
+    story.rounds = list(journal.read(storage, "round"))
     return story
 
 

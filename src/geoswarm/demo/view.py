@@ -1,4 +1,4 @@
-"""The demo's live view: headline numbers, the busiest executors, the last batches.
+"""The demo's live view: headline numbers, the plan and its balance, the busiest executors, the last batches.
 
 Draws what `story.py` holds, several times a second on a terminal; elsewhere one line every few seconds.
 """
@@ -55,11 +55,12 @@ class DemoView:
 
     def _sentence(self) -> str:
         story, (events_per_s, matches_per_s) = self._story, rates(self._story.warm[-RECENT:])
-        last, busiest = story.batches[-1], int(np.argmax(story.cpu_s))
+        last, plan = story.batches[-1], story.plans[-1]
         return (
             f"batch {last['batch']}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
             f"{last['batch_s']:.2f} s (p50 {story.batch_s_p50:.2f} s), {story.subscriptions:,} subscriptions, "
-            f"executor {busiest} busiest with {_share(story, busiest):.0%} of the CPU"
+            f"plan {plan.epoch} of {len(plan.partitions)} partitions, "
+            f"busiest executor {story.skew_last:.1f} times the mean ({story.skew_first:.1f} at first)"
         )
 
     def _picture(self, now_s: float) -> Group | Panel:
@@ -69,7 +70,7 @@ class DemoView:
         width = min(self._out.width, 110)
         side = Table.grid()
         side.add_row(self._executors(width // 2), self._recent(width - width // 2))
-        return Group(self._headline(now_s, width), side)
+        return Group(self._headline(now_s, width), self._plan(width), side)
 
     def _headline(self, now_s: float, width: int) -> Panel:
         story, last = self._story, self._story.batches[-1]
@@ -98,28 +99,51 @@ class DemoView:
         title = f"[bold]geoswarm demo[/] · {passed_s:.0f} of {self.seconds:.0f} s"
         return Panel(table, title=title, subtitle=f"[dim]{clock}[/]", border_style=BLUE, width=width)
 
+    def _plan(self, width: int) -> Panel:
+        story, begun, ended = self._story, self._story.plans[0], self._story.plans[-1]
+        table = Table.grid(expand=True)
+        for ratio in (2, 2, 3):
+            table.add_column(justify="center", ratio=ratio)
+        table.add_row(*(Text(name, style="dim") for name in ("plan", "partitions", "busiest / mean")))
+        table.add_row(
+            Text(f"{ended.epoch}", style=f"bold {BLUE}"),
+            Text(f"{len(ended.partitions)}", style=f"bold {BLUE}"),
+            Text(f"{story.skew_last:.1f}", style=f"bold {_colour(story.skew_last)}"),
+        )
+        table.add_row(
+            Text(f"redrawn {ended.epoch - begun.epoch} times", style="dim"),
+            Text(f"{len(begun.partitions)} at first", style="dim"),
+            Text(f"{story.skew_first:.1f} at first · {story.skew_kept:.1f} if kept", style="dim"),
+        )
+        return Panel(table, border_style=BLUE, width=width)
+
     def _executors(self, width: int) -> Panel:
-        story, seconds = self._story, self._story.cpu_s
+        """Bars on the scale of the first plan, so that they are seen to shrink."""
+        story = self._story
+        times = story.shares(story.last) * story.contract.executors
         table = Table.grid(padding=(0, 1))
         room = max(width - 18, 8)
-        order = np.argsort(-seconds, kind="stable")[:BUSIEST]
-        top = max(_share(story, int(order[0])), 1e-9)
-        mean = 1 / len(seconds)
+        order = np.argsort(-times, kind="stable")[:BUSIEST]
+        top = max(float(times[order[0]]), story.skew_first)
         for executor in order:
-            share = _share(story, int(executor))
-            colour = RED if share > 2 * mean else ORANGE if share > mean else BLUE
-            bar = Text("█" * max(1, round(share / top * room)) if share else "", style=colour)
-            table.add_row(Text(f"{executor:>3}", style="bold"), bar, Text(f"{share:6.1%}"))
-        title = f"busiest of {len(seconds)} executors, share of CPU"
-        return Panel(table, title=title, subtitle=f"max / mean {story.skew:.1f}", width=width, height=BUSIEST + 2)
+            of_mean = float(times[executor])
+            bar = Text("█" * max(1, round(of_mean / top * room)) if of_mean else "", style=_colour(of_mean))
+            table.add_row(Text(f"{executor:>3}", style="bold"), bar, Text(f"{of_mean:5.1f}×"))
+        title = f"busiest of {len(times)} executors, CPU / mean"
+        return Panel(table, title=title, subtitle=f"[dim]{story.last_said}[/]", width=width, height=BUSIEST + 2)
 
     def _recent(self, width: int) -> Panel:
         table = Table(box=None, expand=True, pad_edge=False)
-        for name in ("batch", "events", "matches", "seconds"):
+        for name in ("batch", "secs", "plan", "parts", "busiest"):
             table.add_column(name, justify="right", header_style="dim")
-        for batch in reversed(self._story.batches[-(BUSIEST - 1) :]):
+        rows = list(zip(self._story.batches, self._story.plans, self._story.skews, strict=True))
+        for batch, plan, skew in reversed(rows[-(BUSIEST - 1) :]):
             table.add_row(
-                str(batch["batch"]), f"{batch['events_in']:,}", f"{batch['matches']:,}", f"{batch['batch_s']:.2f}"
+                str(batch["batch"]),
+                f"{batch['batch_s']:.2f}",
+                str(plan.epoch),
+                str(len(plan.partitions)),
+                Text(f"{skew:.1f}×", style=_colour(skew)),
             )
         return Panel(Align.left(table), title="last batches", width=width, height=BUSIEST + 2)
 
@@ -130,6 +154,5 @@ def sparkline(values: list[float]) -> str:
     return "".join(SPARKS[min(int(value / top * len(SPARKS)), len(SPARKS) - 1)] for value in values)
 
 
-def _share(story: Story, executor: int) -> float:
-    total = float(story.cpu_s.sum())
-    return float(story.cpu_s[executor]) / total if total else 0.0
+def _colour(of_mean: float) -> str:
+    return RED if of_mean > 2 else ORANGE if of_mean > 1.5 else GREEN

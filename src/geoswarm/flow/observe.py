@@ -16,8 +16,6 @@ from geoswarm.flow.batches import xy
 from geoswarm.model import TEXT
 from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
-from geoswarm.text.kernels import Hashes
-from geoswarm.text.tokens import tokenize
 
 
 class Load(NamedTuple):
@@ -33,8 +31,18 @@ class Load(NamedTuple):
 
 
 NOTHING = Load(0, 0, 0, 0)
-TEXTS_MAX = 64
-"""Of each parcel whose terms are counted: about 40 µs, and 6 kB of its report."""
+SAID_MAX, SAID_CHARS_MAX = 64, 1000
+"""Events of a parcel that its report quotes, and characters of each: 6 kB of short posts."""
+
+
+class Said(NamedTuple):
+    """An event that is quoted: where it was, and its text."""
+
+    x: float
+    y: float
+    text: str | None
+
+
 COUNTS = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
 
 
@@ -60,8 +68,8 @@ class LoadReport:
     """Rows on their way to the merger; 0 when all have come."""
     stats: dict[int, TrioStat] = field(default_factory=dict)
     """The round's collectors, by partition; empty where nobody balances by them."""
-    terms: Hashes = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of some of the events' texts, where anybody asks for words."""
+    said: list[Said] = field(default_factory=list)
+    """Some of the events, where anybody asks for words."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
         self.partitions[partition] = self.partitions.get(partition, NOTHING) + load
@@ -76,7 +84,7 @@ class LoadReport:
         total.stats = dict(self.stats)
         for partition, stat in other.stats.items():
             total.add_stat(partition, stat)
-        total.terms = np.concatenate([self.terms, other.terms])
+        total.said = self.said + other.said
         return total
 
     def add_stat(self, partition: int, stat: TrioStat) -> None:
@@ -102,7 +110,7 @@ class LoadReport:
             "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
             **{name: getattr(self, name) for name in COUNTS},
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
-            "terms": b64encode(self.terms.astype("<u8").tobytes()).decode(),
+            "said": [list(one) for one in self.said],
         }
 
     @classmethod
@@ -111,8 +119,8 @@ class LoadReport:
             {int(k): Load(*v) for k, v in written[by].items()} for by in ("partitions", "executors")
         )
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
-        terms = np.frombuffer(b64decode(written.get("terms", "")), "<u8").astype(np.uint64)
-        return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, terms=terms)
+        said = [Said(*one) for one in written.get("said", ())]
+        return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, said=said)
 
 
 def _summed(some: Mapping[int, Load], more: Mapping[int, Load]) -> dict[int, Load]:
@@ -122,10 +130,12 @@ def _summed(some: Mapping[int, Load], more: Mapping[int, Load]) -> dict[int, Loa
     return total
 
 
-def some_terms(events: pa.RecordBatch, most: int = TEXTS_MAX) -> Hashes:
-    """The terms of at most so many texts, evenly spread."""
+def some_said(events: pa.RecordBatch, most: int = SAID_MAX) -> list[Said]:
+    """At most so many of the events, evenly spread."""
     chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
-    return tokenize(events.column(TEXT.name).take(pa.array(chosen))).hashes
+    rows = events.select(["x", "y", TEXT.name]).take(pa.array(chosen))
+    texts = [None if text is None else text[:SAID_CHARS_MAX] for text in rows.column(2).to_pylist()]
+    return [Said(*row) for row in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), texts, strict=True)]
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:

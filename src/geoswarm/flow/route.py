@@ -16,7 +16,8 @@ from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
 from geoswarm.jit import Floats, Ints, kernel
 from geoswarm.radix import sorted_order
 from geoswarm.space.grid import column_of, row_of
-from geoswarm.space.plan import EVERYBODY, Owners, Plan, Slots
+from geoswarm.space.partition import EVERYBODY
+from geoswarm.space.plan import Owners, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
 

@@ -14,6 +14,7 @@ from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.match.text import build_text, conditions_of
 from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.flow.merge import as_arrays
+from geoswarm.flow.observe import count_points
 from geoswarm.flow.route import route
 from geoswarm.jit import Array
 from geoswarm.layout.uniform import uniform
@@ -38,12 +39,12 @@ def warm_up() -> int:
     ]
     schema = EVENT.append(TEXT)
     events = pa.RecordBatch.from_pylist(rows, schema=schema)
-    return sum(
-        len(met.subs)
-        for parcel in unpack(pack(route(events, uniform(grid, 2))), schema)
-        for met in match(parcel.events, [segment], grid, 0, rows_max=10, pairs_max=10)
-        if list(as_arrays(met))
-    )
+    plan, found = uniform(grid, 2), 0
+    for parcel in unpack(pack(route(events, plan)), schema):
+        count_points(parcel.events, plan, parcel.partition)
+        for met in match(parcel.events, [segment], grid, 0, rows_max=10, pairs_max=10):
+            found += sum(len(rows) for rows in as_arrays(met)) and len(met.subs)
+    return found
 
 
 def _sealed(array: Array) -> Array:

@@ -19,7 +19,8 @@ import numpy as np
 from geoswarm.errors import InputError, PlanError
 from geoswarm.jit import Floats, Ints
 from geoswarm.space.grid import CellBox, Grid
-from geoswarm.space.plan import Axis, Partition, Plan
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import Box, TrioStat
 
 

@@ -23,7 +23,8 @@ from geoswarm.jit import Array, Floats, Ints
 from geoswarm.layout.text_sample import ANYTHING, TextSample, runs
 from geoswarm.space.grid import CellBox
 from geoswarm.space.overlap import overlap
-from geoswarm.space.plan import EVERYBODY, Plan
+from geoswarm.space.partition import EVERYBODY
+from geoswarm.space.plan import Plan
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from geoswarm.errors import PlanError
 from geoswarm.jit import Array
 from geoswarm.layout.text_sample import ANYTHING, TextSample
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Partition, Plan
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import Box
 from geoswarm.text.cut import LISTED_MAX, TermCut
 

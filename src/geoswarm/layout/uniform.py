@@ -13,7 +13,8 @@ from dataclasses import replace
 
 from geoswarm.errors import PlanError
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Axis, Partition, Plan
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
 
 
 def uniform(grid: Grid, executors: int) -> Plan:

@@ -10,7 +10,8 @@ import numpy as np
 from geoswarm.errors import PlanError
 from geoswarm.jit import Floats
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Partition, Plan
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import Box
 
 

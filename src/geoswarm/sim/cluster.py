@@ -45,7 +45,8 @@ from geoswarm.sim.routing import Batch, Routing
 from geoswarm.sim.service import Service
 from geoswarm.sim.spans import Span
 from geoswarm.sim.world import Step, World
-from geoswarm.space.plan import EVERYBODY, Plan, Slots
+from geoswarm.space.partition import EVERYBODY
+from geoswarm.space.plan import Plan, Slots
 from geoswarm.stats.triostat import NUMBERS_PER_EXECUTOR
 
 NUMBER_BYTES = 8

@@ -23,7 +23,8 @@ from geoswarm.control.strategy import PlansBatches
 from geoswarm.jit import CellIds, Floats, Ints, kernel
 from geoswarm.sim.service import Service, stamp
 from geoswarm.sim.world import World
-from geoswarm.space.plan import EVERYBODY, Owners, Plan, Slots
+from geoswarm.space.partition import EVERYBODY
+from geoswarm.space.plan import Owners, Plan, Slots
 
 
 class Batch(NamedTuple):

@@ -23,103 +23,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter, index
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from geoswarm.errors import PlanError
 from geoswarm.jit import Bools, CellIds, Ints, PartitionIds, kernel
+from geoswarm.space.change import Change, Merge, Move, Split, made
 from geoswarm.space.grid import Grid
+from geoswarm.space.partition import EVERYBODY, Axis, Partition
 from geoswarm.text.cut import TermCut
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 Owners = npt.NDArray[np.int32]  # executors
-Axis = Literal["row", "column"]
-EVERYBODY = -1
-"""An owner: the partition's events are dealt to all executors in turn. Any of them can serve any event, since all map
-the same subscriptions; what is lost is that neighbours are matched together."""
 ID_MAX = 2**31 - 1  # partition ids are int32 in arrays; one split a second would take 34 years
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
-
-
-@dataclass(frozen=True)
-class Partition:
-    """A rectangle of cells, last row and column included, and the executor that owns it."""
-
-    id: int
-    row0: int
-    col0: int
-    row1: int
-    col1: int
-    executor: int
-    parent: tuple[int, ...] = ()
-    """The partitions this one came from: none for the first, one after a split, several after a merge."""
-    previous_executor: int | None = None
-    """Who held these cells before; None if nobody did, or several at once."""
-    cut: int | None = None
-    """Which of the plan's cuts divides the terms of this rectangle; None: nobody does, all terms are here."""
-    shares: tuple[int, ...] = ()
-    """Of the cut, ascending. Whoever has share 0 also serves those who ask for no words."""
-
-    @property
-    def box(self) -> tuple[int, int, int, int]:
-        return self.row0, self.col0, self.row1, self.col1
-
-    @property
-    def cells(self) -> int:
-        return (self.row1 - self.row0 + 1) * (self.col1 - self.col0 + 1)
-
-    def halves(self, axis: Axis, after: int, ids: tuple[int, int]) -> tuple["Partition", "Partition"]:
-        """The two sides of the border behind row or column `after`, both still with this one's executor."""
-        if self.cut is not None:
-            raise PlanError(f"partition {self.id} has {len(self.shares)} shares of its place's terms: merge them first")
-        if axis not in ("row", "column"):
-            raise PlanError(f"partition {self.id} cannot be split along {axis!r}: say 'row' or 'column'")
-        lo, hi = (self.row0, self.row1) if axis == "row" else (self.col0, self.col1)
-        if not lo <= after < hi:
-            choice = f"choose {lo}..{hi - 1}" if lo < hi else "try the other axis"
-            raise PlanError(f"partition {self.id} has {axis}s {lo}..{hi}, no split after {after}: {choice}")
-        first, second = (replace(self, id=new, parent=(self.id,), previous_executor=self.executor) for new in ids)
-        if axis == "row":
-            return replace(first, row1=after), replace(second, row0=after + 1)
-        return replace(first, col1=after), replace(second, col0=after + 1)
-
-
-@dataclass(frozen=True)
-class Move:
-    partition: int
-    executor: int
-
-
-@dataclass(frozen=True)
-class Split:
-    """Cut along a row or column border: the first half ends with the absolute row or column `after`."""
-
-    partition: int
-    axis: Axis
-    after: int
-    executors: tuple[int, int]
-
-
-@dataclass(frozen=True)
-class Divide:
-    """Give each share of the place's terms to an executor; those with the same executor make one partition."""
-
-    partition: int
-    terms: TermCut
-    executors: tuple[int, ...]
-
-
-@dataclass(frozen=True)
-class Merge:
-    """Join partitions that together form a rectangle, or shares of one place's terms."""
-
-    partitions: tuple[int, ...]
-    executor: int
-
-
-Change = Move | Split | Divide | Merge
 
 
 @dataclass(frozen=True)
@@ -203,11 +122,11 @@ class Plan:
             missing = [i for i in touched if i not in draft]
             if missing:
                 raise PlanError(self._unknown(missing[0]))
-            made = _made([draft[i] for i in touched], change, next_id, cuts)
+            instead = made([draft[i] for i in touched], change, next_id, cuts)
             for i in touched:
                 del draft[i]
-            draft.update((p.id, p) for p in made)
-            next_id = max(next_id, made[-1].id + 1)
+            draft.update((p.id, p) for p in instead)
+            next_id = max(next_id, instead[-1].id + 1)
         ordered, used = _without_unused(sorted(draft.values(), key=attrgetter("id")), cuts)
         return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id, cuts=used)
 
@@ -317,67 +236,6 @@ def _without_unused(
     place = {cut: i for i, cut in enumerate(used)}
     kept = tuple(p if p.cut is None or place[p.cut] == p.cut else replace(p, cut=place[p.cut]) for p in partitions)
     return kept, tuple(cuts[cut] for cut in used)
-
-
-def _made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
-    """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
-    match change:
-        case Move():
-            held, executor = old[0].executor, int(change.executor)
-            return old if executor == held else [replace(old[0], executor=executor, previous_executor=held)]
-        case Split():
-            halves = old[0].halves(change.axis, int(change.after), (next_id, next_id + 1))
-            return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
-        case Divide():
-            cuts.append(change.terms)
-            return _divided(old[0], change, next_id, len(cuts) - 1)
-        case Merge():
-            return [_union(old, change, next_id, cuts)]
-
-
-def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
-    if old.cut is not None:
-        raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
-    if len(change.executors) != change.terms.count:
-        raise PlanError(f"{change.terms.count} shares for {len(change.executors)} executors: name one for each share")
-    shares_of: dict[int, list[int]] = {}
-    for share, executor in enumerate(change.executors):
-        shares_of.setdefault(int(executor), []).append(share)
-    made = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
-    return [
-        replace(made, id=next_id + i, executor=executor, shares=tuple(shares))
-        for i, (executor, shares) in enumerate(shares_of.items())
-    ]
-
-
-def _union(old: list[Partition], change: Merge, next_id: int, cuts: list[TermCut]) -> Partition:
-    if len(old) < 2 or len({p.id for p in old}) < len(old):
-        raise PlanError(f"a merge of {change.partitions} joins nothing: name two or more, each once")
-    holders = {p.executor for p in old}
-    union = Partition(
-        id=next_id,
-        row0=min(p.row0 for p in old),
-        col0=min(p.col0 for p in old),
-        row1=max(p.row1 for p in old),
-        col1=max(p.col1 for p in old),
-        executor=int(change.executor),
-        parent=tuple(p.id for p in old),
-        previous_executor=holders.pop() if len(holders) == 1 else None,
-    )
-    if any(p.cut is not None for p in old):
-        if len({(p.box, p.cut) for p in old}) > 1:
-            raise PlanError(f"partitions {change.partitions} have shares of different places' terms: merge one place's")
-        shares = tuple(sorted(share for p in old for share in p.shares))
-        whole = old[0].cut is not None and len(shares) == cuts[old[0].cut].count
-        return replace(union, cut=None if whole else old[0].cut, shares=() if whole else shares)
-    # They do not overlap, so filling their bounding rectangle is the same as forming one.
-    filled = sum(p.cells for p in old)
-    if filled != union.cells:
-        raise PlanError(
-            f"partitions {change.partitions} fill {filled} of the {union.cells} cells of the rectangle "
-            "around them: merge only what forms a rectangle"
-        )
-    return union
 
 
 def _frozen(array: _Array) -> _Array:

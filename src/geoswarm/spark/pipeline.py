@@ -66,7 +66,7 @@ class Pipeline:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         checkpoint.take_churn()  # the loop counts what is live now by itself
-        self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint.live_rects)
+        self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint)
         self._last = journal.last(checkpoint.storage, "batch")
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
@@ -84,7 +84,7 @@ class Pipeline:
         matches = self._matches(events, task).withColumn("version", F.lit(manifest.version))
         self._sink.write(matches, batch_id)
         report = _whole_report(matches, task)
-        self._checkpoint.finish(batch_id, report.terms)
+        self._checkpoint.finish(batch_id, [said.text for said in report.said])
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         self._journal(task, report, seconds)
@@ -149,7 +149,7 @@ class Pipeline:
             matched=report.matched,
             matches=report.matches,
             **seconds,
-            **{name: value for name, value in report.to_json().items() if name not in ("stats", "terms")},
+            **{name: value for name, value in report.to_json().items() if name not in ("stats", "said")},
         )
 
 

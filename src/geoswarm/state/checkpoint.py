@@ -13,7 +13,7 @@ version.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -34,7 +34,7 @@ from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
 from geoswarm.text.frequencies import TermCounts
-from geoswarm.text.kernels import Hashes
+from geoswarm.text.tokens import tokenize
 
 TERMS_FADED = 0.98
 """What is left of a count of terms after a batch: half of it after 34."""
@@ -151,6 +151,10 @@ class Checkpoint:
         """Of all subscriptions in force, by the newest version."""
         return self._view.live_rects(self.manifest.now_us)
 
+    def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
+        """Rectangles and keywords of at most so many subscriptions in force, evenly spread."""
+        return self._view.some_queries(most, self.manifest.now_us)
+
     def take_churn(self) -> Churn:
         """What came and went since the last call."""
         taken, self._churn = self._churn, Churn()
@@ -162,12 +166,12 @@ class Checkpoint:
         self._plan_seal = plans.write(self.storage, plan)
         self.plan = plan
 
-    def finish(self, batch: int, terms: Hashes | None = None) -> None:
-        """The batch is through its sink, and some of its texts had these `terms`. Forget what neither it nor a look
+    def finish(self, batch: int, texts: Sequence[str | None] = ()) -> None:
+        """The batch is through its sink; `texts` are some of what its events said. Forget what neither it nor a look
         back needs."""
         self.fence.check()
-        if terms is not None and len(terms):
-            self._store.counts.take_in(terms, TERMS_FADED)
+        if texts:
+            self._store.counts.take_in(tokenize(pa.array(texts, pa.string())).hashes, TERMS_FADED)
         inbox.clear(self.storage, self.manifest.inbox_mark)
         self._collect_garbage()
 

@@ -25,6 +25,11 @@ def read(storage: Storage, epoch: int, seal: str) -> Plan:
     return Plan.from_json(body)
 
 
+def at(storage: Storage, epoch: int) -> Plan:
+    """To look back at, by whoever does not route by it."""
+    return Plan.from_json(storage.read_document(_name(epoch)))
+
+
 def newest(storage: Storage) -> tuple[Plan, str]:
     names = storage.names(FOLDER)
     if not names:

@@ -84,6 +84,11 @@ class Segment:
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records(self.rects, self.ids, self.expires_us, dead)
 
+    def keywords(self, ordinal: int) -> str | None:
+        """As an expression that means the same; None: no words are asked for."""
+        asked = self.words.expression(ordinal) if self.words is not None else None
+        return None if asked is None else str(asked)
+
     def find(self, wanted: SubIds) -> Ints:
         """The ordinal of each id, or -1. Quick when `wanted` ascends."""
         place = np.searchsorted(self.ids_sorted, wanted)

@@ -67,6 +67,17 @@ class View:
         parts = [held.rects[held.live(self.dead[name], now_us)] for name, held in self.segments.items()]
         return np.concatenate(parts) if parts else np.empty((0, 4))
 
+    def some_queries(self, most: int, now_us: int) -> tuple[Floats, pa.StringArray]:
+        """Rectangles and keywords of at most so many live subscriptions, evenly spread."""
+        live = {name: np.flatnonzero(held.live(self.dead[name], now_us)) for name, held in self.segments.items()}
+        step = max(1, -(-sum(map(len, live.values())) // most))
+        rects, keywords = [np.empty((0, 4))], list[str | None]()
+        for name, held in self.segments.items():
+            chosen = live[name][::step]
+            rects.append(held.rects[chosen])
+            keywords += [held.keywords(int(ordinal)) for ordinal in chosen]
+        return np.concatenate(rects), pa.array(keywords, pa.string())
+
     def expired_rects(self, since_us: int, now_us: int) -> Floats:
         """Of the subscriptions that were live at `since_us` and are no more, by their expiry alone."""
         parts = [

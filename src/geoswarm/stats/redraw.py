@@ -24,7 +24,8 @@ import numpy as np
 from geoswarm.errors import InputError
 from geoswarm.jit import Bools, Floats, kernel
 from geoswarm.space.grid import CellBox, Grid
-from geoswarm.space.plan import Axis, Partition, Plan
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import N_NEW, PRE_SPAN, Q_NEW, SPAN, SPAN_NEW, Box, N, Q, R, TrioStat
 
 

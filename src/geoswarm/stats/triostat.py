@@ -27,7 +27,7 @@ import numpy as np
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.jit import Bools, Floats, Ints, kernel
 from geoswarm.space.grid import CellBox
-from geoswarm.space.plan import Axis, Partition
+from geoswarm.space.partition import Axis, Partition
 
 N_NEW, Q_NEW, SPAN_NEW, N, Q, R, SPAN, PRE_SPAN = range(8)
 LINES = 8

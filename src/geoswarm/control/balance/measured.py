@@ -15,8 +15,10 @@ from geoswarm.control.balance.subset import find_subset, largest_first
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.jit import Floats
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Axis, Change, Move, Plan, Split
+from geoswarm.space.partition import Axis
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import redrawn
 from geoswarm.stats.triostat import TrioStat
 
@@ -26,6 +28,7 @@ AXES: tuple[Axis, Axis] = ("row", "column")
 class SwarmMeasured:
     name = "swarm-measured"
     needs_stats = True
+    needs_sample = False
 
     def __init__(self, pairs_max: int = 4, tolerated: float = 1.15, subset_share_min: float = 0.3) -> None:
         """`pairs_max` executors hand over in one round; `tolerated` is how far above the mean the costliest may be;

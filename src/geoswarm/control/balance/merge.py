@@ -26,7 +26,9 @@ import numpy as np
 
 from geoswarm.control.estimate import executor_costs, is_worse
 from geoswarm.jit import Ints
-from geoswarm.space.plan import Merge, Partition, Plan
+from geoswarm.space.change import Merge
+from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.redraw import union
 from geoswarm.stats.triostat import TrioStat
 

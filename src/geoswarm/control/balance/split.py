@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from geoswarm.control.balance.subset import largest_first
 from geoswarm.control.estimate import ROUNDING
-from geoswarm.space.plan import Axis
+from geoswarm.space.partition import Axis
 from geoswarm.stats.triostat import TrioStat
 
 

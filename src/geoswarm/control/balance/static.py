@@ -12,7 +12,8 @@ from geoswarm.errors import InputError
 from geoswarm.layout.history import history
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import EVERYBODY, Partition, Plan
+from geoswarm.space.partition import EVERYBODY, Partition
+from geoswarm.space.plan import Plan
 
 PARTITIONS_PER_EXECUTOR = 16
 """Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""
@@ -20,6 +21,7 @@ PARTITIONS_PER_EXECUTOR = 16
 
 class Static:
     needs_stats = False
+    needs_sample = False
     estimate = staticmethod(by_cost)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:

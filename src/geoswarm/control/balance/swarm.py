@@ -22,8 +22,9 @@ from geoswarm.control.estimate import by_cost, executor_costs
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
 from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Move, Split
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Change, Move, Plan, Split
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
@@ -54,6 +55,7 @@ class DecisionMachine:
 class Swarm:
     name = "swarm"
     needs_stats = True
+    needs_sample = False
     estimate = staticmethod(by_cost)
 
     def __init__(

@@ -141,7 +141,8 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
             if pairs_max is not None and total + done.hits > pairs_max:
                 return None
             if done.wanted > len(hits.subs):
-                hits = hits.longer(max(2 * len(hits.subs), done.wanted))
+                expected = int(1.25 * done.hits * len(run.points.codes) / max(1, done.points))
+                hits = hits.longer(max(2 * len(hits.subs), done.wanted, expected))
         total += done.hits
         if done.hits:
             found.append(Hits(hits.ends, hits.subs[: done.hits]))

@@ -1,0 +1,91 @@
+"""PS2Stream's machines with a stream of posts and a plan that has settled: what its Figures 12 to 16 share.
+
+Measures nothing by itself: `ps2_migration.py` and the figures do. Time is simulated (`sim/words.py`), with c1 to c4 as
+measured on the engine's index, so what is told of a run depends on its seed alone and not on the machine. The print has
+4 dispatchers, 8 workers and posts of the US; it does not say what its machines take for anything.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.control.balance.adjust import Ps2Adjusted
+from geoswarm.layout.hybrid import hybrid
+from geoswarm.layout.text_sample import TextSample
+from geoswarm.sim.words import Machines, Setup, in_cells, throughput
+from geoswarm.sim.words_stream import Scale, Stream
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
+from geoswarm.workload.posts import Posts, Queries
+
+US = (-125.0, 24.0, -66.0, 50.0)
+OFFERED_SHARE = 0.7
+"""Of what the settled machines can take, for latencies: the print's "moderate" speed."""
+
+
+class Sizes(NamedTuple):
+    live: int
+    """Queries drawn at once, each of which stands for many."""
+    events: int
+    """Posts drawn in a step."""
+    settle_steps: int
+    steps: int
+    """After these."""
+    change_share: float
+    """Of the queries, in a step."""
+    post_s: float
+    """Of the posts' own time, in a step."""
+    cells_per_side: int = 64
+
+
+def stream_of(sizes: Sizes, seed: int, queries: Queries, mu: int, interval: int = 0) -> Stream:
+    posts = Posts(seed=seed, country="US", bounds=US, events_per_s=sizes.events / sizes.post_s)
+    grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
+    scale = Scale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
+    return Stream(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
+
+
+def first_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
+    """Hybrid, from posts of the time while machines settle and the queries that are there at first; in cells."""
+    rng = np.random.default_rng(seed)
+    queries = rng.permutation(stream.scale.live)[: setup.sample_queries]
+    events = rng.permutation(min(stream.text.events, 24 * stream.scale.events))[: 4 * setup.sample_events]
+    sample = stream.sample(np.sort(events), queries)
+    assert sample.texts is not None
+    assert sample.keywords is not None
+    text = TextSample.of(stream.grid, sample.points, sample.rects, sample.texts, sample.keywords)
+    return in_cells(hybrid(stream.grid, setup.workers, text, costs=setup.sample_costs(stream.scale)))
+
+
+class Options(NamedTuple):
+    """Of a strategy in these worlds; the rest is the print's."""
+
+    sigma: float = 1.3
+    aim: float = 1.3
+    pairs_max: int = 1
+    way: str = "gr"
+    cells_max: int = 4
+    global_every_rounds: int = 0
+    size_unit_bytes: int = 1
+
+
+def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjusted] = Ps2Adjusted) -> Ps2Adjusted:
+    costs = setup.sample_costs(stream.scale)
+    stands_for = stream.scale.live * stream.scale.query_weight / min(setup.sample_queries, stream.scale.live)
+    return kind(
+        **options._asdict(),
+        costs=costs,
+        replicates=True,
+        query_weight=stands_for,
+        layout=partial(hybrid, costs=costs),
+        seed=stream.posts.seed,
+    )
+
+
+def settled(stream: Stream, setup: Setup, sizes: Sizes, seed: int) -> tuple[Machines, float]:
+    """Machines whose plan has been adjusted for a while, several pairs at once, and the tuples per second they take."""
+    eager = strategy(stream, setup, Options(sigma=1.1, aim=1.0, pairs_max=4))
+    machines = Machines(stream, first_plan(stream, setup, seed), eager, setup)
+    spans = machines.run(0, sizes.settle_steps)
+    return machines, throughput(spans[-max(1, sizes.settle_steps // 3) :])

@@ -1,0 +1,292 @@
+"""PS2Stream's adjustment: the most loaded executor hands partitions to the least loaded, few bytes at a time.
+
+Which partitions are chosen is `migration.py`; what they hold is counted in `tally.py`. PS2Stream §V.
+
+    L_max / L_min > σ ?  ── no ──► wait
+        │ yes
+    Phase I   of its p most loaded partitions: divide one by terms, or join it with its sibling at the least loaded,
+        │     if all loads together fall
+    Phase II  the rest of the gap: whole partitions, the fewest bytes (Definition 4); a partition that is larger than
+              the gap is cut first
+
+A load is the time that a partition took, which the engine measures and Definition 3 guesses as n_o·n_q; sizes, and how
+its time is divided when a partition is cut, come from `RoundReport.sample`. Without a sample there is no Phase I, cuts
+are in the middle, and the time of an event tells how many queries a partition has (`seen.py`).
+
+Whether the sum of loads falls is asked of Definition 1 on the paper's machines (`replicates`), which keep queries of
+their own. On this engine nobody does: the entries of lists that events meet are the same under every plan, and only
+copies of events differ. So here Phase I joins and never divides, and a cell too hot for one executor is divided by
+terms in Phase II, where neither a move nor a cut by space can help.
+
+Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
+`global_gain_min`. The print then keeps two distributions in force until the old queries have drained, because to
+migrate them all would take too long. Here a plan decides who works and not where queries rest: the new plan takes over
+between two batches and moves nothing. `sim/words.py` has machines that need both.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.control.balance.migration import WAYS
+from geoswarm.control.balance.seen import Seen, see
+from geoswarm.control.balance.tally import tally
+from geoswarm.control.balance.term_shares import dealt, divided, joined
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.errors import SettingsError
+from geoswarm.jit import Floats, Ints
+from geoswarm.layout.hybrid import hybrid
+from geoswarm.layout.load_model import COSTS, Costs
+from geoswarm.layout.text_sample import TextSample
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Divide, Move, Split
+from geoswarm.space.grid import Grid
+from geoswarm.space.partition import Axis, Partition
+from geoswarm.space.plan import Plan
+
+Why = dict[str, float | int | str]
+Layout = Callable[[Grid, int, TextSample], Plan]
+MOVED_SHARE_MIN = 0.3
+"""Of the load that should be moved; if whole partitions move less, one is cut."""
+
+
+class Problem(NamedTuple):
+    """Definition 4."""
+
+    slots: Ints
+    loads: Floats
+    sizes: Ints
+    wanted: float
+    """τ: half of what the two executors differ by, or less if they need not become the same."""
+
+
+class Ps2Adjusted:
+    name = "ps2-adjusted"
+    needs_stats = False
+    needs_sample = True
+
+    def __init__(
+        self,
+        sigma: float = 1.3,
+        cells_max: int = 4,
+        pairs_max: int = 4,
+        way: str = "gr",
+        *,
+        aim: float = 1.0,
+        costs: Costs = COSTS,
+        replicates: bool = False,
+        global_every_rounds: int = 240,
+        global_gain_min: float = 0.2,
+        query_weight: float = 1.0,
+        size_unit_bytes: int = 1,
+        layout: Layout = hybrid,
+        seed: int = 0,
+    ) -> None:
+        """`cells_max` is the print's p; `pairs_max` executors hand over in one round, the print's is one. As much moves
+        as brings the two to a ratio of `aim`: to the same load if moves are free, to σ if every byte counts, as in the
+        print. A query of the sample stands for `query_weight`. 0 rounds: never globally. Sizes are told in units, which
+        `dp` needs if they are large."""
+        if (
+            not 1 <= aim <= sigma
+            or sigma == 1
+            or way not in WAYS
+            or min(cells_max, global_every_rounds) < 0
+            or pairs_max < 1
+        ):
+            raise SettingsError(
+                f"sigma {sigma}, aim {aim}, way {way!r}, cells_max {cells_max}, pairs_max {pairs_max}, "
+                f"global_every_rounds {global_every_rounds}: use more than 1, from 1 to sigma, one of "
+                f"{', '.join(WAYS)}, and counts that make sense"
+            )
+        self.sigma, self.aim, self.cells_max, self.pairs_max, self.way = sigma, aim, cells_max, pairs_max, way
+        self.costs, self.replicates, self.layout, self.query_weight = costs, replicates, layout, query_weight
+        self.global_every_rounds, self.global_gain_min = global_every_rounds, global_gain_min
+        self.size_unit_bytes = size_unit_bytes
+        self._rng = np.random.default_rng(seed)
+        self._before: Plan | None = None
+        """The plan that the round was measured under; what is proposed is compared with it."""
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        text = _text(grid, sample)
+        return uniform(grid, executors) if text is None else self.layout(grid, executors, text)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        self._before = plan
+        seen = self._seen(plan, report, None)
+        why: Why = {"load_max": float(seen.of_executor.max()), "load_min": float(seen.of_executor.min())}
+        is_due = self.global_every_rounds > 0 and report.round % self.global_every_rounds == 0
+        if not is_due and not self._violated(seen, *_extremes(seen)):
+            return Decision((), why | {"decision": "wait"})
+        text = _text(plan.grid, report.sample)  # this is what takes time
+        if is_due and text is not None:
+            fresh, loads = self._fresh(plan, text)
+            why |= loads
+            if fresh is not None:
+                return Decision((), why | {"decision": "global"}, fresh)
+        return self._local(self._seen(plan, report, text), report, text, why)
+
+    def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
+        plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
+        while len(totals) == 0 or totals["pairs"] < self.pairs_max:
+            high, low = _extremes(seen)
+            some, numbers = self._handed_over(seen, report, text, high, low)
+            after = self._seen(plan.apply(changes + some), report, text) if some else seen
+            if after.of_executor[[high, low]].max() >= seen.of_executor[high]:
+                break
+            changes, seen = changes + some, after
+            totals = {key: totals.get(key, 0) + value for key, value in numbers.items()}
+        if not changes:
+            return Decision((), why | {"decision": "wait"})
+        return Decision(changes, why | totals | {"decision": "adjust", "load_max_after": float(seen.of_executor.max())})
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        """Microseconds that the most loaded executor would have taken under `plan`."""
+        return float(self._seen(plan, report, _text(plan.grid, report.sample)).of_executor.max())
+
+    def _violated(self, seen: Seen, high: int, low: int) -> bool:
+        return bool(seen.of_executor[high] > self.sigma * seen.of_executor[low])
+
+    def _handed_over(
+        self, seen: Seen, report: RoundReport, text: TextSample | None, high: int, low: int
+    ) -> tuple[list[Change], dict[str, float]]:
+        if not self._violated(seen, high, low):
+            return [], {}
+        changes: list[Change] = []
+        if text is not None:
+            changes, seen = self._phase_one(seen, report, text, high, low)
+        divided = sum(isinstance(change, Divide) for change in changes)
+        numbers: dict[str, float] = {"pairs": 1, "divided": divided, "joined": len(changes) - divided}
+        if self._violated(seen, high, low):
+            some, more = self._phase_two(seen, text, high, low)
+            changes, numbers = changes + some, numbers | more
+        return changes, numbers
+
+    def _phase_one(
+        self, seen: Seen, report: RoundReport, text: TextSample, high: int, low: int
+    ) -> tuple[list[Change], Seen]:
+        changes: list[Change] = []
+        mine = seen.held(high)
+        mine = mine[~seen.is_proposed[mine]]
+        heaviest = mine[np.argsort(-seen.times[mine], kind="stable")][: self.cells_max]
+        for part in [seen.plan.partitions[slot] for slot in heaviest]:
+            change: Change | None = None
+            if part.cut is not None:
+                change = joined(seen, part, low)
+            elif self.replicates:
+                change = divided(part, text, self.costs, high, low)
+            if change is None:
+                continue
+            after = self._seen(seen.plan.apply([change]), report, text)
+            relieved = max(after.of_executor[[high, low]]) < seen.of_executor[high]
+            if relieved and self._total(after, text) < self._total(seen, text):
+                changes.append(change)
+                seen = after
+                if not self._violated(seen, high, low):
+                    break
+        return changes, seen
+
+    def _phase_two(
+        self, seen: Seen, text: TextSample | None, high: int, low: int
+    ) -> tuple[list[Change], dict[str, float]]:
+        problem = self.problem(seen, high, low)
+        slots, gap = problem.slots, float(seen.of_executor[high] - seen.of_executor[low])
+        choice = WAYS[self.way](problem.loads, problem.sizes, problem.wanted, self._rng)
+        picked = sorted(slots[choice.cells].tolist(), key=lambda slot: float(seen.times[slot]))
+        while picked and seen.times[picked].sum() >= gap:
+            picked.pop()  # any load of τ or more will do for Definition 4; as much as the gap would not do here
+        moved = float(seen.times[picked].sum()) if picked else 0.0
+        numbers: dict[str, float] = {
+            "wanted_us": problem.wanted,
+            "moved_us": moved,
+            "moved_bytes": int(seen.sizes[picked].sum()) if picked else 0,
+            "moved": len(picked),
+            "steps": choice.steps,
+        }
+        if moved < MOVED_SHARE_MIN * problem.wanted:
+            mine = seen.held(high)
+            heaviest = seen.plan.partitions[int(mine[np.argmax(seen.times[mine])])]
+            cut = self._cut(seen, heaviest, text, high, low, problem.wanted)
+            if cut:
+                return cut, numbers | {"moved": 0, "moved_us": 0.0, "moved_bytes": 0, "cut": 1}
+        ids = sorted(seen.plan.partitions[slot].id for slot in picked)
+        return [Move(i, low) for i in ids], numbers
+
+    def problem(self, seen: Seen, high: int, low: int) -> Problem:
+        """What of the most loaded executor may go. What is as large as the gap would only change places with it."""
+        gap = float(seen.of_executor[high] - seen.of_executor[low])
+        mine = seen.held(high)
+        slots = mine[seen.times[mine] < gap]
+        units = -(-seen.sizes[slots] // self.size_unit_bytes)
+        wanted = float(seen.of_executor[high] - self.aim * seen.of_executor[low]) / (1 + self.aim)
+        return Problem(slots, seen.times[slots], units, wanted)
+
+    def _cut(
+        self, seen: Seen, part: Partition, text: TextSample | None, high: int, low: int, wanted: float
+    ) -> list[Change]:
+        """By space so that the half that goes is nearest to what is wanted; by terms where one cell has nearly all."""
+        slot = _slot(seen.plan, part)
+        time = float(seen.times[slot])
+        if seen.is_proposed[slot] or not time:
+            return []
+        if part.cut is None and part.cells > 1:
+            axis, after, moves_first, share = _border(part, self._weights(part, text), min(wanted / time, 1.0))
+            if text is None or 0 < share * time < 2 * wanted:
+                return [Split(part.id, axis, after, (low, high) if moves_first else (high, low))]
+        return [] if text is None else dealt(seen, part, text, self.costs, low, wanted / time)
+
+    def _fresh(self, plan: Plan, text: TextSample) -> tuple[Plan | None, Why]:
+        drawn = self.layout(plan.grid, plan.executors, text)
+        now, then = (tally(p, text).loads(text, self.costs, replicates=self.replicates).max() for p in (plan, drawn))
+        numbers: Why = {"global_now": float(now), "global_fresh": float(then)}
+        return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
+
+    def _total(self, seen: Seen, text: TextSample) -> float:
+        assert seen.counted is not None
+        return float(seen.counted.loads(text, self.costs, replicates=self.replicates).sum())
+
+    def _weights(self, part: Partition, text: TextSample | None) -> tuple[Floats, Floats]:
+        """Of the rows and of the columns of a partition: what events there cost."""
+        rows, columns = np.ones(part.row1 - part.row0 + 1), np.ones(part.col1 - part.col0 + 1)
+        if text is None:
+            return rows, columns
+        inside = (text.rows >= part.row0) & (text.rows <= part.row1)
+        inside &= (text.columns >= part.col0) & (text.columns <= part.col1)
+        checks = np.bincount(text.asked.rows, text.checks, minlength=text.events)
+        cost = (self.costs.c2_event + self.costs.c1_check * checks)[inside]
+        for weights, sides, first in ((rows, text.rows, part.row0), (columns, text.columns, part.col0)):
+            weights[:] = np.bincount(sides[inside] - first, cost, minlength=len(weights))
+        return rows, columns
+
+    def _seen(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
+        counted = None if text is None else tally(plan, text)
+        return see(plan, self._before or plan, report.load, counted, self.costs, self.query_weight)
+
+
+def _text(grid: Grid, sample: Sample | None) -> TextSample | None:
+    if sample is None or sample.texts is None or sample.keywords is None:
+        return None
+    return TextSample.of(grid, sample.points, sample.rects, sample.texts, sample.keywords)
+
+
+def _extremes(seen: Seen) -> tuple[int, int]:
+    """The most and the least loaded executor."""
+    return int(np.argmax(seen.of_executor)), int(np.argmin(seen.of_executor))
+
+
+def _slot(plan: Plan, part: Partition) -> int:
+    return int(np.searchsorted(plan.partition_id_of_slot, part.id))
+
+
+def _border(part: Partition, weights: tuple[Floats, Floats], wanted: float) -> tuple[Axis, int, bool, float]:
+    """Where one side has nearest to the wanted share, whether it is the first, and the share that it has."""
+    best: tuple[float, Axis, int, bool, float] = (np.inf, "row", 0, True, 0.0)
+    axes: Sequence[tuple[Axis, Floats, int]] = (("row", weights[0], part.row0), ("column", weights[1], part.col0))
+    for axis, line, first in axes:
+        if len(line) < 2:
+            continue
+        before = np.cumsum(line)[:-1] / line.sum() if line.sum() else np.arange(1, len(line)) / len(line)
+        for moves_first, share in ((True, before), (False, 1 - before)):
+            at = int(np.argmin(np.abs(share - wanted)))
+            best = min(best, (float(abs(share[at] - wanted)), axis, first + at, moves_first, float(share[at])))
+    return best[1:]

@@ -1,0 +1,74 @@
+"""A plan, in force or only proposed, and what a round says of its partitions: their time, and the bytes they hold.
+
+Times of partitions that were there are measured. For those that are only proposed they are shared out by what a sample
+says (`tally.py`), or by area where there is no sample. Decides nothing: `adjust.py`.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.control.balance.tally import QUERY_BYTES, Tally
+from geoswarm.flow.observe import LoadReport
+from geoswarm.jit import Bools, Floats, Ints
+from geoswarm.layout.load_model import Costs
+from geoswarm.space.plan import Plan
+
+
+class Seen(NamedTuple):
+    plan: Plan
+    times: Floats
+    """By slot, in µs."""
+    sizes: Ints
+    """By slot: bytes of the queries there. Without a sample, the time of an event stands for their number: as L_g is
+    n_o·n_q (Definition 3), n_q is L_g / n_o but for a factor."""
+    of_executor: Floats
+    """Times."""
+    is_proposed: Bools
+    """By slot: whether it is not there yet. What is made of it in the same round would have no time to share out."""
+    counted: Tally | None
+
+    def held(self, executor: int) -> Ints:
+        """Slots."""
+        found: Ints = np.flatnonzero(self.plan.executor_of_slot == executor)
+        return found
+
+
+def see(plan: Plan, before: Plan, load: LoadReport, counted: Tally | None, costs: Costs, query_weight: float) -> Seen:
+    """`before` is the plan that the load was measured under. A query that was counted stands for `query_weight`."""
+    weights = np.array([p.cells for p in plan.partitions], np.float64)
+    if counted is not None:
+        weights = counted.weights(costs)
+    times, is_proposed = _times_us(
+        plan, before, {i: float(part.cpu_us) for i, part in load.partitions.items()}, weights
+    )
+    if counted is not None:
+        sizes = np.ceil(counted.sizes * query_weight).astype(np.int64)
+    else:
+        events = [load.partitions[p.id].events if p.id in load.partitions else 1 for p in plan.partitions]
+        sizes = np.ceil(QUERY_BYTES * times / np.maximum(events, 1)).astype(np.int64)
+    of_executor = np.bincount(plan.executor_of_slot, weights=times, minlength=plan.executors).astype(np.float64)
+    return Seen(plan, times, sizes, of_executor, is_proposed, counted)
+
+
+def _times_us(plan: Plan, before: Plan, known: dict[int, float], weights: Floats) -> tuple[Floats, Bools]:
+    """What is there in both plans took what it took. The time of what is gone is shared out, by weight, among what is
+    proposed in its place."""
+    ids = plan.partition_id_of_slot
+    times = np.array([known.get(i, 0.0) for i in ids.tolist()])
+    is_proposed = ~np.isin(ids, before.partition_id_of_slot)
+    fresh = np.flatnonzero(is_proposed)
+    for slot in np.flatnonzero(~np.isin(before.partition_id_of_slot, ids)).tolist():
+        gone = before.partitions[slot]
+        height = np.minimum(plan.borders[fresh, 2], gone.row1) - np.maximum(plan.borders[fresh, 0], gone.row0) + 1
+        width = np.minimum(plan.borders[fresh, 3], gone.col1) - np.maximum(plan.borders[fresh, 1], gone.col0) + 1
+        common = np.maximum(height, 0) * np.maximum(width, 0)
+        cells = (plan.borders[fresh, 2:] - plan.borders[fresh, :2] + 1).prod(axis=1)
+        parts = weights[fresh] * common / cells
+        times[fresh] += known.get(gone.id, 0.0) * _shares(parts if parts.any() else common.astype(np.float64))
+    return times, is_proposed
+
+
+def _shares(weights: Floats) -> Floats:
+    total = weights.sum()
+    return weights / total if total else np.full(len(weights), 1.0 / len(weights))

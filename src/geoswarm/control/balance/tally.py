@@ -1,0 +1,166 @@
+"""What of a sample each partition of a plan is sent: the numbers that adjustments are judged by.
+
+`layout/load_model.py` counts the same by executor, for layouts of a few rectangles; this one also counts by partition,
+and stays quick when every cell is one, as in the simulator (`sim/words.py`). PS2Stream Definitions 1 and 3, §IV-C.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from geoswarm.jit import Array, Bools, Floats, Ints, kernel
+from geoswarm.layout.load_model import Costs
+from geoswarm.layout.text_sample import ANYTHING, Lists, TextSample, runs
+from geoswarm.space.overlap import Overlap, overlap
+from geoswarm.space.plan import Plan
+
+QUERY_BYTES, TERM_BYTES = 64, 12
+"""A rectangle, an id, a user and an expression's form; and each of its keywords."""
+
+ShareTable = npt.NDArray[np.int16]
+
+
+class Ways(NamedTuple):
+    """A plan as kernels read it: slot_of(place, term)."""
+
+    cut_of_slot: Ints
+    """-1: not divided."""
+    share_of_term: ShareTable
+    """(cuts, terms)."""
+    starts: Ints
+    slots: Ints
+    """slots[starts[s] + share]: who has the share, of the slots that stand for a divided place."""
+    executor_of_slot: Ints
+
+
+class Tally(NamedTuple):
+    """By slot, unless it says by executor."""
+
+    events: Floats
+    """n_o: that are sent there."""
+    checks: Floats
+    """Entries of lists that they are compared with."""
+    queries: Floats
+    """n_q: that rest there."""
+    sizes: Ints
+    """Bytes of these queries."""
+    events_of_executor: Floats
+    queries_of_executor: Floats
+    checks_of_executor: Floats
+
+    def loads(self, sample: TextSample, costs: Costs, *, replicates: bool) -> Floats:
+        """Of each executor: Definition 1, or what is left of it where nobody keeps queries of his own."""
+        if replicates:
+            return costs.load(sample, self.events_of_executor, self.queries_of_executor)
+        return costs.c1_check * self.checks_of_executor + costs.c2_event * self.events_of_executor
+
+    def weights(self, costs: Costs) -> Floats:
+        """Of each slot: how the time of what it was cut from is divided."""
+        return costs.c1_check * self.checks + costs.c2_event * self.events
+
+
+def ways_of(plan: Plan, hashes: Array) -> Ways:
+    """`hashes` by term, the first of which is ANYTHING."""
+    cuts = np.full(len(plan.partitions), -1, np.int64)
+    starts = np.zeros(len(plan.partitions), np.int64)
+    slots: list[int] = []
+    for first, siblings in plan.siblings.items():
+        owner_of_share = {share: slot for slot in siblings for share in plan.partitions[slot].shares}
+        starts[first], cuts[first] = len(slots), plan.partitions[first].cut or 0
+        slots += [owner_of_share[share] for share in sorted(owner_of_share)]
+    shares = np.zeros((len(plan.cuts), len(hashes)), np.int16)
+    for i, cut in enumerate(plan.cuts):
+        shares[i] = cut.shares_of(hashes)
+        shares[i, ANYTHING] = 0
+    return Ways(cuts, shares, starts, np.array(slots, np.int64), plan.executor_of_slot.astype(np.int64))
+
+
+def tally(plan: Plan, sample: TextSample) -> Tally:
+    """No partition may be everybody's."""
+    ways, met = ways_of(plan, sample.hashes), overlap(plan, sample.boxes)
+    bytes_of_query = QUERY_BYTES + TERM_BYTES * np.diff(sample.keywords.offsets)
+    queries, sizes, by_executor, keys = _queries(
+        met, sample.postings, bytes_of_query, ways, plan.executors, sample.terms
+    )
+    wanted, _ = runs(keys)
+    places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns].astype(np.int64)
+    asked = sample.asked
+    pairs = places[asked.rows] * sample.terms + asked.terms
+    at = np.searchsorted(wanted, pairs).clip(max=max(len(wanted) - 1, 0))
+    is_wanted: Bools = wanted[at] == pairs if len(wanted) else np.zeros(len(pairs), np.bool_)
+    events, checks, events_of, checks_of = _events(places, asked, is_wanted, sample.checks, ways, plan.executors)
+    return Tally(events, checks, queries, sizes, events_of, by_executor, checks_of)
+
+
+@kernel
+def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
+    cut = ways.cut_of_slot[place]
+    if cut < 0:
+        return place
+    found: np.int64 = ways.slots[ways.starts[place] + np.int64(ways.share_of_term[cut, term])]
+    return found
+
+
+@kernel
+def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
+    """Of many at once."""
+    found = np.empty(len(places), np.int64)
+    for i in range(len(places)):
+        found[i] = slot_of(places[i], terms[i], ways)
+    return found
+
+
+@kernel
+def _queries(
+    met: Overlap, postings: Lists, sizes: Ints, ways: Ways, executors: int, terms: int
+) -> tuple[Floats, Ints, Floats, Ints]:
+    slots = len(ways.cut_of_slot)
+    queries, bytes_of_slot, of_executor = np.zeros(slots), np.zeros(slots, np.int64), np.zeros(executors)
+    last_slot, last_executor = np.full(slots, -1, np.int64), np.full(executors, -1, np.int64)
+    room = 0
+    for i in range(len(sizes)):
+        room += (met.offsets[i + 1] - met.offsets[i]) * (postings.offsets[i + 1] - postings.offsets[i])
+    keys = np.empty(room, np.int64)
+    n = 0
+    for i in range(len(sizes)):
+        for m in range(met.offsets[i], met.offsets[i + 1]):
+            place = np.int64(met.slots[m])
+            for p in range(postings.offsets[i], postings.offsets[i + 1]):
+                term = np.int64(postings.terms[p])
+                keys[n] = place * terms + term
+                n += 1
+                slot = slot_of(place, term, ways)
+                if last_slot[slot] != i:
+                    last_slot[slot] = i
+                    queries[slot] += 1
+                    bytes_of_slot[slot] += sizes[i]
+                executor = ways.executor_of_slot[slot]
+                if last_executor[executor] != i:
+                    last_executor[executor] = i
+                    of_executor[executor] += 1
+    return queries, bytes_of_slot, of_executor, keys
+
+
+@kernel
+def _events(
+    places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: Ways, executors: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    slots = len(ways.cut_of_slot)
+    events, found, events_of, found_of = np.zeros(slots), np.zeros(slots), np.zeros(executors), np.zeros(executors)
+    last_slot, last_executor = np.full(slots, -1, np.int64), np.full(executors, -1, np.int64)
+    for i in range(len(places)):
+        for p in range(asked.offsets[i], asked.offsets[i + 1]):
+            if not is_wanted[p]:
+                continue
+            slot = slot_of(places[i], np.int64(asked.terms[p]), ways)
+            executor = ways.executor_of_slot[slot]
+            found[slot] += checks[p]
+            found_of[executor] += checks[p]
+            if last_slot[slot] != i:
+                last_slot[slot] = i
+                events[slot] += 1
+            if last_executor[executor] != i:
+                last_executor[executor] = i
+                events_of[executor] += 1
+    return events, found, events_of, found_of

@@ -1,0 +1,54 @@
+"""A rectangle of cells, or some of its terms, and the executor that owns it. Who owns the rest is `plan.py`'s."""
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from geoswarm.errors import PlanError
+
+Axis = Literal["row", "column"]
+EVERYBODY = -1
+"""An owner: the partition's events are dealt to all executors in turn. Any of them can serve any event, since all map
+the same subscriptions; what is lost is that neighbours are matched together."""
+
+
+@dataclass(frozen=True)
+class Partition:
+    """A rectangle of cells, last row and column included, and the executor that owns it."""
+
+    id: int
+    row0: int
+    col0: int
+    row1: int
+    col1: int
+    executor: int
+    parent: tuple[int, ...] = ()
+    """The partitions this one came from: none for the first, one after a split, several after a merge."""
+    previous_executor: int | None = None
+    """Who held these cells before; None if nobody did, or several at once."""
+    cut: int | None = None
+    """Which of the plan's cuts divides the terms of this rectangle; None: nobody does, all terms are here."""
+    shares: tuple[int, ...] = ()
+    """Of the cut, ascending. Whoever has share 0 also serves those who ask for no words."""
+
+    @property
+    def box(self) -> tuple[int, int, int, int]:
+        return self.row0, self.col0, self.row1, self.col1
+
+    @property
+    def cells(self) -> int:
+        return (self.row1 - self.row0 + 1) * (self.col1 - self.col0 + 1)
+
+    def halves(self, axis: Axis, after: int, ids: tuple[int, int]) -> tuple["Partition", "Partition"]:
+        """The two sides of the border behind row or column `after`, both still with this one's executor."""
+        if self.cut is not None:
+            raise PlanError(f"partition {self.id} has {len(self.shares)} shares of its place's terms: merge them first")
+        if axis not in ("row", "column"):
+            raise PlanError(f"partition {self.id} cannot be split along {axis!r}: say 'row' or 'column'")
+        lo, hi = (self.row0, self.row1) if axis == "row" else (self.col0, self.col1)
+        if not lo <= after < hi:
+            choice = f"choose {lo}..{hi - 1}" if lo < hi else "try the other axis"
+            raise PlanError(f"partition {self.id} has {axis}s {lo}..{hi}, no split after {after}: {choice}")
+        first, second = (replace(self, id=new, parent=(self.id,), previous_executor=self.executor) for new in ids)
+        if axis == "row":
+            return replace(first, row1=after), replace(second, row0=after + 1)
+        return replace(first, col1=after), replace(second, col0=after + 1)
