@@ -11,17 +11,18 @@ from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategies, strategy
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
+from geoswarm.jit import Ints
 from geoswarm.layout.uniform import uniform
 from geoswarm.sim.cluster import Cluster, Setup
 from geoswarm.sim.holdings import Holdings
 from geoswarm.sim.queues import Clock, serve, serve_batch
 from geoswarm.sim.race import NAMES, cluster, race
 from geoswarm.sim.routing import Batch, ByBatch, ByPlan, ByTask
-from geoswarm.sim.service import Measured, Service, density_of, fitted, measure
+from geoswarm.sim.service import Measured, Service, fitted, measure
 from geoswarm.sim.spans import Span, by_minute, total
 from geoswarm.sim.world import World
 from geoswarm.space.change import Change, Merge, Move, Split
-from geoswarm.space.grid import Grid
+from geoswarm.space.grid import CellBox, Grid
 from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
 from geoswarm.workload.hotspots import Hotspot, Hotspots
@@ -33,6 +34,14 @@ SPOT = Hotspot((0.2, 0.2), start_s=60.0, life_s=60.0, queries=2000, intensity="s
 SLOW = Service(base_us=40.0, met_us=0.5, index_us=1.0)  # less than the sources offer, as SWARM §2 has it
 SETUP = Setup(executors=4, routers=2, round_s=15.0, pending_max=2000, sources=4, service=SLOW)
 WEIGHT = 100
+
+
+def density_of(grid: Grid, boxes: CellBox) -> Ints:
+    """How many of the boxes meet each cell, one by one."""
+    density = np.zeros((grid.rows, grid.columns), np.int64)
+    for row0, col0, row1, col1 in zip(*boxes, strict=True):
+        density[row0 : row1 + 1, col0 : col1 + 1] += 1
+    return density.ravel()
 
 
 def world(seed: int = 1, spots: tuple[Hotspot, ...] = (SPOT,)) -> World:

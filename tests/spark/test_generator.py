@@ -13,10 +13,12 @@ from pyspark.sql.types import TimestampType
 
 from geoswarm.errors import SettingsError
 from geoswarm.model import EVENT
-from geoswarm.spark.generator import Pace, TweetsReader, from_options, to_options, tweets_stream
+from geoswarm.spark.generator import Pace, WorkloadReader, from_options, posts_stream, to_options, tweets_stream
+from geoswarm.workload.posts import POST, Posts
 from geoswarm.workload.tweets import Tweets
 
 WORKLOAD = Tweets(seed=11, country="US", events_per_s=1000.0)
+SPOKEN = Posts(seed=5, country="DE", words=500, shift=3.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +52,13 @@ def test_a_stream_ends_at_its_total_in_batches_no_larger_than_admitted(spark: Sp
     assert stream.schema["ts"].dataType == TimestampType()
     assert run(stream, tmp_path) == [400, 400, 200]
     assert rows_of(spark, tmp_path).equals(pa.Table.from_batches([WORKLOAD.events(0, 1000)]))
+
+
+def test_posts_arrive_with_what_they_say_and_go_on_where_they_were(spark: SparkSession, tmp_path: Path) -> None:
+    assert run(posts_stream(spark, SPOKEN, rows_per_batch=300, rows_total=500), tmp_path) == [300, 200]
+    assert run(posts_stream(spark, SPOKEN, rows_per_batch=300, rows_total=700, partitions=1), tmp_path) == [200]
+    written = spark.read.parquet(str(tmp_path / "rows")).orderBy("event_id").toArrow().cast(POST)
+    assert written.equals(pa.Table.from_batches([SPOKEN.events(0, 700)]))
 
 
 def test_a_stream_that_was_stopped_goes_on_where_it_was(spark: SparkSession, tmp_path: Path) -> None:
@@ -88,7 +97,7 @@ def test_reading_what_is_available_needs_an_end(spark: SparkSession, tmp_path: P
 
 def test_a_paced_stream_offers_what_the_clock_allows_from_where_it_restarts() -> None:
     clock_s = itertools.chain([50.0, 50.5, 53.0], itertools.repeat(99.0))
-    reader = TweetsReader(WORKLOAD, Pace(rows_per_batch=2000, rows_total=9000, paced=True), lambda: next(clock_s))
+    reader = WorkloadReader(WORKLOAD, Pace(rows_per_batch=2000, rows_total=9000, paced=True), lambda: next(clock_s))
     limit = reader.getDefaultReadLimit()
     assert limit == ReadMaxRows(2000)
     ends = [7000]
@@ -98,20 +107,20 @@ def test_a_paced_stream_offers_what_the_clock_allows_from_where_it_restarts() ->
 
 
 def test_a_restart_with_a_smaller_total_never_goes_back() -> None:
-    reader = TweetsReader(WORKLOAD, Pace(rows_total=100))
+    reader = WorkloadReader(WORKLOAD, Pace(rows_total=100))
     assert reader.latestOffset({"next_id": 500}, ReadMaxRows(50)) == {"next_id": 500}
 
 
 def test_reading_all_at_once_takes_the_whole_and_refuses_an_endless_one() -> None:
-    whole = TweetsReader(WORKLOAD, Pace(rows_per_batch=10, rows_total=70))
+    whole = WorkloadReader(WORKLOAD, Pace(rows_per_batch=10, rows_total=70))
     assert whole.latestOffset({"next_id": 20}, ReadAllAvailable()) == {"next_id": 70}
     with pytest.raises(SettingsError, match="never ends"):
-        TweetsReader(WORKLOAD, Pace()).latestOffset({"next_id": 0}, ReadAllAvailable())
+        WorkloadReader(WORKLOAD, Pace()).latestOffset({"next_id": 0}, ReadAllAvailable())
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 1001])
 def test_partitions_cut_a_batch_into_pieces_that_are_never_empty(count: int) -> None:
-    pieces = TweetsReader(WORKLOAD, Pace(partitions=4)).partitions({"next_id": 7}, {"next_id": 7 + count})
+    pieces = WorkloadReader(WORKLOAD, Pace(partitions=4)).partitions({"next_id": 7}, {"next_id": 7 + count})
     ids = [i for piece in pieces for i in range(piece.first_id, piece.first_id + piece.count)]
     assert ids == list(range(7, 7 + count))
     assert len(pieces) == min(4, count)
@@ -120,6 +129,7 @@ def test_partitions_cut_a_batch_into_pieces_that_are_never_empty(count: int) -> 
 def test_options_carry_a_workload_there_and_back() -> None:
     pace = Pace(rows_per_batch=7, rows_total=None, partitions=3, paced=True)
     assert from_options(to_options(WORKLOAD, pace)) == (WORKLOAD, pace)
+    assert from_options(to_options(SPOKEN, pace), Posts) == (SPOKEN, pace)
 
 
 @pytest.mark.parametrize(
@@ -133,5 +143,13 @@ def test_options_carry_a_workload_there_and_back() -> None:
     ],
 )
 def test_a_wrong_option_is_refused_by_name(options: dict[str, str], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        from_options(options)
+    for kind in (Tweets, Posts):
+        with pytest.raises(SettingsError, match=said):
+            from_options(options, kind)
+
+
+def test_an_option_of_another_workload_is_refused() -> None:
+    with pytest.raises(SettingsError, match="geoswarm-tweets has no option words"):
+        from_options({"words": "500"})
+    with pytest.raises(SettingsError, match="geoswarm-posts has no option side_share"):
+        from_options({"side_share": "0.1"}, Posts)

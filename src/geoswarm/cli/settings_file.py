@@ -17,6 +17,7 @@ from geoswarm.cli.settings_errors import Problem, invalid_toml, problem_of, shar
 from geoswarm.cli.toml_lines import find_line, key_lines
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import GeoswarmError, SettingsError
+from geoswarm.workload.posts import Posts
 from geoswarm.workload.tweets import Tweets
 
 
@@ -82,10 +83,9 @@ class KafkaEvents(KafkaSource):
     extra: str = ""
 
 
-class TweetsEvents(_Section):
-    """The fields of `workload.tweets.Tweets` that shape events, and those of `spark.generator.Pace`."""
+class GeneratedEvents(_Section):
+    """What the embedded workloads have in common, and the fields of `spark.generator.Pace`."""
 
-    kind: Literal["tweets"]
     seed: int = 0
     bounds: Annotated[tuple[float, float, float, float], Field(strict=False)] | None = None
     country: str | None = None
@@ -97,9 +97,31 @@ class TweetsEvents(_Section):
     partitions: int = Field(default=2, ge=1)
     paced: bool = False
 
+    def parameters(self, workload: type[Any]) -> dict[str, Any]:
+        names = {field.name for field in dataclasses.fields(workload) if field.init} & set(type(self).model_fields)
+        return {name: getattr(self, name) for name in names}
+
+
+class TweetsEvents(GeneratedEvents):
+    """The fields of `workload.tweets.Tweets` that shape events."""
+
+    kind: Literal["tweets"]
+
     def workload(self) -> Tweets:
-        names = {field.name for field in dataclasses.fields(Tweets)} & set(type(self).model_fields)
-        return Tweets(**{name: getattr(self, name) for name in names})
+        return Tweets(**self.parameters(Tweets))
+
+
+class PostsEvents(GeneratedEvents):
+    """The fields of `workload.posts.Posts` that shape events."""
+
+    kind: Literal["posts"]
+    words: int = 100_000
+    regional_share: float = 0.6
+    exponent: float = 1.1
+    shift: float = 20.0
+
+    def workload(self) -> Posts:
+        return Posts(**self.parameters(Posts))
 
 
 class SubscriptionsSection(_Section):
@@ -129,7 +151,7 @@ class TriggerSection(_Section):
     available_now: bool = False
 
 
-Events = Annotated[FilesEvents | KafkaEvents | TweetsEvents, Field(discriminator="kind")]
+Events = Annotated[FilesEvents | KafkaEvents | TweetsEvents | PostsEvents, Field(discriminator="kind")]
 Operations = Annotated[FilesSource | KafkaSource, Field(discriminator="kind")]
 Sink = Annotated[ParquetSink | KafkaSink | ConsoleSink, Field(discriminator="kind")]
 
@@ -194,8 +216,8 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
     events, trigger = settings.events, settings.trigger
     if trigger.available_now and trigger.every_s:
         yield ("trigger", "every_s"), "[trigger] has both every_s and available_now: keep one of them"
-    if isinstance(events, TweetsEvents):
-        yield from _tweets_relations(events, settings)
+    if isinstance(events, TweetsEvents | PostsEvents):
+        yield from _generated_relations(events, settings)
     for name in ("events", "operations", "subscriptions"):
         section = getattr(settings, name)
         path = getattr(section, "path", None)
@@ -207,9 +229,9 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
             yield (name, "path"), f"[{name}] path {path} is no folder: create it; files put there are read as a stream"
 
 
-def _tweets_relations(events: TweetsEvents, settings: PipelineSettings) -> Iterator[Problem]:
+def _generated_relations(events: TweetsEvents | PostsEvents, settings: PipelineSettings) -> Iterator[Problem]:
     if settings.trigger.available_now and events.rows_total is None:
-        say = "[trigger] available_now never ends on tweets without an end: give [events] rows_total"
+        say = f"[trigger] available_now never ends on {events.kind} without an end: give [events] rows_total"
         yield ("trigger", "available_now"), say
     try:
         drawn = events.workload().bounds
@@ -218,5 +240,5 @@ def _tweets_relations(events: TweetsEvents, settings: PipelineSettings) -> Itera
         return
     world = settings.contract.bounds
     if not (world[0] <= drawn[0] and world[1] <= drawn[1] and drawn[2] <= world[2] and drawn[3] <= world[3]):
-        say = f"bounds {list(world)} do not hold the tweets, drawn within {list(drawn)}"
+        say = f"bounds {list(world)} do not hold the {events.kind}, drawn within {list(drawn)}"
         yield ("contract",), f"[contract] {say}: widen them, or give [events] bounds"

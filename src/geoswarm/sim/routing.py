@@ -21,10 +21,11 @@ import numpy as np
 
 from geoswarm.control.strategy import PlansBatches
 from geoswarm.jit import CellIds, Floats, Ints, kernel
-from geoswarm.sim.service import Service, stamp
+from geoswarm.sim.service import Service
 from geoswarm.sim.world import World
 from geoswarm.space.partition import EVERYBODY
 from geoswarm.space.plan import Owners, Plan, Slots
+from geoswarm.stats.density import Density
 
 
 class Batch(NamedTuple):
@@ -128,21 +129,21 @@ class ByBatch:
         self.plan, self.machines = plan, plan.executors
         self._strategy, self._world, self._cpu_s = strategy, world, cpu_s
         self._count_s = service.count_us * 1e-6 * world.weight
-        self._density = np.zeros(world.grid.cells, np.int64)
+        self._density = Density(world.grid)
         self._begun = np.zeros(world.grid.cells, np.int64)  # queries whose first cell this is
 
     def changed(self, came: Ints, went: Ints) -> None:
         columns = self._world.grid.columns
         for ordinals, by in ((came, self._world.query_weight), (went, -self._world.query_weight)):
             box = self._world.of(ordinals)
-            stamp(self._density, box, columns, by)
+            self._density.add(box, by)
             np.add.at(self._begun, box.row0 * columns + box.col0, by)
 
     def route(self, batch: Batch) -> Routed:
         before = self.plan
         events = np.bincount(batch.cells[: batch.expected], minlength=before.grid.cells)
         began_s = self._cpu_s()
-        self.plan = self._strategy.plan_batch(before, events, self._density)
+        self.plan = self._strategy.plan_batch(before, events, self._density.of_cells())
         driver_s = self._cpu_s() - began_s
         drawn = self.plan
         moved = _moved(

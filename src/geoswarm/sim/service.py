@@ -41,10 +41,11 @@ from geoswarm.flow.match.kernels import Records
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.route import Parcel
-from geoswarm.jit import Floats, Ints, kernel
+from geoswarm.jit import Floats, Ints
 from geoswarm.model import EVENT
 from geoswarm.radix import sorted_order
-from geoswarm.space.grid import CellBox, Grid
+from geoswarm.space.grid import Grid
+from geoswarm.stats.density import Density
 from geoswarm.workload.tweets import Tweets
 
 HOP_US = 0.3
@@ -88,21 +89,6 @@ class Measured(NamedTuple):
     event_us: float
 
 
-def density_of(grid: Grid, boxes: CellBox) -> Ints:
-    """How many of the boxes meet each cell."""
-    density = np.zeros(grid.cells, np.int64)
-    stamp(density, boxes, grid.columns, 1)
-    return density
-
-
-@kernel
-def stamp(density: Ints, boxes: CellBox, columns: int, by: int) -> None:
-    for i in range(len(boxes.row0)):
-        for row in range(boxes.row0[i], boxes.row1[i] + 1):
-            for column in range(boxes.col0[i], boxes.col1[i] + 1):
-                density[row * columns + column] += by
-
-
 def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int) -> Measured:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
     matched, and its matches put into rows, best of `repeats`."""
@@ -123,8 +109,9 @@ def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, 
     drawn = drawn.take(pa.array(sorted_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
     parcel = pack(iter([Parcel(0, 0, drawn)]))
 
-    boxes = grid.cover(*(_column(rects, i) for i in range(4)))
-    met = density_of(grid, boxes)[grid.locate(x, y)].mean()
+    density = Density(grid)
+    density.add(grid.cover(*(_column(rects, i) for i in range(4))))
+    met = density.of_cells()[grid.locate(x, y)].mean()
     best_s = math.inf
     for _ in range(repeats):
         began_s = time.thread_time()

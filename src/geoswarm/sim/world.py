@@ -17,8 +17,8 @@ import pyarrow as pa
 from geoswarm.control.strategy import Sample
 from geoswarm.errors import SettingsError
 from geoswarm.jit import Bools, CellIds, Floats, Ints
-from geoswarm.sim.service import stamp
 from geoswarm.space.grid import CellBox, Grid
+from geoswarm.stats.density import Density
 from geoswarm.workload.hotspots import Hotspots
 
 FOREVER_S = 1e9
@@ -75,9 +75,8 @@ class World:
         return self.events_per_step * self.weight / self.step_s
 
     def steps(self, horizon_s: float) -> Iterator[Step]:
-        density = np.zeros(self.grid.cells, np.int64)
-        preloaded = np.arange(self.subscriptions)
-        stamp(density, self.of(preloaded), self.grid.columns, 1)
+        density = Density(self.grid)
+        density.add(self.of(np.arange(self.subscriptions)))
         queries = self.subscriptions
         for number in range(int(horizon_s / self.step_s)):
             start_s = number * self.step_s
@@ -85,13 +84,12 @@ class World:
             new = np.asarray(pa.compute.equal(operations.column("op"), "register"))
             ordinals = self.subscriptions + np.searchsorted(self._later_ids, operations.column("sub_id").to_numpy())
             came, went = ordinals[new], ordinals[~new]
-            stamp(density, self.of(came), self.grid.columns, 1)
-            stamp(density, self.of(went), self.grid.columns, -1)
+            density.add(self.of(came))
+            density.add(self.of(went), -1)
             queries += len(came) - len(went)
             cells = self.cells(number * self.events_per_step, self.events_per_step)
-            yield Step(
-                number, start_s, came, went, queries * self.query_weight, cells, density[cells] * self.query_weight
-            )
+            met = density.of_cells()[cells] * self.query_weight
+            yield Step(number, start_s, came, went, queries * self.query_weight, cells, met)
 
     def sample(self, points: int = 400_000, queries: int = 200_000) -> Sample:
         """What was known before: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""

@@ -1,12 +1,12 @@
-"""The workload of `workload/tweets.py` as a Spark stream, replayed exactly from its offsets.
+"""The workloads of `workload/tweets.py` and `workload/posts.py` as Spark streams, replayed exactly from their offsets.
 
 An offset is the id of the next post, and a row depends on its id alone, so a batch that runs again after a
 crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here.
 
     spark.dataSource.register(TweetsSource)
-    posts = spark.readStream.format("geoswarm-tweets").options(country="US", rows_per_batch=500_000).load()
+    tweets = spark.readStream.format("geoswarm-tweets").options(country="US", rows_per_batch=500_000).load()
 
-Options are the fields of `Tweets` (bounds as "xmin,ymin,xmax,ymax") and those of `Pace`.
+Options are the fields of `Tweets` or `Posts` (bounds as "xmin,ymin,xmax,ymax") and those of `Pace`.
 """
 
 import dataclasses
@@ -25,15 +25,18 @@ from pyspark.sql.streaming.datasource import (
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import DoubleType, LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
 
 from geoswarm.errors import SettingsError
+from geoswarm.workload.posts import Posts
 from geoswarm.workload.tweets import ID_MAX, Tweets
 
-NAME = "geoswarm-tweets"
+Workload = Tweets | Posts
+
+NAMES: dict[type[Workload], str] = {Tweets: "geoswarm-tweets", Posts: "geoswarm-posts"}
 
 READ_ROWS = 65_536
-"""Rows per Arrow batch: 2 MB, which stays in the processor's cache on its way to the socket."""
+"""Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way to the socket."""
 
 SCHEMA = StructType(
     [
@@ -43,6 +46,7 @@ SCHEMA = StructType(
         StructField("y", DoubleType(), nullable=False),
     ]
 )
+SCHEMAS = {Tweets: SCHEMA, Posts: StructType([*SCHEMA.fields, StructField("text", StringType(), nullable=False)])}
 
 
 @dataclass(frozen=True)
@@ -62,7 +66,7 @@ class Pace:
         for key, least in (("rows_per_batch", 1), ("rows_total", 0), ("partitions", 1)):
             value = getattr(self, key)
             if value is not None and value < least:
-                raise SettingsError(f"{key} of {NAME} is {value}: give {least} or more")
+                raise SettingsError(f"{key} of the generator is {value}: give {least} or more")
 
 
 def tweets_stream(
@@ -75,33 +79,54 @@ def tweets_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The posts of `workload` as a streaming DataFrame (event_id, ts, x, y)."""
-    spark.dataSource.register(TweetsSource)
-    pace = Pace(rows_per_batch, rows_total, partitions, paced)
-    return spark.readStream.format(NAME).options(**to_options(workload, pace)).load()
+    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
-def to_options(workload: Tweets, pace: Pace) -> dict[str, str]:
-    values = dataclasses.asdict(workload) | dataclasses.asdict(pace)
+def posts_stream(
+    spark: SparkSession,
+    workload: Posts,
+    *,
+    rows_per_batch: int,
+    rows_total: int | None = None,
+    partitions: int = 2,
+    paced: bool = False,
+) -> DataFrame:
+    """The same with what they say (event_id, ts, x, y, text)."""
+    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+
+
+def _stream(spark: SparkSession, workload: Workload, pace: Pace) -> DataFrame:
+    spark.dataSource.register(PostsSource if isinstance(workload, Posts) else TweetsSource)
+    return spark.readStream.format(NAMES[type(workload)]).options(**to_options(workload, pace)).load()
+
+
+def to_options(workload: Workload, pace: Pace) -> dict[str, str]:
+    values = {key: getattr(workload, key) for key in _parameters(type(workload))} | dataclasses.asdict(pace)
     values["bounds"] = ",".join(repr(v) for v in workload.bounds)
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def from_options(options: Mapping[str, str]) -> tuple[Tweets, Pace]:
+def from_options(options: Mapping[str, str], kind: type[Workload] = Tweets) -> tuple[Workload, Pace]:
     """Spark hands options over as text, and their names in lower case."""
-    unknown = sorted(set(options) - set(_PARSERS))
+    pace_keys = {f.name for f in dataclasses.fields(Pace)}
+    known = pace_keys | set(_parameters(kind))
+    unknown = sorted(set(options) - known)
     if unknown:
-        raise SettingsError(f"{NAME} has no option {', '.join(unknown)}: it has {', '.join(sorted(_PARSERS))}")
+        raise SettingsError(f"{NAMES[kind]} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
     values: dict[str, Any] = {}
     for key, text in options.items():
         try:
             values[key] = _PARSERS[key](text)
         except (ValueError, KeyError) as wrong:
-            raise SettingsError(f"option {key} of {NAME} is {text!r}, which cannot be read ({wrong})") from wrong
-    pace_keys = {f.name for f in dataclasses.fields(Pace)}
+            raise SettingsError(f"option {key} of {NAMES[kind]} is {text!r}, which cannot be read ({wrong})") from wrong
     return (
-        Tweets(**{k: v for k, v in values.items() if k not in pace_keys}),
+        kind(**{k: v for k, v in values.items() if k not in pace_keys}),
         Pace(**{k: v for k, v in values.items() if k in pace_keys}),
     )
+
+
+def _parameters(kind: type[Workload]) -> list[str]:
+    return [f.name for f in dataclasses.fields(kind) if f.init]
 
 
 def _bounds(text: str) -> tuple[float, ...]:
@@ -121,6 +146,12 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
     "background_share": float,
     "burst_share": float,
     "users": int,
+    "words": int,
+    "regional_share": float,
+    "exponent": float,
+    "shift": float,
+    "text_only_share": float,
+    "space_only_share": float,
     "rows_per_batch": int,
     "rows_total": int,
     "partitions": int,
@@ -129,15 +160,21 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 class TweetsSource(DataSource):
+    kind: type[Workload] = Tweets
+
     @classmethod
     def name(cls) -> str:
-        return NAME
+        return NAMES[cls.kind]
 
     def schema(self) -> StructType:
-        return SCHEMA
+        return SCHEMAS[self.kind]
 
-    def streamReader(self, schema: StructType) -> "TweetsReader":  # noqa: N802 - Spark's name
-        return TweetsReader(*from_options(self.options))
+    def streamReader(self, schema: StructType) -> "WorkloadReader":  # noqa: N802 - Spark's name
+        return WorkloadReader(*from_options(self.options, self.kind))
+
+
+class PostsSource(TweetsSource):
+    kind = Posts
 
 
 @dataclass
@@ -146,11 +183,11 @@ class IdRange(InputPartition):
     count: int
 
 
-class TweetsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one Python process beside the driver while the query runs; `read` runs in the workers."""
 
-    def __init__(self, workload: Tweets, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self.workload = workload
+    def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self.workload, self.name = workload, NAMES[type(workload)]
         self.pace = pace
         self.clock_s = clock_s
         self.rows_total = ID_MAX if pace.rows_total is None else pace.rows_total
@@ -164,7 +201,7 @@ class TweetsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         if self.pace.rows_total is None:
-            raise SettingsError(f"availableNow never ends on {NAME} without rows_total: set that option")
+            raise SettingsError(f"availableNow never ends on {self.name} without rows_total: set that option")
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         next_id = start["next_id"]
@@ -172,7 +209,7 @@ class TweetsReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             end_id = min(end_id, next_id + limit.max_rows)
         elif isinstance(limit, ReadAllAvailable) and end_id == ID_MAX:
-            raise SettingsError(f"reading all of {NAME} at once never ends: set rows_total, or another trigger")
+            raise SettingsError(f"reading all of {self.name} at once never ends: set rows_total, or another trigger")
         return {"next_id": max(end_id, next_id)}
 
     def _available(self, next_id: int) -> int:

@@ -17,8 +17,9 @@ class Density:
 
     def add(self, boxes: CellBox, by: int = 1) -> None:
         """`by` -1 takes queries back out."""
-        _mark(self._corners, boxes, by)
-        self._cells = None
+        if len(boxes.row0):
+            _mark(self._corners, boxes, by)
+            self._cells = None
 
     def of_cells(self) -> Ints:
         if self._cells is None:
