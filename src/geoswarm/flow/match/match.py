@@ -59,7 +59,8 @@ class TermShare(NamedTuple):
 
 _ALL: Bools = np.empty(0, np.bool_)
 
-FIRST_ROWS = 8192
+FIRST_ROWS = 32_768
+"""About a parcel. Every run asks each level of each segment once, which many short runs would feel."""
 EASE = 8
 """A run is expected to have an eighth of the pairs it may: the next place may be denser, and short arrays come from
 memory that was used before."""
@@ -86,8 +87,8 @@ def match(
     terms: TermShare | None = None,
 ) -> Iterator[Met]:
     """`events` are in Z-order, as `route` leaves them; `terms` are those under which lists are looked up, if not all.
-    Yields them in order, in runs of at most `rows_max` events and
-    about `pairs_max` pairs; only a single event with more than that makes a longer run."""
+    Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; only a single event with more than
+    that makes a longer run."""
     x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
