@@ -17,7 +17,10 @@ _LATER = {
     "sinks": "geoswarm.spark.sinks",
     "sources": "geoswarm.spark.sources",
     "tweets_stream": "geoswarm.spark.generator",
+    "posts_stream": "geoswarm.spark.generator",
     "Tweets": "geoswarm.workload.tweets",
+    "Posts": "geoswarm.workload.posts",
+    "Sample": "geoswarm.control.strategy",
 }
 
 __all__ = ["Contract", "Tuning", *_LATER]
