@@ -22,23 +22,26 @@ class Journal:
         self._storage = storage
         numbers = [int(name.split(".")[0]) for name in storage.names(FOLDER)]
         self._number = max(numbers, default=-1) + 1
+        self._count = 0
         self._lines: list[str] = []
+        """Of the file under way, where it must be written whole each time."""
 
     def append(self, kind: str, **fields: Any) -> dict[str, Any]:
         """`fields` are plain JSON values; time is one of them where it matters. Returns the entry."""
         entry = {"kind": kind, **fields}
         line = json.dumps(entry, separators=(",", ":"))
         name = f"{FOLDER}/{self._number:08d}.jsonl"
-        self._lines.append(line)
+        self._count += 1
         if self._storage.is_remote:  # object stores cannot append
+            self._lines.append(line)
             self._storage.write(name, ("\n".join(self._lines) + "\n").encode())
         else:
             path = Path(self._storage.path(name))
             path.parent.mkdir(parents=True, exist_ok=True)
             with path.open("a") as file:
                 file.write(line + "\n")
-        if len(self._lines) == LINES_PER_FILE:
-            self._number, self._lines = self._number + 1, []
+        if self._count == LINES_PER_FILE:
+            self._number, self._count, self._lines = self._number + 1, 0, []
             for old in self._storage.names(FOLDER)[:-FILES_MAX]:
                 self._storage.remove(f"{FOLDER}/{old}")
         return entry

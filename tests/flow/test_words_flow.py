@@ -7,8 +7,17 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.errors import StreamError
+from geoswarm.flow.merge import joined
+from geoswarm.flow.observe import Said, some_said
+from geoswarm.flow.route import route
+from geoswarm.model import SUB_IDS
 from geoswarm.sim.oracle import Oracle
 from geoswarm.space.change import Divide
+from geoswarm.space.grid import Grid
+from geoswarm.space.partition import EVERYBODY, Partition
+from geoswarm.space.plan import Plan
+from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.text.cut import TermCut
 from pure_engine import PureEngine
 from restless import divided
@@ -69,3 +78,55 @@ def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_p
     assert sorted(through.pairs) == sorted(oracle.match(silent, 0))
     assert through.pairs
     engine.checkpoint.close()
+
+
+def test_a_text_that_is_no_utf8_is_quoted_all_the_same() -> None:
+    texts = pa.array([b"flood \xff river", b"dam", None], pa.binary()).view(pa.string())
+    rows = pa.record_batch({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "text": texts})
+    assert some_said(rows) == [Said(1.0, 4.0, "flood \ufffd river"), Said(2.0, 5.0, "dam"), Said(3.0, 6.0, None)]
+    assert len(some_said(rows, 2)) == 2
+    assert some_said(rows, 0) == []
+
+
+def numbered_rows(numbers: list[int], ids: list[int], subs: list[list[int]]) -> pa.RecordBatch:
+    rows = events(np.random.default_rng(1), 10).take(pa.array(ids))
+    columns = [*rows.columns, pa.array(numbers), pa.array(subs, SUB_IDS.type)]
+    return pa.record_batch(columns, names=[*rows.schema.names, "_event", SUB_IDS.name])
+
+
+def test_the_rows_of_an_event_become_one() -> None:
+    first, second = numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([8, 7], [2, 1], [[13, 14], [15]])
+    whole = joined([first, second, first.slice(0, 0)])
+    assert dict(zip(whole["event_id"].to_pylist(), whole["sub_ids"].to_pylist(), strict=True)) == {
+        1: [11, 15],
+        2: [12, 13, 14],
+    }
+
+
+def test_one_number_for_two_events_is_never_believed() -> None:
+    with pytest.raises(StreamError, match="another order"):
+        joined([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
+
+
+def test_events_dealt_to_all_go_where_they_went_when_a_task_is_run_again_in_another_order() -> None:
+    grid = Grid(*BOUNDS, columns=4, rows=4)
+    everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, EVERYBODY),), 1)
+    rows, rng = events(np.random.default_rng(2), 300), np.random.default_rng(3)
+    went = {i: p.executor for p in route(rows, everybody) for i in p.events["event_id"].to_pylist()}
+    again = route(rows.take(pa.array(rng.permutation(300))), everybody)
+    assert {i: p.executor for p in again for i in p.events["event_id"].to_pylist()} == went
+    assert min(list(went.values()).count(e) for e in range(3)) > 70  # about a third each
+
+
+def test_an_index_that_is_made_again_is_the_same_one(tmp_path: Path) -> None:
+    rng, engine = np.random.default_rng(6), PureEngine(tmp_path, CONTRACT)
+    engine.batch(0, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)
+    engine.checkpoint.finish(0, ["flood flood river", "dam"] * 20)
+    engine.batch(1, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)
+    files = sorted((tmp_path / "subscriptions").glob("*.index"))
+    before = [file.read_bytes() for file in files]
+    for file in files:
+        file.write_bytes(b"lost")
+    engine.checkpoint.close()
+    Checkpoint(str(tmp_path), CONTRACT, engine.tuning).close()
+    assert [file.read_bytes() for file in files] == before

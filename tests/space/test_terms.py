@@ -1,6 +1,7 @@
 """Plans that divide the terms of a place as well as the map."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from geoswarm.errors import PlanError
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.change import Divide, Merge, Move
 from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
+from geoswarm.space.plan import ID_MAX, Plan
 from geoswarm.text.cut import TermCut
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=8, rows=8)
@@ -113,3 +114,19 @@ def test_whatever_is_done_each_share_of_each_place_has_one_owner(seed: int) -> N
         assert sorted(held) == list(range(plan.cuts[cut_number].count))
     assert (plan.slot_of_cell >= 0).all()
     assert plan == Plan.from_json(plan.to_json())
+
+
+def test_a_plan_from_before_terms_could_be_divided_is_read() -> None:
+    plan = uniform(GRID, 3)
+    written = plan.to_json()
+    old = {k: v for k, v in written.items() if k not in ("cuts", "drawn_by")}
+    assert Plan.from_json(old | {"partitions": [row[:8] for row in written["partitions"]]}) == plan
+
+
+def test_a_plan_for_every_batch_never_runs_out_of_ids() -> None:
+    plan = uniform(GRID, 3)
+    late = Plan(5, GRID, 3, tuple(replace(p, id=ID_MAX - 5 + i) for i, p in enumerate(plan.partitions)), ID_MAX - 1)
+    after = late.followed_by(plan, "x")
+    assert [p.id for p in after.partitions] == [0, 1, 2]
+    assert after.epoch == 6
+    assert all(p.parent == () for p in after.partitions)

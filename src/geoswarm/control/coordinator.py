@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any, NamedTuple
 
 from geoswarm.control.estimate import executor_costs, is_worse
-from geoswarm.control.strategy import RoundReport, Sample, Strategy
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
 from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.jit import Floats
@@ -44,7 +44,10 @@ class Coordinator:
 
     def decide(self, plan: Plan, report: RoundReport) -> Outcome:
         """The same for a round that is closed."""
-        decision = self.strategy.rebalance(plan, report)
+        try:
+            decision = self.strategy.rebalance(plan, report)
+        except PlanError as error:  # it looked at a plan that cannot be
+            decision = Decision((), {"decision": "failed", "reason": str(error)})
         entry: dict[str, Any] = {
             "round": report.round,
             "now_s": report.now_s,

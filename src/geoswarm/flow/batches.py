@@ -17,7 +17,9 @@ def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
     return x, y
 
 
-def gather(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.RecordBatch]:
+def gather(
+    batches: Iterator[pa.RecordBatch], rows_max: int, bytes_max: int = GATHERED_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
     """A parcel per partition costs the same whether it holds ten events or ten thousand."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
@@ -25,7 +27,7 @@ def gather(batches: Iterator[pa.RecordBatch], rows_max: int) -> Iterator[pa.Reco
         held.append(batch)
         rows += len(batch)
         size += batch.nbytes
-        if rows >= rows_max or size >= GATHERED_BYTES_MAX:
+        if rows >= rows_max or size >= bytes_max:
             yield pa.concat_batches(held)
             held, rows, size = [], 0, 0
     if rows:

@@ -10,8 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.errors import StreamError
 from geoswarm.flow.match.match import Met
-from geoswarm.model import SUB_ID, SUB_IDS
+from geoswarm.jit import Bools
+from geoswarm.model import EVENT, SUB_ID, SUB_IDS
 
 OUTPUT_BYTES_MAX = 64 << 20
 """Of one batch of pairs; an Arrow column of text may hold 2 GB."""
@@ -36,18 +38,32 @@ def as_arrays(met: Met) -> Iterator[pa.RecordBatch]:
 
 def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Rows of `as_arrays` with the column `_event`, one for each event: what it met anywhere, in one array."""
-    rows = pa.concat_batches(parts)
+    rows = pa.concat_batches([part for part in parts if len(part)] or parts[:1])
     numbers = rows.column("_event").to_numpy()
     order = np.argsort(numbers, kind="stable")
     rows = rows.take(pa.array(order))
     first = np.ones(len(rows), np.bool_)
     first[1:] = numbers[order][1:] != numbers[order][:-1]
+    _check_numbers(rows, first)
     lists = rows.column(SUB_IDS.name)
     starts = lists.offsets.to_numpy()
     offsets = np.append(starts[:-1][first], starts[-1]).astype(np.int32)
     whole = pa.ListArray.from_arrays(pa.array(offsets), lists.values, type=SUB_IDS.type)
     events = rows.filter(pa.array(first))
     return events.set_column(events.schema.get_field_index(SUB_IDS.name), SUB_IDS, whole)
+
+
+def _check_numbers(rows: pa.RecordBatch, first: Bools) -> None:
+    """Numbers follow the order of rows. A task that Spark runs again may meet them in another order, if the stream
+    promises none; then one number is two events."""
+    again = np.flatnonzero(~first)
+    for name in EVENT.names:
+        values = rows.column(name)
+        if not values.take(pa.array(again)).equals(values.take(pa.array(again - 1))):
+            raise StreamError(
+                "a task that was run again met its events in another order, so their matches cannot be put together: "
+                "the batch is run again; sort the stream by event_id, or keep shuffles out of it, if this comes back"
+            )
 
 
 def apart(rows: pa.RecordBatch) -> Met:

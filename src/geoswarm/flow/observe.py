@@ -16,6 +16,7 @@ from geoswarm.flow.batches import xy
 from geoswarm.model import TEXT
 from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import TrioStat
+from geoswarm.text.buffers import rows_of
 
 
 class Load(NamedTuple):
@@ -31,8 +32,8 @@ class Load(NamedTuple):
 
 
 NOTHING = Load(0, 0, 0, 0)
-SAID_MAX, SAID_CHARS_MAX = 64, 1000
-"""Events of a parcel that its report quotes, and characters of each: 6 kB of short posts."""
+SAID_MAX, SAID_OF_TASK_MAX, SAID_CHARS_MAX = 64, 512, 1000
+"""Events of a parcel and of a task that its report quotes, and characters of each: 50 kB of short posts a task."""
 
 
 class Said(NamedTuple):
@@ -75,16 +76,21 @@ class LoadReport:
         self.partitions[partition] = self.partitions.get(partition, NOTHING) + load
         self.executors[executor] = self.executors.get(executor, NOTHING) + load
 
-    def __add__(self, other: "LoadReport") -> "LoadReport":
-        total = LoadReport(
-            _summed(self.partitions, other.partitions),
-            _summed(self.executors, other.executors),
-            **{name: getattr(self, name) + getattr(other, name) for name in COUNTS},
-        )
-        total.stats = dict(self.stats)
+    def include(self, other: "LoadReport") -> None:
+        """Add in place what another task counted."""
+        for mine, theirs in ((self.partitions, other.partitions), (self.executors, other.executors)):
+            for key, load in theirs.items():
+                mine[key] = mine.get(key, NOTHING) + load
+        for name in COUNTS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for partition, stat in other.stats.items():
-            total.add_stat(partition, stat)
-        total.said = self.said + other.said
+            self.add_stat(partition, stat)
+        self.said += other.said
+
+    def __add__(self, other: "LoadReport") -> "LoadReport":
+        total = LoadReport()
+        total.include(self)
+        total.include(other)
         return total
 
     def add_stat(self, partition: int, stat: TrioStat) -> None:
@@ -123,19 +129,14 @@ class LoadReport:
         return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, said=said)
 
 
-def _summed(some: Mapping[int, Load], more: Mapping[int, Load]) -> dict[int, Load]:
-    total = dict(some)
-    for key, load in more.items():
-        total[key] = total.get(key, NOTHING) + load
-    return total
-
-
 def some_said(events: pa.RecordBatch, most: int = SAID_MAX) -> list[Said]:
     """At most so many of the events, evenly spread."""
     chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
     rows = events.select(["x", "y", TEXT.name]).take(pa.array(chosen))
-    texts = [None if text is None else text[:SAID_CHARS_MAX] for text in rows.column(2).to_pylist()]
-    return [Said(*row) for row in zip(rows.column(0).to_pylist(), rows.column(1).to_pylist(), texts, strict=True)]
+    x, y, texts = rows.columns
+    bytes_of = rows_of(texts)  # it need not be UTF-8: Spark does not check
+    said = [bytes_of.text(i)[:SAID_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
+    return [Said(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:

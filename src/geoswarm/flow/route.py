@@ -42,7 +42,7 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
 
 def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
     """Row `rows[i]` goes to `slots[i]`; a row may go to several. Within a parcel rows stay in the order they have."""
-    lanes, slot_of_lane, owner_of_lane = _lanes(slots, plan)
+    lanes, slot_of_lane, owner_of_lane = _lanes(events, rows, slots, plan)
     order = sorted_order(lanes, len(slot_of_lane) - 1)
     gathered = events.take(pa.array(rows[order]))
     sizes = np.bincount(lanes, minlength=len(slot_of_lane))
@@ -55,11 +55,11 @@ def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) ->
 def executors_of(events: pa.RecordBatch, plan: Plan) -> Owners:
     """The executor of each event, in the order they came: what the row exchange shuffles by."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
-    lanes, _, owner_of_lane = _lanes(slots, plan)
+    lanes, _, owner_of_lane = _lanes(events, np.arange(len(events)), slots, plan)
     return owner_of_lane[lanes]
 
 
-def _lanes(slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, Owners]:
+def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, Owners]:
     """A lane is what one parcel goes by: a slot, or one executor's share of a slot that is everybody's. Returns the
     lane of each event, and the slot and the executor of each lane."""
     owners = plan.executor_of_slot
@@ -72,9 +72,19 @@ def _lanes(slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, Owners]:
     slot_of_lane = np.repeat(every_slot, widths)
     place = np.arange(len(slot_of_lane)) - firsts[slot_of_lane]
     owner_of_lane = np.where(shared[slot_of_lane], place, owners[slot_of_lane]).astype(np.int32)
-    turn = np.arange(len(slots)) % plan.executors
-    lanes = firsts[slots] + np.where(shared[slots], turn, 0)
+    lanes = firsts[slots] + np.where(shared[slots], _turns(events, plan.executors)[rows], 0)
     return lanes.astype(np.uint32), slot_of_lane, owner_of_lane
+
+
+def _turns(events: pa.RecordBatch, executors: int) -> Ints:
+    """Whose turn each event is. By what it is, not by its place in the batch: a task that Spark runs again may meet its
+    events in another order, and must send each where it sent it before."""
+    mixed = np.zeros(len(events), np.uint64)
+    for name in ("event_id", "x", "y"):
+        mixed ^= events.column(name).to_numpy().view(np.uint64)
+        mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: it carries every bit into the upper ones
+        mixed ^= mixed >> np.uint64(29)
+    return ((mixed >> np.uint64(32)) % np.uint64(executors)).astype(np.int64)
 
 
 @kernel

@@ -37,7 +37,7 @@ from geoswarm.text.cut import TermCut
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 Owners = npt.NDArray[np.int32]  # executors
-ID_MAX = 2**31 - 1  # partition ids are int32 in arrays; one split a second would take 34 years
+ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
@@ -133,7 +133,11 @@ class Plan:
     def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
         """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
         first_id = self.next_partition_id
-        partitions = tuple(replace(p, id=first_id + i) for i, p in enumerate(fresh.partitions))
+        if first_id + len(fresh.partitions) > ID_MAX:
+            first_id = 0  # a plan for every batch uses ids up; those of this plan are far from here
+        partitions = tuple(
+            replace(p, id=first_id + i, parent=(), previous_executor=None) for i, p in enumerate(fresh.partitions)
+        )
         next_id = first_id + len(partitions)
         return Plan(self.epoch + 1, fresh.grid, fresh.executors, partitions, next_id, drawn_by, fresh.cuts)
 
@@ -158,13 +162,14 @@ class Plan:
             epoch, executors, next_id = (index(written[k]) for k in ("epoch", "executors", "next_partition_id"))
             grid = Grid(**written["grid"])
             partitions = []
-            for *numbers, parent, previous, cut, shares in written["partitions"]:
+            for row in written["partitions"]:
+                *numbers, parent, previous, cut, shares = row if len(row) > 8 else [*row, None, []]  # before terms
                 id_, row0, col0, row1, col1, executor = map(index, numbers)  # 1.5 and "1" are no places in a grid
                 held, divided = (None if value is None else index(value) for value in (previous, cut))
                 lineage, some = tuple(map(index, parent)), tuple(map(index, shares))
                 partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some))
-            cuts = tuple(TermCut.from_json(cut) for cut in written["cuts"])
-            drawn_by = str(written["drawn_by"])
+            cuts = tuple(TermCut.from_json(cut) for cut in written.get("cuts", ()))
+            drawn_by = str(written.get("drawn_by", ""))
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"a written plan cannot be read: {error!r}; use `to_json`") from error
         return cls(epoch, grid, executors, tuple(partitions), next_id, drawn_by, cuts)

@@ -16,7 +16,7 @@ COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())
 
 
 def events_of_cell(events: DataFrame, grid: Grid) -> Ints:
-    """What the guard would turn away is not counted."""
+    """Events outside the world, or nowhere, are not counted."""
     counted = events.select("x", "y").mapInArrow(_counts(grid), "cell int, events bigint").toArrow()
     cells, counts = (counted.column(name).to_numpy() for name in COUNTS.names)
     return np.bincount(cells, counts, grid.cells).astype(np.int64)
@@ -28,7 +28,8 @@ def _counts(grid: Grid) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
         for batch in batches:
             x, y = (_numbers(batch.column(side)) for side in ("x", "y"))
             inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)  # false for NaN, too
-            total += np.bincount(grid.locate(x[inside], y[inside]), minlength=grid.cells)
+            met, counts = np.unique(grid.locate(x[inside], y[inside]), return_counts=True)
+            total[met] += counts
         cells = np.flatnonzero(total)
         yield pa.record_batch([pa.array(cells.astype(np.int32)), pa.array(total[cells])], schema=COUNTS)
 

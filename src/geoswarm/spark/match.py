@@ -14,7 +14,7 @@ from geoswarm.flow.batches import gather
 from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.match.match import Met, Searchable, TermShare, match
 from geoswarm.flow.merge import as_arrays, as_pairs
-from geoswarm.flow.observe import Load, LoadReport, count_points, some_said
+from geoswarm.flow.observe import SAID_MAX, SAID_OF_TASK_MAX, Load, LoadReport, count_points, some_said
 from geoswarm.flow.route import Parcel, route
 from geoswarm.flow.route_terms import COPIES, EVENT, numbered
 from geoswarm.model import TEXT
@@ -66,7 +66,7 @@ def _serve(
 ) -> Iterator[pa.RecordBatch]:
     plan = task.plan()
     if TEXT.name in parcel.events.schema.names and any(segment.text is not None for segment in segments):
-        counted.said += some_said(parcel.events)
+        counted.said += some_said(parcel.events, min(SAID_MAX, SAID_OF_TASK_MAX - len(counted.said)))
     began_s = time.thread_time()
     if task.counts_points:
         counted.add_stat(parcel.partition, count_points(parcel.events, plan, parcel.partition))

@@ -6,10 +6,12 @@ Only such plans have this stage; else an event visits one executor and is whole.
 from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
+from geoswarm.flow.batches import GATHERED_BYTES_MAX
 from geoswarm.flow.exchange import unpack
 from geoswarm.flow.merge import apart, as_pairs, joined, match_schema
 from geoswarm.flow.observe import LoadReport
@@ -24,16 +26,29 @@ def merged(rows: DataFrame, matches: StructType, task: BatchTask) -> DataFrame:
         counted, halves = LoadReport(), []
         for parcel in (parcel for batch in batches for parcel in unpack(batch, sent)):
             counted.in_transit -= len(parcel.events)
-            alone = pa.compute.equal(parcel.events.column(COPIES.name), 1)
+            alone = pc.equal(parcel.events.column(COPIES.name), 1)
             yield from _shaped(parcel.events.filter(alone), task)
-            halves.append(parcel.events.filter(pa.compute.invert(alone)))
-        if sum(map(len, halves)):
-            whole = joined(halves)
-            counted.repeated = sum(map(len, halves)) - len(whole)
+            halves.append(parcel.events.filter(pc.invert(alone)))
+        for some in _buckets(halves):
+            whole = joined(some)
+            counted.repeated += sum(map(len, some)) - len(whole)
             yield from _shaped(whole, task)
         task.report("merge", TaskContext.get().partitionId(), counted)  # type: ignore[union-attr]
 
     return rows.mapInArrow(run, matches)
+
+
+def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    """All rows of an event in one, and none too large to be put together."""
+    count = 1 + sum(part.nbytes for part in halves) // GATHERED_BYTES_MAX
+    numbers = [part.column(EVENT.name).to_numpy() for part in halves]
+    for bucket in range(count):
+        some = [
+            part if count == 1 else part.filter(pa.array(n % count == bucket))
+            for part, n in zip(halves, numbers, strict=True)
+        ]
+        if sum(map(len, some)):
+            yield some
 
 
 def _shaped(rows: pa.RecordBatch, task: BatchTask) -> Iterator[pa.RecordBatch]:

@@ -8,7 +8,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import IntegerType, StructField, StructType
 
-from geoswarm.flow.batches import gather
+from geoswarm.flow.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack
 from geoswarm.flow.guard import guard_events
@@ -57,7 +57,8 @@ def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch, int, LoadReport],
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = TaskContext.get().partitionId()  # type: ignore[union-attr]
         counted = LoadReport()
-        for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max)):
+        copies_max = max(map(len, task.plan().siblings.values()), default=1)
+        for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
             began_s = time.thread_time()
             dead = DeadLetters("event", task.batch_id)
             good = guard_events(batch, task.grid, dead)

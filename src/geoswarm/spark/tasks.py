@@ -69,7 +69,7 @@ class BatchTask:
         for name in self.storage.names(self.report_folder):
             stage = name.split("-")[0]
             counted = LoadReport.from_json(json.loads(self.storage.read(f"{self.report_folder}/{name}")))
-            totals[stage] = totals.get(stage, LoadReport()) + counted
+            totals.setdefault(stage, LoadReport()).include(counted)
         return totals
 
 

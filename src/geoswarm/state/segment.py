@@ -36,6 +36,7 @@ FOLDER = "subscriptions"
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
 WORDS, TEXT = "words_", "text_"
 """What the names of such arrays begin with, in records and in an index."""
+RARITY = "rarity"
 
 
 class Subs(NamedTuple):
@@ -141,8 +142,9 @@ def write(
     }
     if len(subs.words.terms):
         records |= {f"{WORDS}{part}": array for part, array in subs.words.to_arrays().items()}
+        records[RARITY] = _rarity(subs.words, counts)
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records, counts))
+    size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
     return SegmentEntry(name, len(subs.ids), 0, size, stale_us)
 
 
@@ -205,15 +207,20 @@ def _compact_dictionary(users: pa.DictionaryArray) -> tuple[pa.StringArray, Ordi
     return plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
 
 
-def _derived(grid: Grid, records: dict[str, Any], counts: TermCounts | None = None) -> dict[str, Any]:
+def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
+    """How common each term of the vocabulary was when the segment was written. It decides under which term lists are,
+    so it rests with the records: an index that is made again is the same one."""
+    # Terms that the stream has not shown yet are as rare there as among subscriptions.
+    asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
+    return asked if counts is None else asked + counts.read(hash_terms(words.vocabulary))
+
+
+def _derived(grid: Grid, records: dict[str, Any]) -> dict[str, Any]:
     """The index of a segment, from its records alone."""
     rects, words = records["rects"], _words_of(records)
     if words is None:
         return _level_arrays(build(grid, rects))
-    # Terms that the stream has not shown yet are as rare there as among subscriptions.
-    asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
-    heard = counts.read(hash_terms(words.vocabulary)) if counts is not None else 0.0
-    text = build_text(grid, rects, words, heard + asked)
+    text = build_text(grid, rects, words, records[RARITY])
     plain = np.flatnonzero(np.diff(words.conjunctions_offsets) == 0)
     levels = {
         level: cells._replace(entries=plain[cells.entries].astype(np.uint32))

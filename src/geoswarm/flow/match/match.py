@@ -87,8 +87,8 @@ def match(
     terms: TermShare | None = None,
 ) -> Iterator[Met]:
     """`events` are in Z-order, as `route` leaves them; `terms` are those under which lists are looked up, if not all.
-    Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; only a single event with more makes
-    a longer run."""
+    Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; a single event may have more
+    than that."""
     x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
