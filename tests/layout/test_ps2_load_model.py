@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ps2_cases import WORLD, Told
 
+from geoswarm.bench.ps2_costs import measure_costs
 from geoswarm.control.balance.static import Replicated
 from geoswarm.errors import InputError
 from geoswarm.layout.by_metric import by_metric
 from geoswarm.layout.hybrid import hybrid
 from geoswarm.layout.kd_tree import kd_tree
 from geoswarm.layout.load_model import Costs, destinations, loads
-from geoswarm.layout.measured_costs import measure_costs
 from geoswarm.layout.text_sample import TextSample
 from geoswarm.space.grid import Grid
 from geoswarm.space.partition import Partition

@@ -44,7 +44,7 @@ class Decision:
 
 
 class Sample(NamedTuple):
-    """What is known of the stream before it starts, in the grid's own coordinates."""
+    """Some of the stream, before it starts or lately, in the grid's own coordinates."""
 
     points: Floats
     """(n, 2): x, y."""

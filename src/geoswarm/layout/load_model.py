@@ -11,7 +11,7 @@ On the paper's machines each worker keeps the subscriptions that it was sent. He
 workers map, and are written by the driver: no layout can make copies of them, and `replicates=False` counts what
 remains, the events and the entries of lists that they are compared with.
 
-`measured_costs.py` measures c1 to c4; the layouts of this folder minimise the sum or the maximum of L.
+`bench/ps2_costs.py` measures c1 to c4; the layouts of this folder minimise the sum or the maximum of L.
 """
 
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ from geoswarm.space.plan import Plan
 
 @dataclass(frozen=True)
 class Costs:
-    """In microseconds. The defaults were measured by `measured_costs.py`; ratios matter, not units."""
+    """In microseconds. The defaults were measured by `bench/ps2_costs.py`; ratios matter, not units."""
 
     c1_check: float = 0.06
     """Comparing an event with one entry of a list. The paper's c1 is this times the share of all pairs that the index

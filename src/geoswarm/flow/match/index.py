@@ -16,7 +16,7 @@ three arrays, and cells are numbered along the Z-order curve, so the code of a c
     starts    where a key's entries begin           [ 0 | 2 | 3 | 7 ]
     entries   ordinals of subscriptions             [ a b | a | c d e f ]
 
-PS2Stream §IV-D keeps one grid per worker; the keyword lists will join it here.
+PS2Stream §IV-D keeps one grid per worker. Subscriptions that ask for words are in `text.py` instead.
 """
 
 from typing import NamedTuple

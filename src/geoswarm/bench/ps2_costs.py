@@ -1,15 +1,18 @@
-"""c1 to c4 of the load model, measured on this machine's matcher and store.
+"""c1 to c4 of PS2Stream's load model (Definition 1), measured on this machine's matcher and store.
 
-For benchmarks: it writes segments and takes seconds. Nothing reads its result but whoever called it; the defaults of
-`load_model.py` are what it once gave. PS2Stream, Definition 1.
+Nothing reads its result but whoever called it; the defaults of `layout/load_model.py` are what it once gave.
 """
 
+import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.bench.harness import Progress, Result, Scale, median
 from geoswarm.config import Tuning
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
@@ -26,11 +29,33 @@ from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
 from geoswarm.text.frequencies import TermCounts
 from geoswarm.text.tokens import tokenize
+from geoswarm.workload.posts import Posts, Queries
 
 REPEATS = 3
 """Of each search, the fastest counts: other work on the machine only ever adds."""
 UNHEARD = "geoswarmhearsnothing"
 """A word of nobody's, so that the matcher has something to look for: without any it would not even read the texts."""
+
+
+COUNTRIES = ("US", "GB")
+QUERY_SETS: tuple[Queries, ...] = ("Q1", "Q2")
+ROWS = {Scale.SMALL: 50_000, Scale.FULL: 500_000}
+CELLS_PER_SIDE = 1000
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    rows: list[dict[str, Any]] = []
+    for country in COUNTRIES:
+        for queries in QUERY_SETS:
+            report(f"{country} {queries}")
+            posts = Posts(seed=seed, country=country)
+            grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
+            events, asked = posts.events(0, ROWS[scale]), posts.subscriptions(0, ROWS[scale], queries=queries)
+            with tempfile.TemporaryDirectory() as folder:
+                costs = measure_costs(folder, grid, events, asked, time.process_time)
+            rows.append({"country": country, "queries": queries, **vars(costs)})
+    summary = {f"{name}_us": median([row[name] for row in rows]) for name in vars(Costs())}
+    return Result(rows, summary, {"rows": ROWS[scale], "cells_per_side": CELLS_PER_SIDE})
 
 
 def measure_costs(
