@@ -1,5 +1,6 @@
 """Algorithm 1: its two phases, its balance, and that it is never worse than space or words alone."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ps2_cases import PURE, WORLD, Told, posts
 
+from geoswarm.layout.by_metric import by_metric
 from geoswarm.layout.hybrid import (
     LEAVES_PER_EXECUTOR_MAX,
     _numbers_of_parts,
@@ -17,6 +19,7 @@ from geoswarm.layout.hybrid import (
     hybrid,
     kdt_tree,
 )
+from geoswarm.layout.kd_tree import kd_tree
 from geoswarm.layout.kdt_tree import Node
 from geoswarm.layout.load_model import COSTS, Costs, loads
 from geoswarm.layout.text_sample import TextSample
@@ -110,8 +113,25 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
     for leaf in tree.leaves():
         events[leaf.executor].update(leaf.unit.events.tolist())
         queries[leaf.executor].update(leaf.unit.queries.tolist())
-    sizes = (np.array([len(part) for part in parts], np.float64) for parts in (events, queries))
-    assert loads(tree.to_plan(executors), sample) == pytest.approx(COSTS.load(sample, *sizes))
+    met = [sum(leaf.unit.checks for leaf in tree.leaves() if leaf.executor == n) for n in range(executors)]
+    sizes = [np.array([len(part) for part in parts], np.float64) for parts in (events, queries)]
+    for costs in (COSTS, replace(COSTS, by_lists=True)):
+        found = loads(tree.to_plan(executors), sample, costs)
+        assert found == pytest.approx(costs.load(sample, *sizes, np.array(met)))
+
+
+@pytest.mark.parametrize("queries", ["Q1", "Q2", "Q3"])
+@pytest.mark.parametrize("by_lists", [False, True])
+def test_hybrid_is_never_worse_than_space_or_words_alone_by_what_it_was_told(queries: Queries, by_lists: bool) -> None:
+    sample, costs = posts(queries, 3000), Costs(c1_check=10.0, by_lists=by_lists)
+    worst = [loads(layout(sample.grid, 8, sample, costs=costs), sample, costs).max() for layout in (kd_tree, by_metric)]
+    assert loads(hybrid(sample.grid, 8, sample, costs=costs), sample, costs).max() <= min(worst) * 1.000001
+
+
+def test_by_lists_no_layout_has_more_to_compare_than_another() -> None:
+    sample, costs = posts("Q2", 3000), Costs(1.0, 0.0, 0.0, 0.0, by_lists=True)
+    plans = [layout(sample.grid, 8, sample, costs=costs) for layout in (kd_tree, by_metric, hybrid)]
+    assert [loads(plan, sample, costs).sum() for plan in plans] == pytest.approx([sample.checks.sum()] * 3)
 
 
 def test_the_numbers_of_parts_are_those_with_the_least_load_in_all() -> None:

@@ -127,8 +127,8 @@ class World:
 
     @property
     def costs(self) -> Costs:
-        """Of the sample: a drawn query stands for many."""
-        return self.setup.sample_costs(self.stream.scale)
+        """Of the sample: a drawn query stands for many. By lists, as the machines are."""
+        return replace(self.setup.sample_costs(self.stream.scale), by_lists=True)
 
     def plan(self, layout: str) -> Plan:
         return LAYOUTS[layout](self.stream.grid, self.setup.workers, self.text, costs=self.costs)
@@ -153,7 +153,7 @@ class World:
 
     def _by_definition(self, plan: Plan) -> float:
         """The costs are per event of the sample, with the changes of queries that come with it."""
-        worst_us = float(loads(plan, self.text, self.costs).max())
+        worst_us = float(loads(plan, self.text, replace(self.costs, by_lists=False)).max())
         return self.sizes.events * (1.0 + 1.0 / POSTS_PER_CHANGE) / (worst_us * 1e-6)
 
 

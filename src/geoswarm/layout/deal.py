@@ -29,16 +29,18 @@ def deal(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> 
     drawn = plan_of(1, sample, [Place(box, (0,)) for box in boxes])
     cells = sample.rows[whole.events] * sample.grid.columns + sample.columns[whole.events]
     events = np.bincount(drawn.slot_of_cell[cells], minlength=len(boxes))
+    met_there = np.bincount(drawn.slot_of_cell[cells], sample.event_checks[whole.events], minlength=len(boxes))
+    checks = met_there.astype(np.float64)
     weight = _weight(sample, len(boxes))
     met = overlap(drawn, CellBox(*(side[::weight] for side in sample.boxes)))
     offsets, before = _arrivals(met, len(boxes))
-    coefficients = costs.coefficients(sample) * [weight, 1.0, weight]
+    coefficients = costs.coefficients(sample) * [weight, 1.0, weight, 1.0]
     low, high = 0.0, whole.load(costs) + 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        owners = _runs(events, offsets, before, coefficients, middle)
+        owners = _runs(events, checks, offsets, before, coefficients, middle)
         low, high = (low, middle) if owners[-1] < executors else (middle, high)
-    owners = _runs(events, offsets, before, coefficients, high)
+    owners = _runs(events, checks, offsets, before, coefficients, high)
     places = [Place(box, (min(int(owner), executors - 1),)) for box, owner in zip(boxes, owners, strict=True)]
     return plan_of(executors, sample, places)
 
@@ -69,19 +71,20 @@ def _arrivals(met: Overlap, boxes: int) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _runs(events: Ints, offsets: Ints, before: Ints, coefficients: Floats, bound: float) -> Ints:
+def _runs(events: Ints, checks: Floats, offsets: Ints, before: Ints, coefficients: Floats, bound: float) -> Ints:
     """The run of each rectangle, if a run ends before its load passes the bound."""
     owners = np.empty(len(events), np.int64)
-    run, first, o, q = 0, 0, 0.0, 0.0
+    run, first, o, q, met = 0, 0, 0.0, 0.0, 0.0
+    both, event, query, entry = coefficients
     for box in range(len(events)):
         fresh = 0
         for p in range(offsets[box], offsets[box + 1]):
             fresh += before[p] < first
-        more_o, more_q = o + events[box], q + fresh
-        load = coefficients[0] * more_o * more_q + coefficients[1] * more_o + coefficients[2] * more_q
+        more_o, more_q, more_met = o + events[box], q + fresh, met + checks[box]
+        load = both * more_o * more_q + event * more_o + query * more_q + entry * more_met
         if load > bound and box > first:
             run, first = run + 1, box
-            more_o, more_q = float(events[box]), float(offsets[box + 1] - offsets[box])
-        o, q = more_o, more_q
+            more_o, more_q, more_met = float(events[box]), float(offsets[box + 1] - offsets[box]), checks[box]
+        o, q, met = more_o, more_q, more_met
         owners[box] = run
     return owners

@@ -13,11 +13,13 @@ Where this departs from the print, or fills it:
 - A node of N_s that was divided by terms is of N_t from then on: the tree has terms only below space.
 - A partition without any leaf makes L_max / L_min infinite, so a leaf goes to an empty one as long as there is one.
 - If θ is reached, the best deal seen on the way is taken, that with the least L_max.
+- Of this tree, a kd-tree and a division of all terms, that with the least L_max is taken (`_uniform`).
 - Where phase 1 finds anything to cut, phase 2 is also run on the whole map as one node of N_s, and the tree with the
   lower L_max is taken: a cosine knows nothing of how large rectangles are and what a copy costs.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -75,10 +77,23 @@ def kdt_tree(
     root, plain = (Node(whole, whole.load(costs)) for _ in range(2))
     nodes = _phase_1(root, delta, limit, costs)
     tree, worst = _phase_2(root, nodes, executors, costs, sigma, limit)
+    found = [(worst, tree)]
     if any(node.by_text for node in nodes):
-        rival, rival_worst = _phase_2(plain, [plain], executors, costs, sigma, limit)
-        return rival if rival_worst < worst else tree
-    return tree
+        found.append(_phase_2(plain, [plain], executors, costs, sigma, limit)[::-1])
+    return min([*found, *_uniform(executors, whole, costs)], key=lambda pair: pair[0])[1]
+
+
+def _uniform(executors: int, whole: Unit, costs: Costs) -> Iterator[tuple[float, Node]]:
+    """Space alone, and words alone: a leaf for each executor, and L_max. Algorithm 1 makes the sum small, so its worst
+    executor may be worse than theirs."""
+    by_text = Node(whole, whole.load(costs))
+    trees = [kd_parts(whole, executors, costs)]
+    if by_text.divide(executors, costs):
+        trees.append(by_text)
+    for tree in trees:
+        for executor, leaf in enumerate(tree.leaves()):
+            leaf.executor = executor
+        yield max(leaf.load for leaf in tree.leaves()), tree
 
 
 def _phase_1(root: Node, delta: float, limit: int, costs: Costs) -> list[Node]:
@@ -222,8 +237,8 @@ def _merged(leaves: list[Node], executors: int, costs: Costs) -> _Deal:
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable")
     sample = leaves[0].unit.sample
     events, queries = _chained([leaf.unit.events for leaf in leaves]), _chained([leaf.unit.queries for leaf in leaves])
-    sizes = (sample.events, sample.queries)
-    return _Deal(*_deal(order, *events, *queries, sizes, executors, costs.coefficients(sample)))
+    checks, sizes = np.array([leaf.unit.checks for leaf in leaves]), (sample.events, sample.queries)
+    return _Deal(*_deal(order, *events, *queries, checks, sizes, executors, costs.coefficients(sample)))
 
 
 def _chained(lists: list[Ints]) -> tuple[Ints, Ints]:
@@ -238,13 +253,20 @@ def _deal(
     events: Ints,
     query_offsets: Ints,
     queries: Ints,
+    checks: Floats,
     sizes: tuple[int, int],
     executors: int,
     coefficients: Floats,
 ) -> tuple[Ints, Floats]:
     """Heaviest first: to where the load grows least; if that makes L_max / L_min larger, to the least loaded."""
     event_there, query_there = np.zeros((executors, sizes[0]), np.bool_), np.zeros((executors, sizes[1]), np.bool_)
-    n_events, n_queries, loads = np.zeros(executors), np.zeros(executors), np.zeros(executors)
+    n_events, n_queries, n_checks, loads = (
+        np.zeros(executors),
+        np.zeros(executors),
+        np.zeros(executors),
+        np.zeros(executors),
+    )
+    both, event, query, entry = coefficients
     after, owners, held = np.empty(executors), np.empty(len(order), np.int64), np.zeros(executors, np.int64)
     more_events, more_queries = np.empty(executors), np.empty(executors)
     for leaf in order:
@@ -254,7 +276,7 @@ def _deal(
             more_events[x] = len(mine) - event_there[x][mine].sum()
             more_queries[x] = len(asks) - query_there[x][asks].sum()
             o, q = n_events[x] + more_events[x], n_queries[x] + more_queries[x]
-            after[x] = coefficients[0] * o * q + coefficients[1] * o + coefficients[2] * q
+            after[x] = both * o * q + event * o + query * q + entry * (n_checks[x] + checks[leaf])
         chosen, least = np.argmin(after - loads), np.argmin(loads)
         if held.min() == 0:
             chosen = np.argmin(held)
@@ -268,6 +290,7 @@ def _deal(
         held[chosen] += 1
         n_events[chosen] += more_events[chosen]
         n_queries[chosen] += more_queries[chosen]
+        n_checks[chosen] += checks[leaf]
         loads[chosen] = after[chosen]
         event_there[chosen][mine] = True
         query_there[chosen][asks] = True

@@ -94,13 +94,13 @@ def best_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None
         places = np.arange(1, length)
         # half of the parts, unless one side has too few cells for its half
         parts = np.clip(count // 2, count - (length - places) * across, places * across).clip(1, count - 1)
-        events = np.cumsum(np.bincount(side[unit.events] - first, minlength=length))
+        places_of_events = side[unit.events] - first
+        events = np.cumsum(np.bincount(places_of_events, minlength=length))
+        checks = np.cumsum(np.bincount(places_of_events, sample.event_checks[unit.events], minlength=length))
         begun = np.cumsum(np.bincount(np.maximum(low[unit.queries] - first, 0), minlength=length))
         ended = np.cumsum(np.bincount(np.minimum(high[unit.queries], last) - first, minlength=length))
-        before = costs.load(sample, events[:-1] / parts, begun[:-1] / parts)
-        behind = costs.load(
-            sample, (events[-1] - events[:-1]) / (count - parts), (ended[-1] - ended[:-1]) / (count - parts)
-        )
+        before = costs.load(sample, *(sizes[:-1] / parts for sizes in (events, begun, checks)))
+        behind = costs.load(sample, *((sizes[-1] - sizes[:-1]) / (count - parts) for sizes in (events, ended, checks)))
         worse = np.maximum(before * favour, behind)
         uneven = np.abs(places / length - parts / count) + np.abs(parts - count // 2)
         at = int(np.lexsort((uneven, worse))[0])

@@ -38,16 +38,27 @@ class Costs:
     """Handling an event that meets nobody: unpacking it, cutting it into words, looking them up."""
     c3_insertion: float = 2.0
     c4_deletion: float = 0.8
+    by_lists: bool = False
+    """Whether c1 is for each entry that the sample's events really meet. By Definition 1 it is for a fixed share of all
+    pairs, so that a part of the map with an eighth of both has a 64th of them; yet an index compares the same pairs
+    wherever they are, and most of them are in few crowded cells."""
 
     def coefficients(self, sample: TextSample) -> Floats:
-        """Of |O|·|Q|, |O| and |Q|."""
+        """Of |O|·|Q|, |O|, |Q| and the entries that are met."""
         per_query = self.c3_insertion + self.c4_deletion * sample.deletions
-        return np.array([self.c1_check * sample.selectivity, self.c2_event, per_query])
+        per_pair, per_entry = self.c1_check * sample.selectivity, self.c1_check
+        return np.array([0.0 if self.by_lists else per_pair, self.c2_event, per_query, per_entry * self.by_lists])
 
-    def load(self, sample: TextSample, events: Array | np.float64, queries: Array | np.float64) -> Floats:
-        """Definition 1, for numbers of events and of subscriptions."""
-        both, event, query = self.coefficients(sample)
-        found: Floats = both * events * queries + event * events + query * queries
+    def load(
+        self,
+        sample: TextSample,
+        events: Array | np.float64,
+        queries: Array | np.float64,
+        checks: Array | np.float64,
+    ) -> Floats:
+        """For numbers of events, of subscriptions, and of entries that the events meet."""
+        both, event, query, entry = self.coefficients(sample)
+        found: Floats = both * events * queries + event * events + query * queries + entry * checks
         return found
 
 
@@ -67,10 +78,10 @@ def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: b
     """The load of each executor, in microseconds."""
     sent = destinations(plan, sample)
     events = np.bincount(sent.events[1], minlength=plan.executors).astype(np.float64)
+    checks = np.bincount(_asked(plan, sample, _Owners(plan, sample)).executors, sample.checks, minlength=plan.executors)
     if replicates:
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
-        return costs.load(sample, events, queries)
-    checks = np.bincount(_asked(plan, sample, _Owners(plan, sample)).executors, sample.checks, minlength=plan.executors)
+        return costs.load(sample, events, queries, checks)
     return costs.c1_check * checks + costs.c2_event * events
 
 

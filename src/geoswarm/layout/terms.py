@@ -12,7 +12,7 @@ import numpy.typing as npt
 from geoswarm.jit import Floats, Ints, kernel
 from geoswarm.layout.load_model import Costs
 from geoswarm.layout.text_sample import Lists
-from geoswarm.layout.unit import Unit, counts_of
+from geoswarm.layout.unit import Unit, checks_of, counts_of
 
 Counts = npt.NDArray[np.int32]
 TermShares = npt.NDArray[np.int16]
@@ -31,9 +31,9 @@ def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
         inverted(rows, lists, posted, sample.terms)
         for rows, lists in ((unit.events, sample.asked), (unit.queries, sample.postings))
     )
-    weights = costs.load(
-        sample, np.diff(events.offsets).astype(np.float64), np.diff(queries.offsets).astype(np.float64)
-    )
+    checks = checks_of(unit.events, sample.asked, sample.checks, sample.terms)[posted]
+    said, entered = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
+    weights = costs.load(sample, said, entered, checks)
     order = np.argsort(-weights, kind="stable")
     found = np.full(sample.terms, NOBODY, np.int16)
     held = _Held(
@@ -41,8 +41,9 @@ def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
         np.zeros((len(unit.queries), shares), np.int32),
         np.zeros(shares),
         np.zeros(shares),
+        np.zeros(shares),
     )
-    found[posted] = _dealt(order, events, queries, shares, held, costs.coefficients(sample))
+    found[posted] = _dealt(order, events, queries, checks, shares, held, costs.coefficients(sample))
     return found
 
 
@@ -67,28 +68,33 @@ def _inverted(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Int
 
 
 class _Held(NamedTuple):
-    """What each share has: by row and share, how many terms of the row; by share, how many rows."""
+    """What each share has: by row and share, how many terms of the row; by share, how many rows, and entries met."""
 
     event_terms: Counts
     query_terms: Counts
     events: Floats
     queries: Floats
+    checks: Floats
 
 
 @kernel
-def _dealt(order: Ints, events: Lists, queries: Lists, shares: int, held: _Held, coefficients: Floats) -> TermShares:
+def _dealt(
+    order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _Held, coefficients: Floats
+) -> TermShares:
     """Terms in this order, each to where the load comes out least; then, a few times over, to where it grows least,
     among shares that stay within the tolerated."""
     found, loads, after = np.empty(len(order), np.int16), np.zeros(shares), np.empty(shares)
     for step in range(ROUNDS + 1):
         for t in order:
             if step > 0:
-                _give(t, found[t], -1, events, queries, held)
-                loads[found[t]] = _load(held.events[found[t]], held.queries[found[t]], coefficients)
+                old = found[t]
+                _give(t, old, -1, events, queries, checks, held)
+                loads[old] = _load(held.events[old], held.queries[old], held.checks[old], coefficients)
             for s in range(shares):
                 more_events = _news(t, events, held.event_terms, s)
                 more_queries = _news(t, queries, held.query_terms, s)
-                after[s] = _load(held.events[s] + more_events, held.queries[s] + more_queries, coefficients)
+                more = (held.events[s] + more_events, held.queries[s] + more_queries, held.checks[s] + checks[t])
+                after[s] = _load(more[0], more[1], more[2], coefficients)
             best, least = int(np.argmin(after)), np.inf
             bound = loads.mean() * (1.0 + TOLERANCE) if step > 0 else 0.0
             for s in range(shares):
@@ -96,13 +102,14 @@ def _dealt(order: Ints, events: Lists, queries: Lists, shares: int, held: _Held,
                     best, least = s, after[s] - loads[s]
             found[t] = best
             loads[best] = after[best]
-            _give(t, best, 1, events, queries, held)
+            _give(t, best, 1, events, queries, checks, held)
     return found
 
 
 @kernel
-def _load(events: float, queries: float, coefficients: Floats) -> float:
-    load: float = coefficients[0] * events * queries + coefficients[1] * events + coefficients[2] * queries
+def _load(events: float, queries: float, checks: float, coefficients: Floats) -> float:
+    both, event, query, entry = coefficients
+    load: float = both * events * queries + event * events + query * queries + entry * checks
     return load
 
 
@@ -116,8 +123,9 @@ def _news(term: int, lists: Lists, held: Counts, share: int) -> int:
 
 
 @kernel
-def _give(term: int, share: int, sign: int, events: Lists, queries: Lists, held: _Held) -> None:
+def _give(term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _Held) -> None:
     """Or take away, with sign -1."""
+    held.checks[share] += sign * checks[term]
     if sign > 0:
         held.events[share] += _news(term, events, held.event_terms, share)
         held.queries[share] += _news(term, queries, held.query_terms, share)

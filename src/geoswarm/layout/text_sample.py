@@ -160,6 +160,11 @@ class TextSample:
         return Lists(offsets, said[met]), found[met]
 
     @cached_property
+    def event_checks(self) -> Floats:
+        """By event: the entries of all lists that it meets."""
+        return np.bincount(self.asked.rows, self.checks, minlength=self.events).astype(np.float64)
+
+    @cached_property
     def selectivity(self) -> float:
         """The share of all pairs of an event and a subscription that the index looks at."""
         return float(self.checks.sum()) / max(1, self.events * self.queries)

@@ -5,6 +5,7 @@ says nothing of executors. PS2Stream §IV-B: a node of the kd^t-tree.
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -31,7 +32,15 @@ class Unit:
         return cls(sample, box, None, np.flatnonzero(np.diff(sample.asked.offsets)), np.arange(sample.queries))
 
     def load(self, costs: Costs) -> float:
-        return float(costs.load(self.sample, np.float64(len(self.events)), np.float64(len(self.queries))))
+        sizes = (np.float64(len(self.events)), np.float64(len(self.queries)), np.float64(self.checks))
+        return float(costs.load(self.sample, *sizes))
+
+    @cached_property
+    def checks(self) -> float:
+        """Entries of its lists that its events meet."""
+        if self.terms is None:
+            return float(self.sample.event_checks[self.events].sum())
+        return float(checks_of(self.events, self.sample.asked, self.sample.checks, self.sample.terms)[self.terms].sum())
 
     def within(self, box: Box) -> "Unit":
         """What of it lies in a part of its rectangle. Only for units with all terms."""
@@ -80,6 +89,16 @@ def tally(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
     for i in rows:
         for p in range(offsets[i], offsets[i + 1]):
             found[terms[p]] += 1
+    return found
+
+
+@kernel
+def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
+    """By term: the entries that the rows meet under it. `checks` has a number for each pair of the lists."""
+    found = np.zeros(terms)
+    for i in rows:
+        for p in range(lists.offsets[i], lists.offsets[i + 1]):
+            found[lists.terms[p]] += checks[p]
     return found
 
 

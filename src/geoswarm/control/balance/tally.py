@@ -52,7 +52,7 @@ class Tally(NamedTuple):
     def loads(self, sample: TextSample, costs: Costs, *, replicates: bool) -> Floats:
         """Of each executor: Definition 1, or what is left of it where nobody keeps queries of his own."""
         if replicates:
-            return costs.load(sample, self.events_of_executor, self.queries_of_executor)
+            return costs.load(sample, self.events_of_executor, self.queries_of_executor, self.checks_of_executor)
         return costs.c1_check * self.checks_of_executor + costs.c2_event * self.events_of_executor
 
     def weights(self, costs: Costs) -> Floats:
