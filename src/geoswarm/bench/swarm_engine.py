@@ -68,7 +68,7 @@ def plot(result: Result) -> "Figure":
         lines.plot(times_ms[1:], label=name, linewidth=3.0 if name == OURS else 1.6)
     lines.axvline(CALM_BATCHES - 1, color="#BBBBBB", linestyle="--", marker="")
     lines.set(
-        title=f"A batch on {MACHINES} machines, projected from the CPU time of the real engine's tasks",
+        title=f"A batch of the real engine, projected to {MACHINES} machines",
         xlabel="batches; the hotspot comes at the dashed line",
         ylabel="ms until the last machine is done",
         yscale="log",
