@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAMES = sorted(strategies())
+ALIKE = {"ps2-grid", "ps2-r-tree", "ps2-frequency", "ps2-hypergraph", "ps2-metric"}
+"""Static layouts of the same two kinds as ps2-kd-tree and ps2-hybrid: without Spark only, for time's sake."""
+ON_SPARK = [name for name in NAMES if name not in ALIKE]
 FILES, HOT_FILE = 4, 2
 PER_BATCH = {name for name, kind in strategies().items() if isinstance(kind(), PlansBatches)}
 MOVING = {name for name, kind in strategies().items() if kind.needs_stats or kind.needs_sample}
@@ -92,7 +95,8 @@ def test_each_strategy_goes_on_where_another_was_cut_off(spark: "SparkSession", 
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
     home, done = tmp_path / "run", 0
     rng = np.random.default_rng(4)
-    for name in rng.permutation(NAMES).tolist():
+    order = rng.permutation(ON_SPARK).tolist()
+    for name in order:
         RUSH.write(tmp_path, range(done, done + 2))
         done += 2
         process(tmp_path, "local[2]", TUNING.model_copy(update={"strategy": name}), sample=sample_of(RUSH))
@@ -104,7 +108,7 @@ def test_each_strategy_goes_on_where_another_was_cut_off(spark: "SparkSession", 
     process(tmp_path, "local[2]", TUNING, sample=sample_of(RUSH))
     entries = judge(home, done)
     drawn = {entry["strategy"] for entry in entries if entry["kind"] == "round"}
-    assert drawn >= set(NAMES[1:]), "each was in charge"
+    assert drawn >= set(order[1:]), "each took over"
 
 
 # --- the same without Spark, for longer
