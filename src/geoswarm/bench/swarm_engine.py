@@ -34,7 +34,7 @@ class Sizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: Sizes(100_000, 50_000, 10, (BASE, PRINTED, OURS)),
+    Scale.SMALL: Sizes(50_000, 50_000, 8, (BASE, PRINTED, OURS)),
     Scale.FULL: Sizes(1_000_000, 300_000, 16, NAMES),
 }
 

@@ -48,7 +48,7 @@ class Sizes(NamedTuple):
 
 SIZES = {
     # half of the hour: ten calm minutes, the first hotspot and a third of the second
-    Scale.SMALL: Sizes((MILLION, 4 * MILLION, 16 * MILLION, 32 * MILLION), 200_000, 5120, 5.0, 1800.0, 1),
+    Scale.SMALL: Sizes((MILLION, 32 * MILLION), 200_000, 5120, 5.0, 1800.0, 1),
     Scale.FULL: Sizes(tuple(MILLION << i for i in range(6)), MILLION, 10_240, 2.5, 3600.0, 3),
 }
 
