@@ -16,7 +16,7 @@ from geoswarm.control.strategy import RoundReport, Sample
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.load_model import COSTS, Costs, loads
+from geoswarm.layout.load_model import COSTS, ENGINE, Costs, loads
 from geoswarm.layout.text_sample import TextSample
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.change import Divide, Merge, Move, Split
@@ -100,11 +100,12 @@ def test_a_cell_too_hot_for_one_executor_is_shared_by_terms_and_again_when_it_gr
     rng = np.random.default_rng(1)
     sample = words_around(rng, 400, 300, 3.5, 0.1)  # all in cell (4, 3)
     plan = uniform(GRID, 1).followed_by(Plan(0, GRID, 3, (Partition(0, 0, 0, 7, 7, 0),), 1), "")
-    coordinator = Coordinator(Ps2Adjusted(global_every_rounds=0))
+    costs = Costs(c1_check=0.06, c2_event=0.6)  # an event is compared with much, and a copy of it costs little
+    coordinator = Coordinator(Ps2Adjusted(global_every_rounds=0, costs=costs))
     maxima = []
     for number in range(1, 16):
         text = TextSample.of(GRID, *sample[:2], sample[2], sample[3])
-        times = (1000 * tally(plan, text).weights(COSTS)).astype(int).tolist()
+        times = (1000 * tally(plan, text).weights(costs)).astype(int).tolist()
         maxima.append(np.bincount(plan.executor_of_slot, times, minlength=3).max())
         outcome = coordinator.decide(plan, report(plan, times, sample, number))
         plan = outcome.plan or plan
@@ -170,7 +171,7 @@ def test_first_plans_are_hybrid_where_words_are_known() -> None:
     plain = Sample(sample.points, sample.rects)
     assert Ps2Adjusted().first_plan(GRID, 4, plain) == uniform(GRID, 4)
     text = TextSample.of(GRID, *sample[:2], sample[2], sample[3])
-    assert Ps2Adjusted().first_plan(GRID, 4, sample) == hybrid(GRID, 4, text)
+    assert Ps2Adjusted().first_plan(GRID, 4, sample) == hybrid(GRID, 4, text, costs=ENGINE)
 
 
 def test_the_time_of_what_is_gone_goes_to_what_is_in_its_place() -> None:

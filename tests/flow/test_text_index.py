@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from geoswarm.errors import InputError
 from geoswarm.flow.match import text
-from geoswarm.flow.match.index import codes_of, frame_of
+from geoswarm.flow.match.index import build, codes_of, frame_of
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records
-from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.match.text import CELLS_MAX, build_text, conditions_of, wanted
-from geoswarm.flow.match.text_kernels import match_text
+from geoswarm.flow.match.text_match import match_text
 from geoswarm.jit import Bools, Bytes, Floats, Ints
 from geoswarm.sim.oracle import brute_force
 from geoswarm.space.grid import Grid
@@ -191,7 +191,7 @@ def test_a_segment_where_nobody_asks_for_words_has_an_empty_index() -> None:
     words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
     index = build_text(GRID, world.rects, words)
     segment = Searchable(world.records(), {}, index, conditions_of(words))
-    assert len(index.entries) == 0
+    assert len(index.boxed) == 0
     assert found(world.points, world.tokens, segment) == []
     assert not wanted(world.points, world.tokens, [segment]).any()
 
@@ -202,7 +202,7 @@ def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_
     rects = np.concatenate([low, np.minimum(low + 10.0 ** rng.uniform(-6, 2.5, (200, 2)), (180, 90))], axis=1)
     words = asked(rng, 200)
     index = build_text(GRID, rects, words)
-    per_subscription = np.bincount(index.entries[:, 2], minlength=200)
+    per_subscription = np.bincount((index.boxed[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64), minlength=200)
     conjunctions = np.diff(words.conjunctions_offsets)
     assert (per_subscription >= conjunctions).all()
     assert (per_subscription <= CELLS_MAX * conjunctions).all()
@@ -251,6 +251,47 @@ def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
     codes = codes_of(np.zeros(2), np.zeros(2), frame_of(GRID))
     tokens = tokenize(pa.array([" ".join(f"w{i}" for i in range(5000)), "w5000 w7"]))
     assert sorted(found(Points(codes, np.zeros(2), np.zeros(2)), tokens, segment)) == [(0, 0), (0, 2), (1, 1)]
+
+
+def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> None:
+    asks = ["no1 OR w2", "no1 OR no2 OR w3", "no1 AND no2 OR w4", "no1 AND w5", "w6 OR w7 OR w8", "no1 OR no2"]
+    crowd = [f"w{i}" for i in range(16_000)]  # terms of the segment, so that each of them has its slot
+    words, _ = compile_expressions(pa.array([*asks, *crowd]))
+    rects = np.tile(np.array(BOUNDS), (len(asks) + len(crowd), 1))
+    ids = np.arange(len(rects))
+    index = build_text(GRID, rects, words)
+    segment = Searchable(Records(rects, ids, NO_EXPIRY, NONE_DEAD), {}, index, conditions_of(words))
+    here = np.zeros(1)
+    points = Points(codes_of(here, here, frame_of(GRID)), here, here)
+    want = [0, 1, 2, 4, *range(len(asks), len(rects))]
+    texts = [" ".join(crowd[:8000]), " ".join(crowd[8000:])]
+    tokens = [tokenize(pa.array([text])) for text in texts]
+    assert sorted(s for _, s in found(points, tokens[0], segment)) == [s for s in want if s < len(asks) + 8000]
+    assert sorted(s for _, s in found(points, tokens[1], segment)) == [s for s in want if s >= len(asks) + 8000]
+
+
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), pairs_max=st.integers(1, 60), rows_max=st.integers(1, 100))
+def test_limits_on_memory_change_how_matches_in_several_segments_are_cut_but_not_which(
+    seed: int, pairs_max: int, rows_max: int
+) -> None:
+    worlds = [World(seed), World(seed, snap=0.36)]
+    first = worlds[0]
+    columns = {"event_id": np.arange(80), "x": first.points.x, "y": first.points.y, "text": pa.array(first.texts)}
+    batch = pa.RecordBatch.from_pydict(columns)
+    rest = Searchable(
+        Records(worlds[1].rects, np.arange(60) * 10 + 1, NO_EXPIRY, NONE_DEAD), build(GRID, worlds[1].rects)
+    )
+    mets = list(match(batch, [first.searchable(), rest], GRID, 0, rows_max=rows_max, pairs_max=pairs_max))
+    assert all(len(met.subs) <= pairs_max for met in mets if len(met.events) > 1)
+    got = [
+        (int(met.events["event_id"][i].as_py()), int(s))
+        for met in mets
+        for i in range(len(met.events))
+        for s in met.subs[met.offsets[i] : met.offsets[i + 1]]
+    ]
+    places = {(i, s * 10 + 1) for i, s in brute_force(first.points.x, first.points.y, worlds[1].rects, np.arange(60))}
+    assert sorted(got) == sorted(first.oracle() | places)
 
 
 def test_counts_of_terms_add_up_fade_and_never_read_too_little() -> None:

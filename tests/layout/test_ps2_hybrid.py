@@ -49,17 +49,21 @@ def two_regions(rng: np.random.Generator, n: int = 4000) -> TextSample:
     return TextSample.of(grid, points, rects, pa.array(said), pa.array(keywords))
 
 
+DEAR = Costs(c1_check=0.06, c2_event=0.6, c3_insertion=2.0, c4_deletion=0.8)
+"""Copies of subscriptions cost much, copies of events little."""
+
+
 def test_words_are_divided_where_they_differ_and_space_where_they_do_not() -> None:
     sample = two_regions(np.random.default_rng(1))
-    tree = kdt_tree(8, sample, delta=0.5)
+    tree = kdt_tree(8, sample, costs=DEAR, sigma=1.2, delta=0.5)
     divided = [node.unit.box for node in tree.places() if node.children]
     whole = [node.unit.box for node in tree.places() if not node.children]
     assert divided
     assert whole
     assert all(box.col1 <= 60 for box in divided)
     assert all(box.col0 >= 40 for box in whole)
-    best = min(loads(layout(sample.grid, 8, sample), sample).max() for layout in PURE)
-    assert best > 1.3 * loads(hybrid(sample.grid, 8, sample), sample).max()
+    best = min(loads(layout(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max() for layout in PURE)
+    assert best > 1.3 * loads(hybrid(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max()
 
 
 def test_phase_1_finds_the_places_where_few_say_what_is_asked_for() -> None:
@@ -149,7 +153,7 @@ def test_the_numbers_of_parts_are_those_with_the_least_load_in_all() -> None:
 
 
 def test_the_tree_can_be_read() -> None:
-    tree = kdt_tree(8, two_regions(np.random.default_rng(1)), delta=0.5)
+    tree = kdt_tree(8, two_regions(np.random.default_rng(1)), costs=DEAR, delta=0.5)
     lines = str(tree).splitlines()
     assert lines[0].startswith("rows 0..49, columns 0..99: behind column ")
     assert any(line.strip().endswith(": by terms") for line in lines)

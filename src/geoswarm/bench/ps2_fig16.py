@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 QUERIES = 10_000_000
 SIGMA = 1.2
 """The print does not give its own."""
+PAIRS_MAX = 4
+"""Executors that hand over in one round, as by default; the print's one pair is slower to follow."""
 SIZES = {
     Scale.SMALL: Sizes(30_000, 3000, 8, 64, 0.125, 86_400.0, cells_per_side=32),
     Scale.FULL: Sizes(100_000, 16_000, 20, 200, 0.05, 86_400.0),
@@ -44,9 +46,9 @@ def measure(sizes: Sizes, seed: int, report: Progress, queries: int = QUERIES) -
     report("settling")
     start, _ = settled(stream, setup, sizes, seed)
     options = {
-        "adjusted": Options(sigma=SIGMA, aim=1.0),
-        "phase 2": Options(sigma=SIGMA, aim=1.0, cells_max=0),
-        "global": Options(sigma=SIGMA, aim=1.0, global_every_rounds=interval),
+        "adjusted": Options(SIGMA, 1.0, PAIRS_MAX),
+        "phase 2": Options(SIGMA, 1.0, PAIRS_MAX, cells_max=0),
+        "global": Options(SIGMA, 1.0, PAIRS_MAX, global_every_rounds=interval),
     }
     machines = {"not": Machines(stream, first, None, setup), "settled": start.fork(None)}
     machines |= {name: Machines(stream, first, strategy(stream, setup, o), setup) for name, o in options.items()}

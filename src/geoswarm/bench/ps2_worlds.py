@@ -5,14 +5,14 @@ measured on the engine's index, so what is told of a run depends on its seed alo
 4 dispatchers, 8 workers and posts of the US; it does not say what its machines take for anything.
 """
 
-from functools import partial
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.control.balance.adjust import Ps2Adjusted
 from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.text_sample import TextSample
+from geoswarm.layout.text_sample import BLOCKS, TextSample
 from geoswarm.sim.words import Machines, Setup, in_cells, throughput
 from geoswarm.sim.words_stream import Scale, Stream
 from geoswarm.space.grid import Grid
@@ -55,14 +55,16 @@ def first_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
     assert sample.texts is not None
     assert sample.keywords is not None
     text = TextSample.of(stream.grid, sample.points, sample.rects, sample.texts, sample.keywords)
-    return in_cells(hybrid(stream.grid, setup.workers, text, costs=setup.sample_costs(stream.scale)))
+    text = replace(text, blocks_max=BLOCKS**2)  # lists as these machines have them
+    costs = replace(setup.sample_costs(stream.scale), by_lists=True)
+    return in_cells(hybrid(stream.grid, setup.workers, text, costs=costs))
 
 
 class Options(NamedTuple):
     """Of a strategy in these worlds; the rest is the print's."""
 
-    sigma: float = 1.3
-    aim: float = 1.3
+    sigma: float = 1.2
+    aim: float = 1.2
     pairs_max: int = 1
     way: str = "gr"
     cells_max: int = 4
@@ -78,7 +80,6 @@ def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjus
         costs=costs,
         replicates=True,
         query_weight=stands_for,
-        layout=partial(hybrid, costs=costs),
         seed=stream.posts.seed,
     )
 

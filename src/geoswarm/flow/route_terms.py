@@ -24,8 +24,9 @@ from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
 from geoswarm.jit import Bools, Ints, kernel
 from geoswarm.model import TEXT
 from geoswarm.radix import sorted_order
+from geoswarm.space.holders import Holders, holders
 from geoswarm.space.plan import Plan
-from geoswarm.text.cut import Shares, share_of_each
+from geoswarm.text.cut import Directory, Shares, share_of
 from geoswarm.text.kernels import Hashes
 from geoswarm.text.tokens import Tokens, tokenize
 
@@ -49,19 +50,19 @@ class Sent(NamedTuple):
 class _Ways(NamedTuple):
     """A plan as the kernel reads it."""
 
-    cut_of_slot: Ints
-    """-1: not divided."""
+    holders: Holders
     counts: Ints
     listed: Hashes
     shares: Shares
     listed_starts: Ints
-    slot_starts: Ints
-    slots: Ints
-    """slots[slot_starts[s] + share]: who has the share, of the slots that stand for a divided place."""
+    directories: Directory
+    directory_starts: Ints
 
 
-def route_terms(events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int) -> Sent:
-    """`events` have passed the guard; they are numbered from `first_event` on."""
+def route_terms(
+    events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int, *, every: bool = False
+) -> Sent:
+    """`events` have passed the guard; they are numbered from `first_event` on. With `every`, none goes nowhere."""
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
     codes = codes_of(x, y, frame_of(plan.grid))
@@ -70,7 +71,7 @@ def route_terms(events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchabl
     # The index is searched in the order of its cells; everything below is in that order.
     tokens = tokenize(texts.take(pa.array(order)))
     asked = wanted(Points(codes[order], x[order], y[order]), tokens, segments)
-    plain = any(segment.levels for segment in segments)
+    plain = every or any(segment.levels for segment in segments)
     places, targets = _targets(slots[order], tokens, asked, plain, _ways(plan))
     rows = order[places]
     copies = np.bincount(rows, minlength=len(events)).astype(np.int32)
@@ -82,21 +83,15 @@ def route_terms(events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchabl
 
 
 def _ways(plan: Plan) -> _Ways:
-    slots: list[int] = []
-    starts = np.zeros(len(plan.partitions), np.int64)
-    cuts = np.full(len(plan.partitions), -1, np.int64)
-    for first, siblings in plan.siblings.items():
-        owner_of_share = {share: slot for slot in siblings for share in plan.partitions[slot].shares}
-        starts[first], cuts[first] = len(slots), plan.partitions[first].cut or 0
-        slots += [owner_of_share[share] for share in sorted(owner_of_share)]
+    cuts = plan.cuts
     return _Ways(
-        cuts,
-        np.array([cut.count for cut in plan.cuts], np.int64),
-        np.concatenate([cut.hashes for cut in plan.cuts]),
-        np.concatenate([cut.shares for cut in plan.cuts]),
-        np.cumsum([0, *(len(cut.hashes) for cut in plan.cuts)]),
-        starts,
-        np.array(slots, np.int64),
+        holders(plan),
+        np.array([cut.count for cut in cuts], np.int64),
+        np.concatenate([cut.hashes for cut in cuts]),
+        np.concatenate([cut.shares for cut in cuts]),
+        np.cumsum([0, *(len(cut.hashes) for cut in cuts)]),
+        np.concatenate([cut.directory for cut in cuts]),
+        np.cumsum([0, *(len(cut.directory) for cut in cuts)]),
     )
 
 
@@ -105,28 +100,30 @@ def _targets(slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, ways: _
     """(event, slot) for every parcel that an event is in, in the order of the events."""
     room = len(slots) + len(tokens.hashes)
     places, targets = np.empty(room, np.int64), np.empty(room, np.uint32)
-    sent = np.full(len(ways.cut_of_slot), -1, np.int64)  # the last event that was sent there
+    held = ways.holders
+    sent = np.full(len(held.cut_of_slot), -1, np.int64)  # the last event that was sent there
     n = 0
     for i in range(len(slots)):
         slot = np.int64(slots[i])
-        cut = ways.cut_of_slot[slot]
+        cut = held.cut_of_slot[slot]
         begin, end = tokens.offsets[i], tokens.offsets[i + 1]
         if cut < 0:
             if plain or asked[begin:end].any():
                 places[n], targets[n] = i, slot
                 n += 1
             continue
-        owners = ways.slot_starts[slot]
+        owners = held.starts[slot]
         if plain:
-            places[n], targets[n] = i, ways.slots[owners]
-            sent[ways.slots[owners]] = i
+            places[n], targets[n] = i, held.slots[owners]
+            sent[held.slots[owners]] = i
             n += 1
         listed = ways.listed[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
         shares = ways.shares[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
+        directory = ways.directories[ways.directory_starts[cut] : ways.directory_starts[cut + 1]]
         for t in range(begin, end):
             if asked[t]:
-                share = np.int64(share_of_each(tokens.hashes[t : t + 1], listed, shares, ways.counts[cut])[0])
-                target = ways.slots[owners + share]
+                share = np.int64(share_of(tokens.hashes[t], listed, shares, ways.counts[cut], directory))
+                target = held.slots[owners + share]
                 if sent[target] != i:
                     places[n], targets[n] = i, target
                     sent[target] = i

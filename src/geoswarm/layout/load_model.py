@@ -7,11 +7,12 @@ Definition 2 and §IV-C an event goes to whoever holds its cell and one of its t
 nobody if none has; a subscription goes, in each rectangle that it meets, to whoever holds the rarest keyword of one of
 its conjunctions. Lists are counted by blocks of the map, the same for all layouts (`TextSample.asked`).
 
-On the paper's machines each worker keeps the subscriptions that it was sent. Here they rest once, in segments that all
-workers map, and are written by the driver: no layout can make copies of them, and `replicates=False` counts what
-remains, the events and the entries of lists that they are compared with.
+On the paper's machines each worker keeps the subscriptions that it was sent: `COSTS`. Here they rest once, in segments
+that all workers map, and are written by the driver: no layout can make copies of them, and `ENGINE` counts what is
+left: the entries that events are compared with, their visits, and what a plan that divides terms anywhere adds to every
+event (`divided_event`): the router cuts it into words and looks them up, and what it met passes the merger.
 
-`bench/ps2_costs.py` measures c1 to c4; the layouts of this folder minimise the sum or the maximum of L.
+`bench/ps2_costs.py` measures all of these; the layouts of this folder minimise the sum or the maximum of L.
 """
 
 from dataclasses import dataclass
@@ -31,13 +32,17 @@ from geoswarm.space.plan import Plan
 class Costs:
     """In microseconds. The defaults were measured by `bench/ps2_costs.py`; ratios matter, not units."""
 
-    c1_check: float = 0.06
-    """Comparing an event with one entry of a list. The paper's c1 is this times the share of all pairs that the index
-    looks at (`TextSample.selectivity`): the same for all layouts."""
-    c2_event: float = 0.6
-    """Handling an event that meets nobody: unpacking it, cutting it into words, looking them up."""
-    c3_insertion: float = 2.0
-    c4_deletion: float = 0.8
+    c1_check: float = 0.015
+    """Comparing an event with one more entry of a list, and telling of it if it matches. The longer lists are, the less
+    it is: 0.028 at 50 k subscriptions, 0.012 to 0.026 from 100 k to 300 k, 0.004 up to 1 M. The paper's c1 is this
+    times the share of all pairs that the index looks at (`TextSample.selectivity`): the same for all layouts."""
+    c2_event: float = 2.2
+    """A visit of an event to one executor more: the router's copy, packing and unpacking it, cutting it into words,
+    looking them up, and merging what it met there."""
+    c3_insertion: float = 1.4
+    c4_deletion: float = 0.65
+    divided_event: float = 0.0
+    """For every event, however it is sent, if the plan divides terms anywhere. All executors share it."""
     by_lists: bool = False
     """Whether c1 is for each entry that the sample's events really meet. By Definition 1 it is for a fixed share of all
     pairs, so that a part of the map with an eighth of both has a 64th of them; yet an index compares the same pairs
@@ -63,6 +68,9 @@ class Costs:
 
 
 COSTS = Costs()
+"""Of machines that keep subscriptions of their own."""
+ENGINE = Costs(c3_insertion=0.0, c4_deletion=0.0, divided_event=1.6, by_lists=True)
+"""Of this engine."""
 MEETINGS_MAX = 8_000_000
 """Of a subscription and a rectangle, looked at together: some hundred bytes each."""
 
@@ -83,6 +91,12 @@ def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: b
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
         return costs.load(sample, events, queries, checks)
     return costs.c1_check * checks + costs.c2_event * events
+
+
+def worst_us(plan: Plan, sample: TextSample, costs: Costs = COSTS) -> float:
+    """What the sample takes if each executor is a machine: as long as the most loaded one."""
+    shared = costs.divided_event * sample.events / plan.executors if plan.siblings else 0.0
+    return float(loads(plan, sample, costs).max()) + shared
 
 
 def destinations(plan: Plan, sample: TextSample) -> Sent:

@@ -33,14 +33,17 @@ def plan_of(executors: int, sample: TextSample, places: list[Place]) -> Plan:
         if place.share_of_term is None or len(set(place.executors)) == 1:
             partitions.append(Partition(len(partitions), *place.box, executor=place.executors[0]))
             continue
-        owners, terms = _anything_first(place)
+        owners, terms = list(place.executors), anything_first(place.share_of_term)
+        first = int(place.share_of_term[ANYTHING])
+        if first > 0:
+            owners[0], owners[first] = owners[first], owners[0]
         shares_of: dict[int, list[int]] = {}
         for share, executor in enumerate(owners):
             shares_of.setdefault(executor, []).append(share)
         for executor, shares in shares_of.items():
             part = Partition(len(partitions), *place.box, executor=executor, cut=len(cuts), shares=tuple(shares))
             partitions.append(part)
-        cuts.append(_cut(len(owners), terms, sample))
+        cuts.append(term_cut(len(owners), terms, sample))
     return Plan(0, sample.grid, executors, tuple(partitions), len(partitions), cuts=tuple(cuts))
 
 
@@ -52,18 +55,16 @@ def expect(grid: Grid, executors: int, sample: TextSample) -> None:
         raise PlanError(f"the sample was located on {sample.grid}, the plan is for {grid}: use one grid for both")
 
 
-def _anything_first(place: Place) -> tuple[list[int], Array]:
-    """The shares in another order: whoever has share 0 serves those who ask for no words."""
-    terms, owners = np.asarray(place.share_of_term).copy(), list(place.executors)
-    first = int(terms[ANYTHING])
-    if first > 0:
-        terms[terms == 0], terms[terms == first] = -2, 0
-        terms[terms == -2] = first
-        owners[0], owners[first] = owners[first], owners[0]
-    return owners, terms
+def anything_first(share_of_term: Array) -> Array:
+    """Whoever has share 0 serves those who ask for no words: it changes places with the share that they were given."""
+    first = share_of_term[ANYTHING]
+    if first <= 0:
+        return share_of_term
+    swapped = np.where(share_of_term == first, 0, np.where(share_of_term == 0, first, share_of_term))
+    return swapped.astype(share_of_term.dtype)
 
 
-def _cut(count: int, share_of_term: Array, sample: TextSample) -> TermCut:
+def term_cut(count: int, share_of_term: Array, sample: TextSample) -> TermCut:
     """Where terms are more than a cut may list, those that are said most."""
     listed = np.flatnonzero(share_of_term >= 0)
     listed = listed[listed != ANYTHING]

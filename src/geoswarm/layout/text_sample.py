@@ -7,7 +7,7 @@ subscription is entered under the rarest word of each of its conjunctions (PS2St
 A subscription that asks for no words is entered under `ANYTHING`, a term that every event says.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -25,6 +25,8 @@ ANYTHING = 0
 """The number of the term that stands for no condition on words. Its holder has share 0 of a place."""
 BLOCKS = 64
 """Lists are counted by blocks, 64 on each side of the map: the granularity of the paper's indexes (§VI-B)."""
+BLOCKS_MAX = 4
+"""As in this engine's index (`flow/match/text.py`), so that one round the world is not entered everywhere."""
 
 
 class Lists(NamedTuple):
@@ -47,6 +49,13 @@ class Lists(NamedTuple):
         """The row of each pair."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
+    def take(self, rows: Ints) -> tuple["Lists", Ints]:
+        """Some rows, and which pairs these are."""
+        lengths = np.diff(self.offsets)[rows]
+        ends = np.cumsum(lengths)
+        pairs = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
+        return Lists(np.concatenate([np.zeros(1, np.int64), ends]), self.terms[pairs]), pairs
+
 
 @dataclass(frozen=True, eq=False)
 class TextSample:
@@ -66,6 +75,9 @@ class TextSample:
     """By term."""
     deletions: float = 1.0
     """Per insertion: where the number of subscriptions is steady, as many go as come (§VI-A)."""
+    blocks_max: int = BLOCKS_MAX
+    """How many blocks a rectangle is entered in before it is entered in coarser ones. The print's index has one level,
+    so there it is `BLOCKS` squared."""
 
     @classmethod
     def of(
@@ -103,6 +115,13 @@ class TextSample:
             _postings(expressions, number_of_word, frequencies),
             np.concatenate([np.zeros(1, np.uint64), known]),
         )
+
+    def of_events(self, events: Ints) -> "TextSample":
+        """The same with some of the events only."""
+        other = replace(self, rows=self.rows[events], columns=self.columns[events], said=self.said.take(events)[0])
+        asked, pairs = self.asked.take(events)
+        other.__dict__["_met"] = asked, self.checks[pairs]  # lists are of subscriptions, which stay
+        return other
 
     @property
     def events(self) -> int:
@@ -145,7 +164,7 @@ class TextSample:
         block_row, block_column = (side * BLOCKS // length for side, length in sides)
         lengths = (self.grid.rows, self.grid.columns, self.grid.rows, self.grid.columns)
         box = CellBox(*(side * BLOCKS // length for side, length in zip(self.boxes, lengths, strict=True)))
-        keys, sizes = runs(_listed(box, self.postings, self.terms))
+        keys, sizes = runs(_listed(box, self.postings, self.terms, self.blocks_max))
         event, said = self.said.rows, self.said.terms
         could = self.posted[said]
         event, said = event[could], said[could]
@@ -205,20 +224,26 @@ def _key(level: int, row: Any, column: Any, term: Any, terms: int) -> Any:
 
 
 @kernel
-def _listed(box: CellBox, postings: Lists, terms: int) -> Ints:
-    """A key for each list that a subscription is on. As in the index, a rectangle is entered at the level at which it
-    meets four blocks at most, so that one round the world is not entered everywhere."""
-    keys = np.empty(4 * len(postings.terms), np.int64)
+def _listed(box: CellBox, postings: Lists, terms: int, blocks_max: int) -> Ints:
+    """A key for each list that a subscription is on: at the level at which it meets `blocks_max` blocks at most."""
+    levels, room = np.zeros(len(box.row0), np.int64), 0
+    for i in range(len(box.row0)):
+        while _blocks(box, i, levels[i]) > blocks_max:
+            levels[i] += 1
+        room += _blocks(box, i, levels[i]) * (postings.offsets[i + 1] - postings.offsets[i])
+    keys = np.empty(room, np.int64)
     n = 0
     for i in range(len(box.row0)):
-        level = 0
-        while ((box.row1[i] >> level) - (box.row0[i] >> level) + 1) * (
-            (box.col1[i] >> level) - (box.col0[i] >> level) + 1
-        ) > 4:
-            level += 1
+        level = levels[i]
         for p in range(postings.offsets[i], postings.offsets[i + 1]):
             for row in range(box.row0[i] >> level, (box.row1[i] >> level) + 1):
                 for column in range(box.col0[i] >> level, (box.col1[i] >> level) + 1):
                     keys[n] = _key(level, row, column, np.int64(postings.terms[p]), terms)
                     n += 1
-    return keys[:n]
+    return keys
+
+
+@kernel
+def _blocks(box: CellBox, i: int, level: int) -> int:
+    rows, columns = (box.row1[i] >> level) - (box.row0[i] >> level), (box.col1[i] >> level) - (box.col0[i] >> level)
+    return int((rows + 1) * (columns + 1))

@@ -25,6 +25,7 @@ between two batches and moves nothing. `sim/words.py` has machines that need bot
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -37,7 +38,7 @@ from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
 from geoswarm.jit import Floats, Ints
 from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.load_model import COSTS, Costs
+from geoswarm.layout.load_model import ENGINE, Costs
 from geoswarm.layout.text_sample import TextSample
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.change import Change, Divide, Move, Split
@@ -74,19 +75,19 @@ class Ps2Adjusted:
         way: str = "gr",
         *,
         aim: float = 1.0,
-        costs: Costs = COSTS,
+        costs: Costs = ENGINE,
         replicates: bool = False,
         global_every_rounds: int = 240,
         global_gain_min: float = 0.2,
         query_weight: float = 1.0,
         size_unit_bytes: int = 1,
-        layout: Layout = hybrid,
+        layout: Layout | None = None,
         seed: int = 0,
     ) -> None:
         """`cells_max` is the print's p; `pairs_max` executors hand over in one round, the print's is one. As much moves
         as brings the two to a ratio of `aim`: to the same load if moves are free, to σ if every byte counts, as in the
         print. A query of the sample stands for `query_weight`. 0 rounds: never globally. Sizes are told in units, which
-        `dp` needs if they are large."""
+        `dp` needs if they are large. The layout is hybrid, unless another is given."""
         if (
             not 1 <= aim <= sigma
             or sigma == 1
@@ -100,7 +101,8 @@ class Ps2Adjusted:
                 f"{', '.join(WAYS)}, and counts that make sense"
             )
         self.sigma, self.aim, self.cells_max, self.pairs_max, self.way = sigma, aim, cells_max, pairs_max, way
-        self.costs, self.replicates, self.layout, self.query_weight = costs, replicates, layout, query_weight
+        self.costs, self.replicates, self.query_weight = costs, replicates, query_weight
+        self.layout: Layout = layout or partial(hybrid, costs=costs)
         self.global_every_rounds, self.global_gain_min = global_every_rounds, global_gain_min
         self.size_unit_bytes = size_unit_bytes
         self._rng = np.random.default_rng(seed)
@@ -237,9 +239,13 @@ class Ps2Adjusted:
 
     def _fresh(self, plan: Plan, text: TextSample) -> tuple[Plan | None, Why]:
         drawn = self.layout(plan.grid, plan.executors, text)
-        now, then = (tally(p, text).loads(text, self.costs, replicates=self.replicates).max() for p in (plan, drawn))
-        numbers: Why = {"global_now": float(now), "global_fresh": float(then)}
+        now, then = (self._worst(p, text) for p in (plan, drawn))
+        numbers: Why = {"global_now": now, "global_fresh": then}
         return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
+
+    def _worst(self, plan: Plan, text: TextSample) -> float:
+        shared = self.costs.divided_event * text.events / plan.executors if plan.siblings else 0.0
+        return float(tally(plan, text).loads(text, self.costs, replicates=self.replicates).max()) + shared
 
     def _total(self, seen: Seen, text: TextSample) -> float:
         assert seen.counted is not None

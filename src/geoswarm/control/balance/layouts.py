@@ -1,6 +1,7 @@
 """PS2Stream's seven layouts as strategies that never change a plan: what an adaptive one is measured against.
 
-They differ in the first plan only (`layout/`), and all draw it from a sample with words. PS2Stream §IV-B, §VI-B.
+They differ in the first plan only (`layout/`), and all draw it from a sample with words, by what things cost on this
+engine (`layout/load_model.py`). PS2Stream §IV-B, §VI-B.
 """
 
 from typing import ClassVar, Protocol
@@ -14,6 +15,7 @@ from geoswarm.layout.by_metric import by_metric
 from geoswarm.layout.grid_cells import grid_cells
 from geoswarm.layout.hybrid import hybrid
 from geoswarm.layout.kd_tree import kd_tree
+from geoswarm.layout.load_model import ENGINE, Costs
 from geoswarm.layout.r_tree import r_tree
 from geoswarm.layout.text_sample import TextSample
 from geoswarm.space.grid import Grid
@@ -21,7 +23,7 @@ from geoswarm.space.plan import Plan
 
 
 class Layout(Protocol):
-    def __call__(self, grid: Grid, executors: int, sample: TextSample) -> Plan: ...
+    def __call__(self, grid: Grid, executors: int, sample: TextSample, *, costs: Costs = ...) -> Plan: ...
 
 
 class _FromWords(Static):
@@ -29,7 +31,7 @@ class _FromWords(Static):
     layout: ClassVar[Layout]
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        return type(self).layout(grid, executors, _with_words(self.name, grid, sample))
+        return type(self).layout(grid, executors, _with_words(self.name, grid, sample), costs=ENGINE)
 
 
 class GridCells(_FromWords):

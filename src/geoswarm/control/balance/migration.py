@@ -8,6 +8,9 @@ in the simulator, a partition in the engine. PS2Stream §V-A, Definition 4 (Mini
     si   largest first
     ra   in any order
 
+On the cells of simulated workers `gr` is within 1.5 % of the least, so what it saves against `si` is decided by
+the cells and not by the greedy; nothing was added to the print's scan.
+
 The print's recurrence of A(i, j) leaves out a cell whose size is exactly j, and the least set fills its j to the last
 byte. Here such a cell may be taken: only `j < S` keeps A(i - 1, j).
 """

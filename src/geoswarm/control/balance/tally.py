@@ -12,6 +12,7 @@ import numpy.typing as npt
 from geoswarm.jit import Array, Bools, Floats, Ints, kernel
 from geoswarm.layout.load_model import Costs
 from geoswarm.layout.text_sample import ANYTHING, Lists, TextSample, runs
+from geoswarm.space.holders import Holders, holders
 from geoswarm.space.overlap import Overlap, overlap
 from geoswarm.space.plan import Plan
 
@@ -24,13 +25,9 @@ ShareTable = npt.NDArray[np.int16]
 class Ways(NamedTuple):
     """A plan as kernels read it: slot_of(place, term)."""
 
-    cut_of_slot: Ints
-    """-1: not divided."""
+    holders: Holders
     share_of_term: ShareTable
     """(cuts, terms)."""
-    starts: Ints
-    slots: Ints
-    """slots[starts[s] + share]: who has the share, of the slots that stand for a divided place."""
     executor_of_slot: Ints
 
 
@@ -62,18 +59,11 @@ class Tally(NamedTuple):
 
 def ways_of(plan: Plan, hashes: Array) -> Ways:
     """`hashes` by term, the first of which is ANYTHING."""
-    cuts = np.full(len(plan.partitions), -1, np.int64)
-    starts = np.zeros(len(plan.partitions), np.int64)
-    slots: list[int] = []
-    for first, siblings in plan.siblings.items():
-        owner_of_share = {share: slot for slot in siblings for share in plan.partitions[slot].shares}
-        starts[first], cuts[first] = len(slots), plan.partitions[first].cut or 0
-        slots += [owner_of_share[share] for share in sorted(owner_of_share)]
     shares = np.zeros((len(plan.cuts), len(hashes)), np.int16)
     for i, cut in enumerate(plan.cuts):
         shares[i] = cut.shares_of(hashes)
         shares[i, ANYTHING] = 0
-    return Ways(cuts, shares, starts, np.array(slots, np.int64), plan.executor_of_slot.astype(np.int64))
+    return Ways(holders(plan), shares, plan.executor_of_slot.astype(np.int64))
 
 
 def tally(plan: Plan, sample: TextSample) -> Tally:
@@ -95,10 +85,10 @@ def tally(plan: Plan, sample: TextSample) -> Tally:
 
 @kernel
 def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
-    cut = ways.cut_of_slot[place]
+    cut = ways.holders.cut_of_slot[place]
     if cut < 0:
         return place
-    found: np.int64 = ways.slots[ways.starts[place] + np.int64(ways.share_of_term[cut, term])]
+    found: np.int64 = ways.holders.slots[ways.holders.starts[place] + np.int64(ways.share_of_term[cut, term])]
     return found
 
 
@@ -115,7 +105,7 @@ def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
 def _queries(
     met: Overlap, postings: Lists, sizes: Ints, ways: Ways, executors: int, terms: int
 ) -> tuple[Floats, Ints, Floats, Ints]:
-    slots = len(ways.cut_of_slot)
+    slots = len(ways.executor_of_slot)
     queries, bytes_of_slot, of_executor = np.zeros(slots), np.zeros(slots, np.int64), np.zeros(executors)
     last_slot, last_executor = np.full(slots, -1, np.int64), np.full(executors, -1, np.int64)
     room = 0
@@ -146,7 +136,7 @@ def _queries(
 def _events(
     places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: Ways, executors: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
-    slots = len(ways.cut_of_slot)
+    slots = len(ways.executor_of_slot)
     events, found, events_of, found_of = np.zeros(slots), np.zeros(slots), np.zeros(executors), np.zeros(executors)
     last_slot, last_executor = np.full(slots, -1, np.int64), np.full(executors, -1, np.int64)
     for i in range(len(places)):

@@ -9,13 +9,13 @@ import numpy as np
 
 from geoswarm.control.balance.seen import Seen
 from geoswarm.layout.load_model import Costs
-from geoswarm.layout.terms import TermShares, by_load
-from geoswarm.layout.text_sample import ANYTHING, TextSample
+from geoswarm.layout.places import anything_first, term_cut
+from geoswarm.layout.terms import by_load
+from geoswarm.layout.text_sample import TextSample
 from geoswarm.layout.unit import Unit
 from geoswarm.space.change import Change, Divide, Merge
 from geoswarm.space.partition import Partition
 from geoswarm.stats.triostat import Box
-from geoswarm.text.cut import LISTED_MAX, TermCut
 
 SHARES = 16
 """An executor can be given a sixteenth of a cell."""
@@ -24,11 +24,11 @@ SHARES = 16
 def divided(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
     """Two shares of about the same load; the one with fewer queries goes from `high` to `low`."""
     unit = Unit.whole(text).within(Box(*part.box))
-    shares = _anything_first(by_load(unit, 2, costs))
+    shares = anything_first(by_load(unit, 2, costs))
     if not {0, 1} <= set(shares.tolist()):
         return None
     first, second = (len(half.queries) for half in unit.divided(shares, 2))
-    return Divide(part.id, _term_cut(shares, 2, text), (high, low) if first >= second else (low, high))
+    return Divide(part.id, term_cut(2, shares, text), (high, low) if first >= second else (low, high))
 
 
 def joined(seen: Seen, part: Partition, low: int) -> Merge | None:
@@ -51,8 +51,8 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
             for held in plan.partitions[slot].shares:
                 owners[held] = plan.partitions[slot].executor
     else:
-        shares = _anything_first(by_load(Unit.whole(text).within(Box(*part.box)), SHARES, costs))
-        cut = _term_cut(shares, SHARES, text)
+        shares = anything_first(by_load(Unit.whole(text).within(Box(*part.box)), SHARES, costs))
+        cut = term_cut(SHARES, shares, text)
         borders = np.cumsum(seen.times[family]) / seen.times[family].sum()
         places = np.searchsorted(borders, (np.arange(SHARES) + 0.5) / SHARES).clip(max=len(family) - 1)
         owners = [plan.partitions[family[place]].executor for place in places]
@@ -65,17 +65,3 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
     if len(family) > 1:
         whole = [Merge(tuple(plan.partitions[slot].id for slot in family), part.executor)]
     return [*whole, Divide(plan.next_partition_id if whole else part.id, cut, tuple(owners))]
-
-
-def _anything_first(shares: TermShares) -> TermShares:
-    """Whoever has share 0 serves those who ask for no words: it changes places with the share they were given."""
-    first = shares[ANYTHING]
-    if first <= 0:
-        return shares
-    return np.where(shares == first, 0, np.where(shares == 0, first, shares)).astype(np.int16)
-
-
-def _term_cut(shares: TermShares, count: int, text: TextSample) -> TermCut:
-    listed = np.flatnonzero(shares >= 0)
-    listed = listed[listed != ANYTHING][:LISTED_MAX]
-    return TermCut(count, text.hashes[listed], shares[listed].astype(np.int16))  # numbers ascend as hashes do

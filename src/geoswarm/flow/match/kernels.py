@@ -115,17 +115,16 @@ def match_level(
 
 
 @kernel
-def interleave(ends: Ints, subs: SubIds) -> tuple[Ints, SubIds]:
-    """Several searches of the same points as one: row c of `ends` counts within the c-th part of `subs`."""
-    parts, points = ends.shape
-    starts = np.zeros(parts, np.int64)
-    for c in range(1, parts):
-        starts[c] = starts[c - 1] + ends[c - 1, points - 1]
-    merged, merged_ends, n = np.empty_like(subs), np.empty(points, np.int64), 0
-    for i in range(points):
-        for c in range(parts):
-            for h in range(starts[c] + (ends[c, i - 1] if i else 0), starts[c] + ends[c, i]):
+def interleave(begins: Ints, ends: Ints, subs: SubIds, pairs: Ints) -> SubIds:
+    """Several searches of the same points as one: those of search c are subs[begins[c]:], up to ends[c, i] for point i.
+    `pairs` counts them all, up to each point."""
+    merged, n = np.empty(pairs[-1], np.int64), np.uint64(0)
+    at = begins[:-1].copy()
+    for i in range(len(pairs)):
+        for c in range(len(at)):
+            # Unsigned, because numba asks of signed numbers whether they are meant from the end.
+            for h in range(np.uint64(at[c]), np.uint64(ends[c, i])):
                 merged[n] = subs[h]
-                n += 1
-        merged_ends[i] = n
-    return merged_ends, merged
+                n += np.uint64(1)
+            at[c] = ends[c, i]
+    return merged

@@ -12,9 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.batches import xy
-from geoswarm.flow.match.index import CellIndex, codes_of, frame_of
+from geoswarm.flow.match.index import CellIndex, Level, codes_of, frame_of
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
-from geoswarm.flow.match.text_kernels import Conditions, TextIndex, match_text
+from geoswarm.flow.match.text_kernels import Conditions, TextIndex
+from geoswarm.flow.match.text_match import match_text
 from geoswarm.jit import Bools, Ints, SubIds
 from geoswarm.model import TEXT
 from geoswarm.space.grid import Grid
@@ -93,19 +94,14 @@ def match(
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
     probe = terms.probe(tokens.hashes) if terms is not None and tokens is not None else _ALL
-    # A search that is thrown away costs as much as one that counts, so runs grow from a short one that tells how dense
-    # it is here.
+    # What is found beyond `pairs_max` was found in vain, so runs grow from a short one that tells how dense it is here.
     start, length_max, density = 0, min(rows_max, FIRST_ROWS), 2.0
     while start < len(events):
         length = min(length_max, len(events) - start)
-        while True:
-            said = tokens and tokens.between(start, start + length)
-            run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
-            room = min(int(density * length), pairs_max) + ROOM_MIN
-            hits = _search(run, segments, room, pairs_max if length > 1 else None)
-            if hits is not None:
-                break
-            length = max(1, length // 4)
+        said = tokens and tokens.between(start, start + length)
+        run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
+        hits = _search(run, segments, min(int(density * length), pairs_max) + ROOM_MIN, pairs_max)
+        length = len(hits.ends)
         density = max(2.0, 1.25 * len(hits.subs) / length)
         length_max = max(1, min(rows_max, 2 * length, int(pairs_max / EASE / density)))
         yield Met(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
@@ -123,6 +119,10 @@ class _Run(NamedTuple):
     """Whether those who ask for no words are looked for, too."""
     now_us: int
 
+    def head(self, count: int) -> "_Run":
+        tokens = self.tokens and self.tokens.between(0, count)
+        return self._replace(points=self.points.between(0, count), tokens=tokens)
+
 
 def _tokens(events: pa.RecordBatch, segments: Sequence[Searchable]) -> Tokens | None:
     """What the events say, if anybody asks. Events without a column `text` say nothing."""
@@ -131,36 +131,51 @@ def _tokens(events: pa.RecordBatch, segments: Sequence[Searchable]) -> Tokens | 
     return tokenize(events.column(TEXT.name))
 
 
-def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int | None) -> Hits | None:
-    """The hits at all levels of all segments, or None if they are more than `pairs_max`."""
-    found: list[Hits] = []
-    total = 0
-    for advance in _searches(run, segments):
-        hits, done = Hits(np.empty(len(run.points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
-        while done.points < len(run.points.codes):
-            done = advance(hits, done)
-            if pairs_max is not None and total + done.hits > pairs_max:
-                return None
-            if done.wanted > len(hits.subs):
-                expected = int(1.25 * done.hits * len(run.points.codes) / max(1, done.points))
-                hits = hits.longer(max(2 * len(hits.subs), done.wanted, expected))
-        total += done.hits
-        if done.hits:
-            found.append(Hits(hits.ends, hits.subs[: done.hits]))
-    if len(found) == 1:
-        return found[0]
-    if not found:
-        return Hits(np.zeros(len(run.points.codes), np.int64), np.empty(0, np.int64))
-    return Hits(*interleave(np.stack([h.ends for h in found]), np.concatenate([h.subs for h in found])))
+def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int) -> Hits:
+    """The hits at all levels of all segments, of as many events as have `pairs_max` together, and of one at least."""
+    # All searches write into the same array, one behind the other: events that are given up leave their room again.
+    subs, begins, ends = np.empty(room, np.int64), [0], list[Ints]()
+    pairs = np.zeros(len(run.points.codes), np.int64)  # up to each event
+    for search in _searches(run, segments):
+        begin, count = begins[-1], len(pairs)
+        hits, done = Hits(np.empty(count, np.int64), subs), Progress(0, begin, 0)
+        while done.points < count:
+            done = search(run.head(len(pairs)), hits, done)
+            reached = pairs[: done.points] + hits.ends[: done.points] - begin
+            if done.points and reached[-1] > pairs_max:
+                count = max(1, int(np.searchsorted(reached, pairs_max, "right")))
+            if done.points < count:
+                expected = int(1.25 * (done.hits - begin) * count / max(1, done.points))
+                hits = hits.longer(max(2 * len(hits.subs), done.wanted, begin + min(expected, pairs_max)))
+        subs, pairs = hits.subs, reached[:count]
+        if hits.ends[count - 1] > begin:
+            begins.append(int(hits.ends[count - 1]))
+            ends.append(hits.ends)
+    if len(ends) == 1:
+        return Hits(ends[0][: len(pairs)], subs[: begins[1]])
+    if not ends:
+        return Hits(pairs, np.empty(0, np.int64))
+    return Hits(pairs, interleave(np.array(begins), np.stack([part[: len(pairs)] for part in ends]), subs, pairs))
 
 
-def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[Hits, Progress], Progress]]:
+def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_Run, Hits, Progress], Progress]]:
     """One for each level of each segment that the run comes near to, and one for the words of each segment."""
     points = run.points
     for records, levels, text, conditions in segments:
         for level, cells in levels.items() if run.plain else ():
             shift = 2 * level
             if cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift:
-                yield partial(match_level, points, shift, cells, records, run.now_us)
+                yield partial(_places, shift, cells, records)
         if text is not None and conditions is not None and run.tokens is not None:
-            yield partial(match_text, points, run.tokens, text, conditions, records, run.now_us, run.probe)
+            yield partial(_words, text, conditions, records)
+
+
+def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: Progress) -> Progress:
+    return match_level(run.points, shift, cells, records, run.now_us, hits, done)
+
+
+def _words(
+    text: TextIndex, conditions: Conditions, records: Records, run: _Run, hits: Hits, done: Progress
+) -> Progress:
+    assert run.tokens is not None
+    return match_text(run.points, run.tokens, text, conditions, records, run.now_us, run.probe, hits, done)

@@ -20,19 +20,22 @@ from geoswarm.errors import InputError
 from geoswarm.flow.match.index import CODE_MAX, LEVELS, frame_of
 from geoswarm.flow.match.kernels import Points
 from geoswarm.flow.match.match import Searchable
-from geoswarm.flow.match.text_kernels import (
+from geoswarm.flow.match.text_boxes import (
+    ALL,
     CONJUNCTIONS_MAX,
-    PLAIN,
-    Conditions,
-    TextIndex,
-    mark_wanted,
-    prefix_of,
-    signature_bit,
+    NOBODY,
+    SLOT_BITS,
+    STEPS_LOG2,
+    box_of,
+    slot_of,
+    steps_x,
+    steps_y,
 )
+from geoswarm.flow.match.text_kernels import Conditions, TextIndex, mark_wanted, prefix_of
 from geoswarm.flow.match.text_tables import add_up, scattered, signed, take, term_place
 from geoswarm.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel
 from geoswarm.radix import argsort, sorted_order
-from geoswarm.space.grid import Grid, column_of, row_of, zcode
+from geoswarm.space.grid import Grid, zcode
 from geoswarm.text.buffers import Rows, rows_of
 from geoswarm.text.expression import Expressions, Terms
 from geoswarm.text.kernels import Hashes
@@ -75,14 +78,16 @@ def build_text(
         )
     if frequencies is None:
         frequencies = np.bincount(expressions.terms, minlength=len(hashes))
-    levels, boxes, count = _choose(rects, conditions.conjunctions_offsets, frame_of(grid))
-    rarity = np.ascontiguousarray(frequencies, np.float64)
-    postings, entries = _enter(levels, boxes, count, conditions, rarity)
+    frame, rarity = frame_of(grid), np.ascontiguousarray(frequencies, np.float64)
+    levels, sides = _choose(rects, frame)
+    _fold(levels, sides)
+    count = _count(levels, sides, conditions.conjunctions_offsets)
+    postings, entries = _enter(levels, sides, count, conditions, rarity)
     order = sorted_order(postings.scatters, CODE_MAX)
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
-    return TextIndex(_term_bits(hashes[by_hash]), terms, *_tables(order, postings, entries))
+    return TextIndex(_term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings, entries))
 
 
 class _Postings(NamedTuple):
@@ -95,50 +100,102 @@ class _Postings(NamedTuple):
 
 
 @kernel
-def _choose(rects: Floats, conjunctions_offsets: Array, frame: Floats) -> tuple[Ints, Ints, int]:
-    """The level of each rectangle, the cells it meets at level 0 (row0, col0, row1, col1), and the entries in all."""
-    levels, boxes = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
-    count = 0
+def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
+    """The level of each rectangle, and its sides in steps: left, top, right, bottom."""
+    levels, sides = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
     for i in range(len(rects)):
-        row0, col0 = row_of(rects[i, 3], frame), column_of(rects[i, 0], frame)
-        row1, col1 = row_of(rects[i, 1], frame), column_of(rects[i, 2], frame)
+        sides[i, 0], sides[i, 1] = steps_x(rects[i, 0], frame), steps_y(rects[i, 3], frame)
+        sides[i, 2], sides[i, 3] = steps_x(rects[i, 2], frame), steps_y(rects[i, 1], frame)
         level = 0
-        while ((row1 >> level) - (row0 >> level) + 1) * ((col1 >> level) - (col0 >> level) + 1) > CELLS_MAX:
+        while _met(sides, i, level) > CELLS_MAX:
             level += LEVEL_STEP
         levels[i] = level
-        boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3] = row0, col0, row1, col1
-        cells = ((row1 >> level) - (row0 >> level) + 1) * ((col1 >> level) - (col0 >> level) + 1)
-        count += cells * (signed(conjunctions_offsets[i + 1]) - signed(conjunctions_offsets[i]))
-    return levels, boxes, count
+    return levels, sides
+
+
+@kernel
+def _fold(levels: Ints, sides: Ints) -> None:
+    """Where fewer are at a level than at the next, they join these: each word has one look-up less, for some more
+    entries to test. Those of a place are neighbours, as a segment is in Z-order; if not, it finds the same."""
+    for level in range(0, LEVELS - LEVEL_STEP, LEVEL_STEP):
+        above, begin, few, many = level + LEVEL_STEP, 0, 0, 0
+        shift = STEPS_LOG2 + above
+        for i in range(len(levels) + 1):
+            last = i == len(levels)
+            if last or ((sides[i, 0] ^ sides[begin, 0]) | (sides[i, 1] ^ sides[begin, 1])) >> shift:
+                if 0 < few <= many:
+                    for k in range(begin, i):
+                        levels[k] = above if levels[k] == level else levels[k]
+                begin, few, many = i, 0, 0
+            if not last:
+                few += levels[i] == level
+                many += levels[i] == above
+
+
+@kernel
+def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
+    """Entries in all."""
+    count = 0
+    for i in range(len(levels)):
+        conjunctions = signed(conjunctions_offsets[i + 1]) - signed(conjunctions_offsets[i])
+        count += _met(sides, i, levels[i]) * conjunctions
+    return count
+
+
+@kernel
+def _met(sides: Ints, i: int, level: int) -> int:
+    """Cells of a level that a rectangle meets."""
+    shift = STEPS_LOG2 + level
+    columns = (sides[i, 2] >> shift) - (sides[i, 0] >> shift) + 1
+    rows = (sides[i, 3] >> shift) - (sides[i, 1] >> shift) + 1
+    return int(columns * rows)
 
 
 @kernel
 def _enter(
-    levels: Ints, boxes: Ints, count: int, conditions: Conditions, frequencies: Floats
-) -> tuple[_Postings, Ordinals]:
+    levels: Ints, sides: Ints, count: int, conditions: Conditions, frequencies: Floats
+) -> tuple[_Postings, Hashes]:
     heights, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
     scatters, terms = np.empty(count, np.uint32), np.empty(count, np.int32)
-    entries = np.empty((count, 4), np.uint32)
-    n = 0
+    entries = np.empty((count, 2), np.uint64)
+    top, n = (1 << STEPS_LOG2) + 1, 0
     for i in range(len(levels)):
-        level = levels[i]
-        row0, col0, row1, col1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
+        level, shift = levels[i], STEPS_LOG2 + levels[i]
+        left, upper, right, lower = sides[i, 0], sides[i, 1], sides[i, 2], sides[i, 3]
         begin, end = signed(conditions.conjunctions_offsets[i]), signed(conditions.conjunctions_offsets[i + 1])
         for c in range(begin, end):
-            term, check = _posting(c, c - begin, conditions, frequencies)
-            for row in range(row0 >> level, (row1 >> level) + 1):
-                for col in range(col0 >> level, (col1 >> level) + 1):
+            term, check = _posting(begin, c, conditions, frequencies)
+            for row in range(upper >> shift, (lower >> shift) + 1):
+                low_y = _inner(upper, level) if row == upper >> shift else 0
+                high_y = _inner(lower, level) if row == lower >> shift else top
+                for col in range(left >> shift, (right >> shift) + 1):
+                    low_x = _inner(left, level) if col == left >> shift else 0
+                    high_x = _inner(right, level) if col == right >> shift else top
                     heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scattered(term), term
-                    entries[n, 0], entries[n, 1] = col0 << 16 | row0, col1 << 16 | row1
-                    entries[n, 2], entries[n, 3] = i, check
+                    entries[n, 0], entries[n, 1] = box_of(low_x, high_x, low_y, high_y), check << 32 | i
                     n += 1
     return _Postings(heights, codes, scatters, terms), entries
 
 
 @kernel
-def _posting(conjunction: int, place: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
-    """The rarest term of a conjunction, and the last word of its entries: mark, place, and signature bits of the two
-    rarest of its other terms."""
+def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
+    """The rarest term of a conjunction, and what is checked first of its entries: mark, place, and two slots. They are
+    those of the rarest of its other terms; or, if it has none, of the rarest in each conjunction before it."""
+    rarest, second, third = _rarest(conjunction, conditions, frequencies)
+    place, mark = conjunction - first, 0
+    if second == rarest and place <= 2:
+        slots = NOBODY << SLOT_BITS | NOBODY
+        for c in range(first, conjunction):
+            earlier, _, _ = _rarest(c, conditions, frequencies)
+            slots = slots << SLOT_BITS | slot_of(scattered(earlier))
+    else:
+        mark, slots = ALL, slot_of(scattered(third)) << SLOT_BITS | slot_of(scattered(second))
+    return rarest, mark | place << 2 * SLOT_BITS | slots
+
+
+@kernel
+def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
+    """Three of its terms; if it has fewer, the first of them again."""
     begin = signed(conditions.terms_offsets[conjunction])
     end = signed(conditions.terms_offsets[conjunction + 1])
     rarest = second = third = signed(conditions.terms[begin])
@@ -150,8 +207,13 @@ def _posting(conjunction: int, place: int, conditions: Conditions, frequencies: 
             second, third = term, second
         elif third in (rarest, second) or frequencies[term] < frequencies[third]:
             third = term
-    check = place << 12 | signature_bit(scattered(third)) << 6 | signature_bit(scattered(second))
-    return rarest, check | (PLAIN if end - begin == 1 and place == 0 else 0)
+    return rarest, second, third
+
+
+@kernel
+def _inner(side: int, level: int) -> int:
+    """Of a side that is in the cell: how many steps, from 1."""
+    return 1 + ((side >> level) & ((1 << STEPS_LOG2) - 1))
 
 
 @kernel
@@ -170,15 +232,14 @@ def _cells(order: Ints, postings: _Postings) -> tuple[Ints, int]:
 
 
 @kernel
-def _tables(
-    order: Ints, postings: _Postings, entries: Ordinals
-) -> tuple[Ints, Ints, ZCodes, Ordinals, Hashes, Ordinals, Ordinals]:
+def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals, Hashes]:
     starts, n_lists = _cells(order, postings)
     n_cells = len(starts) - 1
     levels, level_starts, height = np.empty(LEVELS, np.int64), np.empty(LEVELS + 1, np.int64), 0
-    keys, key_bits = np.empty(n_cells, np.uint32), np.empty((n_cells, 2), np.uint32)
+    keys = np.empty((n_cells + 1, 2), np.uint32)
     bits = np.zeros((n_lists * LIST_PLACES // 64 + n_cells + 1, 2), np.uint64)
-    lists, arranged = np.empty((n_lists + 1, 2), np.uint32), np.empty_like(entries)
+    lists = np.zeros((n_lists + 2, 2), np.uint32)
+    boxed = np.empty_like(entries)
     word = at = 0
     for c in range(n_cells):
         o = order[starts[c]]
@@ -191,17 +252,17 @@ def _tables(
             if i == starts[c] or scatter != lists[at - 1, 0]:
                 lists[at, 0], lists[at, 1] = scatter, i
                 at += 1
-            arranged[i] = entries[order[i]]
+            boxed[i] = entries[order[i]]
         words = ((at - first) * LIST_PLACES + 63) // 64
-        keys[c], key_bits[c, 0], key_bits[c, 1] = postings.codes[o], word, words
+        keys[c, 0], keys[c, 1] = postings.codes[o], word
         for k in range(first, at):
             take(bits, (word << 6) + ((signed(lists[k, 0]) * (words << 6)) >> 32))
         word += words
-    level_starts[height] = n_cells
-    lists[at, 0], lists[at, 1] = 0, len(order)
+    level_starts[height], keys[n_cells, 0], keys[n_cells, 1] = n_cells, 0, word
+    lists[at:, 1] = len(order)
     bits = bits[: word + 1].copy()
     add_up(bits)
-    return levels[:height].copy(), level_starts[: height + 1].copy(), keys, key_bits, bits, lists, arranged
+    return levels[:height].copy(), level_starts[: height + 1].copy(), keys, bits, lists, boxed
 
 
 @kernel

@@ -1,44 +1,43 @@
-"""The loops that look words in places up in the grid-inverted index of one segment. Arrays only; `text.py` builds it.
+"""The index of words in places as arrays, and the loops that find the lists an event asks for. `text.py` builds it.
 
-One event at a time, at all levels, so that its words are looked up once:
+    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        and on: `text_match.py`
 
-    12 words ──dictionary──► 6 terms ──cells of 5 levels──► 7 lists ──box, signature──► 11 entries ──exact──► hits
-
-What an event meets is scattered over memory, so steps that reject most of what they see have no branches: the next
-look-ups are under way before the last is decided. Only the exact tests at the end decide (rectangle, terms, liveness);
-what comes before may let too much through. PS2Stream §IV-D.
+What an event meets is scattered over memory, and waiting for it is most of the work. So some dozens of events take each
+step together, in loops whose look-ups do not depend on each other: the next are under way before the last has come.
+PS2Stream §IV-D.
 """
 
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, gallop, is_live
-from geoswarm.flow.match.text_tables import LOW, is_taken, rank, scattered, signed, term_place
-from geoswarm.jit import Bools, Bytes, Ints, Ordinals, ZCodes, kernel
+from geoswarm.flow.match.kernels import Points
+from geoswarm.flow.match.text_tables import LOW, is_taken, rank, scattered, signed, term_place, unsigned
+from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, kernel
 from geoswarm.text.buffers import Rows
 from geoswarm.text.expression import Terms
 from geoswarm.text.kernels import Hashes
 from geoswarm.text.tokens import Tokens
 
-PLAIN = 1 << 31
-"""Mark of an entry whose posting term is all that there is to satisfy."""
-CONJUNCTIONS_MAX = 1 << 19
-"""Of one subscription: what an entry's last word has room for, beside the mark and two bits of a signature."""
+ONE = np.uint64(1)
+BLOCK_EVENTS, BLOCK_TOKENS = 32, 384
+"""Events that go from step to step together, at most: what they leave on the desk should stay in the nearest cache."""
 
 
 class TextIndex(NamedTuple):
-    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`text_tables.py`)."""
+    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`text_tables.py`).
+
+    What is on disk is known by these names alone: an array that comes to mean something else needs another name."""
 
     term_bits: Hashes  # (words + 1, 2)
     terms: Hashes  # (n, 4), by hash: hash; term and its levels; first 8 bytes; how many it has
+    frame: Floats  # of the grid at level 0
     levels: Ints  # that have entries
     level_starts: Ints  # in `keys`
-    keys: ZCodes  # cells that have lists, of one level after another, ascending
-    key_bits: Ordinals  # (keys, 2): first word in `list_bits`, words
+    keys: Ordinals  # (n + 1, 2): cells that have lists, of one level after another, ascending; first in `list_bits`
     list_bits: Hashes  # (words + 1, 2)
-    lists: Ordinals  # (n + 1, 2): scattered term, where its entries begin
-    entries: Ordinals  # (n, 4): top left, bottom right at level 0; ordinal; signature bits, place of conjunction, mark
+    lists: Ordinals  # (n + 2, 2): scattered term, where its entries begin
+    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal, and what is checked first (`text_boxes.py`)
 
 
 class Conditions(NamedTuple):
@@ -51,23 +50,30 @@ class Conditions(NamedTuple):
 
 
 class Desk(NamedTuple):
-    """What a search has at hand: the terms of one event, their lists, and where it stands at each level."""
+    """What a search has at hand: the terms of a block of events, their lists, and where it stands at each level."""
 
     tokens: Ints
+    rows: Ints
     terms: Ints
     scatters: Ints
     heights: Ints
-    lists: Ints
-    askers: Ints
-    at: Ints
-    cell: Ints
-    first: Ints
+    terms_ends: Ints  # by event
+    anywhere: Ints  # by event: a bit per level that may have lists
+    places: Ints
+    begins: Ints
+    ends: Ints
+    ranks: Ints  # of levels
+    asked: Ints
+    lists_ends: Ints  # by event
+    at: Ints  # by level
+    first: Ints  # by level and event
     words: Ints
+    folded: Hashes  # the bytes of all tokens, by eights
 
 
 @kernel
 def desk_for(tokens: Tokens, index: TextIndex) -> Desk:
-    room, levels = np.int64(0), len(index.levels)
+    room, levels = np.int64(BLOCK_TOKENS), len(index.levels)
     for i in range(len(tokens.offsets) - 1):
         room = max(room, tokens.offsets[i + 1] - tokens.offsets[i])
     return Desk(
@@ -75,18 +81,30 @@ def desk_for(tokens: Tokens, index: TextIndex) -> Desk:
         np.empty(room, np.int64),
         np.empty(room, np.int64),
         np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
         np.empty(room * levels, np.int64),
         np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
         index.level_starts[:-1].copy(),
-        np.full(levels, -1),
-        np.zeros(levels, np.int64),
-        np.zeros(levels, np.int64),
+        np.empty(levels * BLOCK_EVENTS, np.int64),
+        np.empty(levels * BLOCK_EVENTS, np.int64),
+        tokens.folded[: len(tokens.folded) & ~7].view(np.uint64),
     )
 
 
 @kernel
-def signature_bit(scatter: int) -> int:
-    return (scatter >> 13) & 63
+def block_end(begin: int, tokens: Tokens) -> int:
+    """Of the block that begins with an event: a few, or one with many tokens."""
+    last = min(begin + BLOCK_EVENTS, len(tokens.offsets) - 1)
+    end = begin + 1
+    while end < last and tokens.offsets[end + 1] - tokens.offsets[begin] <= BLOCK_TOKENS:
+        end += 1
+    return end
 
 
 @kernel
@@ -98,14 +116,26 @@ def prefix_of(word: Bytes, begin: int, end: int) -> Any:
 
 
 @kernel
-def find_term(t: int, tokens: Tokens, index: TextIndex, words: Rows) -> int:
-    """The row in the dictionary with the bytes of token t, or -1."""
+def prefix_at(begin: int, end: int, tokens: Tokens, desk: Desk) -> Any:
+    """The same of a token, from two of the eights."""
+    at = begin >> 3
+    if at + 1 >= len(desk.folded):
+        return prefix_of(tokens.folded, begin, end)
+    shift, spare = unsigned(8 * (begin & 7)), unsigned(64 - 8 * min(end - begin, 8))
+    low, high = desk.folded[unsigned(at)], desk.folded[unsigned(at + 1)]
+    prefix = low >> shift | (high << ONE) << (np.uint64(63) - shift)
+    return (prefix << spare) >> spare
+
+
+@kernel
+def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, desk: Desk) -> int:
+    """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
-    prefix, length = prefix_of(tokens.folded, begin, end), end - begin
-    at = rank(index.term_bits, term_place(hash_, index.term_bits))
-    while at < len(index.terms) and index.terms[at, 0] < hash_:
-        at += 1
-    while at < len(index.terms) and index.terms[at, 0] == hash_:
+    prefix, length = prefix_at(begin, end, tokens, desk), end - begin
+    at, last = unsigned(row), unsigned(len(index.terms))
+    while at < last and index.terms[at, 0] < hash_:
+        at += ONE
+    while at < last and index.terms[at, 0] == hash_:
         if index.terms[at, 2] == prefix and signed(index.terms[at, 3]) == length:
             b = 8
             if length > 8:
@@ -113,174 +143,110 @@ def find_term(t: int, tokens: Tokens, index: TextIndex, words: Rows) -> int:
                 while b < length and words.data[first + b] == tokens.folded[begin + b]:
                     b += 1
             if b >= length:
-                return at
-        at += 1
+                return signed(at)
+        at += ONE
     return -1
 
 
 @kernel
-def find_terms(i: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, desk: Desk) -> tuple[int, int]:
-    """The terms of event i that the segment knows, onto the desk: how many, and a bit per level that may have lists."""
-    maybe, known, anywhere = 0, 0, 0
-    for t in range(tokens.offsets[i], tokens.offsets[i + 1]):
-        desk.tokens[maybe] = t
-        maybe += is_taken(index.term_bits, term_place(tokens.hashes[t], index.term_bits))
-    for m in range(maybe):
-        t = desk.tokens[m]
-        found = find_term(t, tokens, index, words)
-        if found >= 0:
-            term = signed(index.terms[found, 1] & LOW)
-            height = signed(index.terms[found, 1] >> np.uint64(32))
-            if len(probe) > 0 and not probe[t]:
-                height = 0
-            desk.tokens[known], desk.terms[known] = t, term
-            desk.scatters[known], desk.heights[known] = scattered(term), height
-            anywhere |= height
-            known += 1
-    return known, anywhere
+def find_terms(begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, desk: Desk) -> None:
+    """The terms of a block that the segment knows, onto the desk."""
+    maybe, known, m = 0, 0, 0
+    for t in range(tokens.offsets[begin], tokens.offsets[end]):
+        place = term_place(tokens.hashes[t], index.term_bits)
+        desk.tokens[maybe], desk.rows[maybe] = t, rank(index.term_bits, place)
+        maybe += is_taken(index.term_bits, place)
+    for i in range(begin, end):
+        anywhere = 0
+        while m < maybe and desk.tokens[m] < tokens.offsets[i + 1]:
+            t = desk.tokens[m]
+            found = find_term(t, desk.rows[m], tokens, index, words, desk)
+            m += 1
+            if found >= 0:
+                term = signed(index.terms[found, 1] & LOW)
+                height = signed(index.terms[found, 1] >> np.uint64(32))
+                if len(probe) > 0 and not probe[t]:
+                    height = 0
+                desk.tokens[known], desk.terms[known] = t, term
+                desk.scatters[known], desk.heights[known] = scattered(term), height
+                anywhere |= height
+                known += 1
+        desk.terms_ends[i - begin], desk.anywhere[i - begin] = known, anywhere
 
 
 @kernel
-def find_cell(k: int, key: int, index: TextIndex, desk: Desk) -> None:
-    """Moves forward at the k-th level to the first cell that is not before `key`."""
-    last = index.level_starts[k + 1]
-    if desk.at[k] < last and index.keys[desk.at[k]] < key:
-        desk.at[k] = gallop(index.keys[:last], desk.at[k], key)
-    desk.cell[k], desk.words[k] = key, 0
-    if desk.at[k] < last and index.keys[desk.at[k]] == key:
-        desk.first[k], desk.words[k] = index.key_bits[desk.at[k], 0], index.key_bits[desk.at[k], 1]
+def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
+    """The first row from `at` on whose key is not below `wanted`."""
+    step = 1
+    while at + step < end and keys[at + step, 0] < wanted:
+        step *= 2
+    low, high = at + step // 2, min(at + step, end)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle, 0] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @kernel
-def find_lists(code: int, known: int, anywhere: int, index: TextIndex, desk: Desk) -> int:
-    """The lists under the terms on the desk in the cells of one point, onto the desk: how many."""
-    maybe = 0
+def find_cells(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
+    """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
     for k in range(len(index.levels)):
-        level = index.levels[k]
-        if not (anywhere >> level) & 1:
-            continue
-        if code >> (2 * level) != desk.cell[k]:
-            find_cell(k, code >> (2 * level), index, desk)
-        if desk.words[k] == 0:
-            continue
-        first, places = desk.first[k] << 6, desk.words[k] << 6
-        for j in range(known):
-            place = first + ((desk.scatters[j] * places) >> 32)
-            desk.lists[maybe], desk.askers[maybe] = place, j
-            maybe += is_taken(index.list_bits, place) & (desk.heights[j] >> level)
-    found = 0
-    for m in range(maybe):
-        place, j = desk.lists[m], desk.askers[m]
-        at, end = rank(index.list_bits, place), signed(index.list_bits[(place >> 6) + 1, 1])
-        while at < end and index.lists[at, 0] < desk.scatters[j]:
-            at += 1
-        desk.lists[found], desk.askers[found] = at, j
-        found += (at < end) & (index.lists[at, 0] == desk.scatters[j])
-    return found
+        shift, at, last, cell = 2 * index.levels[k], desk.at[k], index.level_starts[k + 1], signed(-1)
+        first, words = signed(0), signed(0)
+        for i in range(begin, end):
+            code = signed(points.codes[i]) >> shift
+            if code != cell:
+                if at < last and index.keys[at, 0] < code:
+                    at = find_cell(index.keys, at, last, code)
+                cell, words = code, signed(0)
+                if at < last and index.keys[at, 0] == code:
+                    first = signed(index.keys[at, 1])
+                    words = signed(index.keys[at + 1, 1]) - first
+            desk.first[k * BLOCK_EVENTS + i - begin], desk.words[k * BLOCK_EVENTS + i - begin] = first, words
+        desk.at[k] = at
 
 
 @kernel
-def compact_bits(v: int) -> int:
-    """0a0b0c0d -> abcd, for 16 bits: a row or column of a Z-order code."""
-    v &= 0x55555555
-    v = (v | (v >> 1)) & 0x33333333
-    v = (v | (v >> 2)) & 0x0F0F0F0F
-    v = (v | (v >> 4)) & 0x00FF00FF
-    return (v | (v >> 8)) & 0x0000FFFF
-
-
-@kernel
-def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool:
-    for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
-        term = signed(conditions.terms[t])
-        if (seen[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
-            return False
-    return True
-
-
-@kernel
-def is_first(ordinal: int, place: int, seen: Hashes, conditions: Conditions) -> bool:
-    """Is this conjunction of the subscription satisfied, and none before it?"""
-    first = conditions.conjunctions_offsets[ordinal]
-    if not is_satisfied(first + place, seen, conditions):
-        return False
-    for c in range(first, first + place):  # noqa: SIM110 - numba has no all()
-        if is_satisfied(c, seen, conditions):
-            return False
-    return True
-
-
-@kernel
-def match_text(
-    points: Points,
-    tokens: Tokens,
-    index: TextIndex,
-    conditions: Conditions,
-    records: Records,
-    now_us: int,
-    probe: Bools,
-    hits: Hits,
-    done: Progress,
-) -> Progress:
-    """Like `match_level`, for all levels: goes on from `done`, and stops at a point whose lists might not fit.
-
-    `probe` says for each token whether lists are looked up under it; empty: under all. A subscription is reported under
-    the first of its conjunctions that the event satisfies, so executors that share out the terms report it once."""
-    entries, lists, rects = index.entries, index.lists, records.rects
-    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    desk = desk_for(tokens, index)
-    seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
-    n, i, wanted = done.hits, done.points, np.int64(0)
-    while i < len(points.codes):
-        known, anywhere = find_terms(i, tokens, index, conditions.words, probe, desk)
-        code, x, y = signed(points.codes[i]), points.x[i], points.y[i]
-        found = find_lists(code, known, anywhere, index, desk)
-        candidates = np.int64(0)
-        for f in range(found):
-            candidates += signed(lists[desk.lists[f] + 1, 1]) - signed(lists[desk.lists[f], 1])
-        if n + candidates > len(hits.subs):
-            wanted = n + candidates
-            break
-        signature = np.uint64(0)
-        for j in range(known):
-            signature |= np.uint64(1) << np.uint64(signature_bit(desk.scatters[j]))
-            seen[desk.terms[j] >> 6] |= np.uint64(1) << np.uint64(desk.terms[j] & 63)
-        row, column, passed = compact_bits(code >> 1), compact_bits(code), n
-        for f in range(found):
-            for e in range(signed(lists[desk.lists[f], 1]), signed(lists[desk.lists[f] + 1, 1])):
-                hits.subs[passed] = e
-                high, low, signs = signed(entries[e, 0]), signed(entries[e, 1]), np.uint64(entries[e, 3])
-                within = (high >> 16 <= column) & (column <= low >> 16)
-                within &= (high & 0xFFFF <= row) & (row <= low & 0xFFFF)
-                second, third = signs & np.uint64(63), (signs >> np.uint64(6)) & np.uint64(63)
-                passed += within & (signed((signature >> second) & (signature >> third)) & 1)
-        for h in range(n, passed):
-            e = hits.subs[h]
-            s, check = signed(entries[e, 2]), signed(entries[e, 3])
-            hits.subs[n] = s
-            high, low = signed(entries[e, 0]), signed(entries[e, 1])
-            hit = (high >> 16 < column) & (column < low >> 16) & (high & 0xFFFF < row) & (row < low & 0xFFFF)
-            if not hit:  # on the rectangle's rim, where the cells of level 0 are too coarse to say
-                hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
-            if hit and not check & PLAIN:
-                hit = is_first(s, (check >> 12) & (CONJUNCTIONS_MAX - 1), seen, conditions)
-            if hit and not all_live:
-                hit = is_live(s, records, now_us)
-            n += hit
-        for j in range(known):
-            seen[desk.terms[j] >> 6] = 0
-        hits.ends[i] = n
-        i += 1
-    for h in range(done.hits, n):
-        hits.subs[h] = records.ids[hits.subs[h]]
-    return Progress(i, n, int(wanted))
+def find_lists(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
+    """The lists of a block under the terms on the desk, in the cells of each event, onto the desk."""
+    find_cells(begin, end, points, index, desk)
+    maybe, term = unsigned(0), 0
+    for i in range(end - begin):
+        for k in range(len(index.levels)):
+            level, words = index.levels[k], desk.words[k * BLOCK_EVENTS + i]
+            if words == 0 or not (desk.anywhere[i] >> level) & 1:
+                continue
+            first, places = desk.first[k * BLOCK_EVENTS + i] << 6, words << 6
+            for j in range(unsigned(term), unsigned(desk.terms_ends[i])):
+                place = first + ((desk.scatters[j] * places) >> 32)
+                desk.places[maybe], desk.asked[maybe], desk.ranks[maybe] = place, j, k
+                maybe += unsigned(is_taken(index.list_bits, place) & (desk.heights[j] >> level))
+        term, desk.lists_ends[i] = desk.terms_ends[i], maybe
+    found, m = unsigned(0), 0
+    for i in range(end - begin):
+        for n in range(unsigned(m), unsigned(desk.lists_ends[i])):
+            place, j = unsigned(desk.places[n]), unsigned(desk.asked[n])
+            at, last = unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+            scatter = unsigned(desk.scatters[j])
+            while at < last and index.lists[at, 0] < scatter:
+                at += ONE
+            desk.begins[found], desk.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
+            desk.asked[found], desk.ranks[found] = j, desk.ranks[n]
+            found += unsigned((at < last) & (index.lists[at, 0] == scatter))
+        m, desk.lists_ends[i] = desk.lists_ends[i], found
 
 
 @kernel
 def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: Rows, marks: Bools) -> None:
     """Marks the tokens under which there is a list in their event's place."""
-    desk, every = desk_for(tokens, index), np.empty(0, np.bool_)
-    for i in range(len(points.codes)):
-        known, anywhere = find_terms(i, tokens, index, words, every, desk)
-        for f in range(find_lists(signed(points.codes[i]), known, anywhere, index, desk)):
-            marks[desk.tokens[desk.askers[f]]] = True
+    desk, every, begin = desk_for(tokens, index), np.empty(0, np.bool_), 0
+    while begin < len(points.codes):
+        end = block_end(begin, tokens)
+        find_terms(begin, end, tokens, index, words, every, desk)
+        find_lists(begin, end, points, index, desk)
+        for f in range(desk.lists_ends[end - begin - 1]):
+            marks[desk.tokens[desk.asked[f]]] = True
+        begin = end

@@ -16,12 +16,19 @@ from geoswarm.jit import kernel
 from geoswarm.text.kernels import Hashes
 
 LOW = np.uint64(0xFFFFFFFF)
+_6, _32, _63, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(1)
 
 
 @kernel
 def signed(v: Any) -> int:
     """numba makes floats of signed with unsigned numbers."""
     return np.int64(v)  # type: ignore[return-value]
+
+
+@kernel
+def unsigned(v: Any) -> Any:
+    """What is indexed by signed numbers could be meant from its end: numba asks each time."""
+    return np.uint64(v)
 
 
 @kernel
@@ -40,13 +47,15 @@ def count_bits(v: Any) -> int:
 
 @kernel
 def is_taken(bits: Hashes, place: int) -> int:
-    return signed((bits[place >> 6, 0] >> np.uint64(place & 63)) & np.uint64(1))
+    at = unsigned(place)
+    return signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
 
 
 @kernel
 def rank(bits: Hashes, place: int) -> int:
-    below = (np.uint64(1) << np.uint64(place & 63)) - np.uint64(1)
-    return signed(bits[place >> 6, 1]) + count_bits(bits[place >> 6, 0] & below)
+    at = unsigned(place)
+    below = (_ONE << (at & _63)) - _ONE
+    return signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
 
 
 @kernel
