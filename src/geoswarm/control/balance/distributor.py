@@ -1,0 +1,174 @@
+"""Many fixed partitions, whole ones handed over by what they took: the Dynamic Distributor, and one that tunes itself.
+
+Nothing is ever cut: there are several partitions to an executor from the start. What a partition took is the CPU time
+of the whole way behind the exchange (load-based), or its events (data-based). Distributor §3, Algorithm 1, Table 1.
+
+    LDC of an executor = (its load - mean) / mean        MLDC = the largest of them
+
+The paper's four conditions have parameters that "need to be manually fine-tuned for each use case" (§3.2).
+`DistributorAuto` has none of these: it draws a distribution from earlier rounds, and believes in it only if it would
+have been better in the round that has just ended, which it has not seen, by more than it was mistaken about itself.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.flow.observe import Load
+from geoswarm.jit import Floats, Ints
+from geoswarm.layout.uniform import uniform
+from geoswarm.space.change import Change, Move
+from geoswarm.space.grid import Grid
+from geoswarm.space.plan import Plan
+
+PARTITIONS_PER_EXECUTOR = 16
+FADED = 0.5
+"""What a round's load counts for in the next: a redistribution should answer what is, not what was."""
+MOVES_MAX = 10_000
+"""Of one redistribution; each moves a whole partition, and brings the costliest down."""
+
+
+class Distributor:
+    """Dynamic, load-based."""
+
+    name = "distributor"
+    needs_stats = False
+    needs_sample = False
+
+    def __init__(
+        self,
+        threshold: float = 0.5,
+        events_min: int = 1000,
+        periods_min: int = 3,
+        gain_min: float = 0.3,
+        partitions_per_executor: int = PARTITIONS_PER_EXECUTOR,
+    ) -> None:
+        """The paper's threshold, M, N and miMLDC; D is the engine's round (`round_s`, 10 s in the paper)."""
+        self.threshold, self.events_min, self.periods_min, self.gain_min = threshold, events_min, periods_min, gain_min
+        self.partitions_per_executor = partitions_per_executor
+        self._events, self._last_round = 0, -periods_min
+        self._loads: dict[int, float] = {}
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        """Equal shares of the map, neighbours with the same executor."""
+        drawn = uniform(grid, min(executors * self.partitions_per_executor, grid.cells))
+        share = max(1, -(-len(drawn.partitions) // executors))
+        owned = tuple(replace(p, executor=i // share) for i, p in enumerate(drawn.partitions))
+        return replace(drawn, executors=executors, partitions=owned)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        self._events += sum(load.events for load in report.load.partitions.values())
+        now = self._of_round(report)
+        self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
+        loads = _in_order(plan, self._loads)
+        current = _owners(plan)
+        owners, moves = redistributed(current, loads, plan.executors)
+        before, after = mldc(current, loads, plan.executors), mldc(owners, loads, plan.executors)
+        why = {"mldc": before, "mldc_new": after, "moves": moves, "events": self._events}
+        waits = {
+            f"MLDC is at most {self.threshold}": before <= self.threshold,
+            f"fewer than {self.events_min} events so far": self._events < self.events_min,
+            f"redistributed less than {self.periods_min} rounds ago": report.round - self._last_round
+            < self.periods_min,
+            f"it would improve by {self.gain_min} or less": before - after <= self.gain_min,
+        }
+        for reason, holds in waits.items():
+            if holds:
+                return Decision((), {"decision": f"wait: {reason}", **why})
+        self._last_round = report.round
+        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        """The load of the costliest executor under `plan`."""
+        return float(_by_executor(_owners(plan), _in_order(plan, self._loads), plan.executors).max())
+
+    def _of_round(self, report: RoundReport) -> dict[int, float]:
+        return {i: self.measure(load) for i, load in report.load.partitions.items()}
+
+    @staticmethod
+    def measure(load: Load) -> float:
+        return float(load.cpu_us)
+
+
+class DistributorData(Distributor):
+    """Dynamic, data-based: balances the number of events, as SP-Partitioner does."""
+
+    name = "distributor-data"
+
+    @staticmethod
+    def measure(load: Load) -> float:
+        return float(load.events)
+
+
+class DistributorStatic(Distributor):
+    """The partitions of the others, and nobody ever moves one."""
+
+    name = "distributor-static"
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        self._loads = self._of_round(report)
+        loads = _in_order(plan, self._loads)
+        return Decision((), {"decision": "never changes", "mldc": mldc(_owners(plan), loads, plan.executors)})
+
+
+class DistributorAuto(Distributor):
+    """Finds by itself when to redistribute: when it would have helped in a round that it has not seen."""
+
+    name = "distributor-auto"
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        now = self._of_round(report)
+        earlier, seen = _in_order(plan, self._loads), _in_order(plan, now)
+        owners, moves = redistributed(_owners(plan), earlier, plan.executors)
+        before, after = mldc(_owners(plan), seen, plan.executors), mldc(owners, seen, plan.executors)
+        self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
+        why = {"mldc": before, "mldc_new": after, "moves": moves}
+        mistaken = max(0.0, after - mldc(owners, earlier, plan.executors))
+        if not moves or before - after <= mistaken:
+            return Decision((), {"decision": "wait: it would not have helped in this round", **why})
+        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+
+
+def mldc(owners: Ints, loads: Floats, executors: int) -> float:
+    """The maximum load distance coefficient; 0 where nothing is to do."""
+    by_executor = _by_executor(owners, loads, executors)
+    mean = float(by_executor.mean())
+    return float(by_executor.max()) / mean - 1.0 if mean else 0.0
+
+
+def redistributed(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, int]:
+    """Who should own each partition, and how many change hands. Greedy, with few migrations: of the costliest
+    executor's partitions the one that leaves it and the cheapest closest to each other, again and again while the
+    costliest falls."""
+    owners = np.array(owners, np.int64)
+    by_executor, before = _by_executor(owners, loads, executors), owners.copy()
+    for _ in range(MOVES_MAX):
+        high, low = int(np.argmax(by_executor)), int(np.argmin(by_executor))
+        gap = float(by_executor[high] - by_executor[low])
+        held = np.flatnonzero((owners == high) & (loads > 0.0) & (loads < gap))
+        if not len(held):
+            break
+        chosen = held[np.argmin(np.abs(loads[held] - gap / 2))]
+        owners[chosen] = low
+        by_executor[high] -= loads[chosen]
+        by_executor[low] += loads[chosen]
+    return owners, int((owners != before).sum())
+
+
+def _moved(plan: Plan, owners: Ints) -> list[Change]:
+    pairs = zip(plan.partitions, owners.tolist(), strict=True)
+    return [Move(p.id, owner) for p, owner in pairs if p.executor != owner]
+
+
+def _owners(plan: Plan) -> Ints:
+    return plan.executor_of_slot.astype(np.int64)
+
+
+def _in_order(plan: Plan, loads: Mapping[int, float]) -> Floats:
+    return np.array([loads.get(p.id, 0.0) for p in plan.partitions])
+
+
+def _by_executor(owners: Ints, loads: Floats, executors: int) -> Floats:
+    return np.bincount(owners, weights=loads, minlength=executors).astype(np.float64)
