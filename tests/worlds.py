@@ -46,12 +46,33 @@ def events(rng: np.random.Generator, n: int, *, first_id: int = 0, snap: float |
     return pa.record_batch({"event_id": ids, "ts": pa.array(ids).cast(TIMESTAMP), "x": x, "y": y})
 
 
-def operations(rng: np.random.Generator, n: int, *, ids: int, now_us: int = 0) -> pa.Table:
-    """A storm: registers, cancels and replaces over a small set of ids, some expiring, some nonsense."""
+def wandering(
+    rng: np.random.Generator, n: int, *, near: float, objects: int, first_id: int = 0, at_us: int = 0
+) -> pa.Table:
+    """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some are of
+    nobody, some up to 15 s late, some at the same time."""
+    ids = np.arange(first_id, first_id + n)
+    ts = at_us + rng.integers(-15, 11, n) * np.where(rng.random(n) < 0.8, 1_000_000, 500_000)
+    names = rng.integers(0, objects, n)
+    places = np.random.default_rng(at_us // 40_000_000).uniform(-near, near, (objects, 2))[names]
+    places = np.where(rng.random((n, 1)) < 0.3, rng.uniform(-near, near, (n, 2)), places + rng.uniform(-1, 1, (n, 2)))
+    x, y = places.clip(-near, near).T
+    who = pa.array(names, mask=rng.random(n) < 0.1)
+    return pa.table({"event_id": ids, "ts": pa.array(ts).cast(TIMESTAMP), "x": x, "y": y, "object_id": who})
+
+
+def operations(
+    rng: np.random.Generator, n: int, *, ids: int, now_us: int = 0, near: float | None = None, lasts_us: int = 50
+) -> pa.Table:
+    """A storm: registers, cancels and replaces over a small set of ids, some expiring, some nonsense. With `near`, all
+    of them have to do with the middle of the world."""
     rects = rectangles(rng, n)
+    if near is not None:
+        corner = rng.uniform(-near, near, (n, 2))
+        rects = np.concatenate([corner, corner + rng.uniform(near / 8, near, (n, 2))], axis=1)
     spoiled = rng.random(n) < 0.05
     rects[spoiled] = rects[spoiled][:, [2, 1, 0, 3]]  # xmin and xmax swapped
-    lifetimes = np.where(rng.random(n) < 0.3, now_us + rng.integers(-2, 50, n), -1)
+    lifetimes = np.where(rng.random(n) < 0.3, now_us + rng.integers(-2, lasts_us, n), -1)
     return pa.table(
         {
             "op": rng.choice(["register", "cancel", "replace", "remove"], n, p=[0.5, 0.3, 0.18, 0.02]),
@@ -104,6 +125,15 @@ def with_keywords(rng: np.random.Generator, operations: pa.Table, share: float =
         operations = operations.set_column(place, side, pa.array(sides, mask=anywhere))
     keywords = pa.array([expression(rng) if ask else None for ask in asks], pa.string())
     return operations.set_column(operations.schema.get_field_index("keywords"), "keywords", keywords)
+
+
+ON = [None, "inside", "enter", "exit", "dwell(0)", "dwell(5)", " dwell( 12.5 ) ", "dwell(1e1)", "leave", "dwell(-1)"]
+
+
+def with_on(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Each is on something, now and then on what there is not."""
+    shares = [0.15, 0.05, 0.2, 0.2, 0.08, 0.15, 0.06, 0.06, 0.03, 0.02]
+    return operations.append_column("on", pa.array([ON[i] for i in rng.choice(len(ON), len(operations), p=shares)]))
 
 
 def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:

@@ -7,7 +7,7 @@ are loaded when they are first used.
 from importlib import import_module
 from typing import Any
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import Contract, KeyTuning, Tuning
 
 __version__ = "0.1.0"
 
@@ -21,9 +21,12 @@ _LATER = {
     "Tweets": "geoswarm.workload.tweets",
     "Posts": "geoswarm.workload.posts",
     "Sample": "geoswarm.control.strategy",
+    "KeyedStream": "geoswarm.spark.keyed_stream",
+    "Stage": "geoswarm.spark.stages",
+    "operators": "geoswarm.flow.keyed.operators",
 }
 
-__all__ = ["Contract", "Tuning", *_LATER]
+__all__ = ["Contract", "KeyTuning", "Tuning", *_LATER]
 
 
 def __getattr__(name: str) -> Any:

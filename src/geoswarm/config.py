@@ -52,6 +52,8 @@ class Tuning(_Settings):
     """Who redraws the plan: a name from `control/balance/`. "static-uniform" keeps equal shares of the map for ever."""
     round_s: float = Field(default=15.0, gt=0)
     """Between two looks at the load (SWARM §4.3.1); shorter follows faster, and mistakes noise for change."""
+    object_ttl_s: float = Field(default=3600.0, gt=0)
+    """An object that is not heard of for so long is forgotten: where it was inside, it leaves without a word."""
     matches: Literal["arrays", "pairs"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
     exchange: Literal["packed", "rows"] = "packed"
@@ -76,3 +78,22 @@ class Tuning(_Settings):
     """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
     dead_letter_folders_max: int = Field(default=10_000, ge=1)
     """Batches whose dead letters are kept; the oldest go first."""
+
+
+class KeyTuning(_Settings):
+    """How a keyed operator is spread over executors (Mixed, Table II). May change from one start to the next."""
+
+    executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
+    """That share the keys; also a running stream can be given more or fewer."""
+    interval_s: float = Field(default=10.0, gt=0)
+    """State is kept per interval, and forgotten by intervals."""
+    round_s: float | None = Field(default=None, gt=0)
+    """Between two looks at the load; None: when an interval ends. Shorter follows faster."""
+    planner: str = "mixed"
+    """Who redraws the table: a name from `control/keyed/`. "hash" never does."""
+    theta_max: float = Field(default=0.08, ge=0)
+    """How far an executor may lie above the average load, as a share of it."""
+    table_max: int = Field(default=3000, ge=0)
+    """Keys that may live elsewhere than their hash says; 0 is plain hashing."""
+    beta: float = Field(default=1.5, ge=0, le=10)
+    """Above 1, few heavy keys are moved rather than many light ones."""

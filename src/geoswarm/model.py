@@ -1,8 +1,9 @@
 """The nouns as Arrow schemas: Event, Operation (a change of a Subscription), Match, DeadLetter.
 
-An event may carry any further columns; they travel through to its matches untouched. One of them has a meaning:
-`text` is what `keywords` are looked for in. The region of a subscription is a rectangle; `geometry` already has its
-place in the schema, and is refused with a reason until the engine can match it.
+An event may carry any further columns; they travel through to its matches untouched. Two of them have a meaning:
+`text` is what `keywords` are looked for in, `object_id` says whose event it is, for subscriptions that ask `on` what an
+object does: with which event it comes inside, leaves, or has stayed. The region of a subscription is a rectangle;
+`geometry` already has its place in the schema, and is refused with a reason until the engine can match it.
 """
 
 import pyarrow as pa
@@ -22,6 +23,10 @@ EVENT = pa.schema(
 TEXT = pa.field("text", pa.string())
 """What an event may say. Without the column, or where it is null, it says nothing."""
 
+OBJECT = pa.field("object_id", pa.int64())
+"""Who an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null, nobody is
+known to enter or leave by it."""
+
 OPERATION = pa.schema(
     [
         pa.field("op", pa.string(), nullable=False),  # register | replace | cancel
@@ -34,6 +39,7 @@ OPERATION = pa.schema(
         pa.field("expires", TIMESTAMP),  # null: never
         pa.field("geometry", pa.binary()),  # WKB; room for polygons and circles
         pa.field("keywords", pa.string()),  # flood AND (river OR dam); null: whatever is said
+        pa.field("on", pa.string()),  # inside | enter | exit | dwell(SECONDS); null: inside
     ]
 )
 
@@ -51,3 +57,6 @@ SUB_IDS = pa.field("sub_ids", pa.list_(pa.field("element", pa.int64())), nullabl
 SUB_ID = pa.field("sub_id", pa.int64(), nullable=False)
 NEVER_US = (1 << 63) - 1
 """The expiry, in microseconds since 1970, of a subscription that has none."""
+
+INSIDE, ENTER, EXIT = -1, -2, -3
+"""What a subscription is `on`, as one number: one of these, or 0 and more for a dwell of so many microseconds."""

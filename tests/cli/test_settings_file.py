@@ -53,6 +53,34 @@ def test_posts_with_words_are_a_source_with_options_of_their_own(tmp_path: Path)
     assert complaint == "pipeline.toml, line 7: [events] words of the posts is 5: give a value from 100 to 621435"
 
 
+def test_digests_and_trends_have_sections_of_their_own(tmp_path: Path) -> None:
+    text = """
+[checkpoint]
+path = "state"
+[events]
+kind = "tweets"
+[sink]
+kind = "console"
+[delivery]
+per_interval = 5
+sink = { kind = "parquet", path = "out" }
+[trending]
+region_deg = 2.0
+sink = { kind = "kafka", bootstrap = "b", topic = "t" }
+"""
+    file = tmp_path / "pipeline.toml"
+    file.write_text(text)
+    settings = read_settings(file)
+    assert settings.delivery is not None
+    assert settings.trending is not None
+    assert settings.delivery.sink.path == str(tmp_path / "out")  # type: ignore[union-attr]
+    assert settings.trending.window == 6
+    assert settings.needs_kafka
+    file.write_text(text.replace("per_interval = 5", "per_interval = 0\ndigest = false"))
+    with pytest.raises(SettingsError, match=r"line 10: \[delivery\] neither"):
+        read_settings(file)
+
+
 def test_relative_paths_start_at_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "in").mkdir()
     monkeypatch.chdir("/")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_events, guard_operations
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
 from geoswarm.space.grid import Grid
 
 WORLD = Grid(-180, -90, 180, 90, columns=100, rows=100)
@@ -72,6 +72,17 @@ def test_a_point_on_the_worlds_edge_is_inside(changes: dict[str, Any]) -> None:
         ({"expires": 10}, "expired", "later"),
         ({"geometry": b"\x01"}, "unsupported", "geometry"),
         ({"keywords": "flood AND"}, "keywords", "keywords of subscription 1: at character 7"),
+        ({"on": "leave"}, "on", "subscription 1 is on 'leave': send inside, enter, exit or dwell(SECONDS)"),
+        ({"on": ""}, "on", "''"),
+        ({"on": "Enter"}, "on", "'Enter'"),
+        ({"on": "enter exit"}, "on", "'enter exit'"),
+        ({"on": "dwell"}, "on", "'dwell'"),
+        ({"on": "dwell()"}, "on", "'dwell()'"),
+        ({"on": "dwell(-1)"}, "on", "SECONDS from 0 to 1000000000"),
+        ({"on": "dwell(nan)"}, "on", "'dwell(nan)'"),
+        ({"on": "dwell(inf)"}, "on", "'dwell(inf)'"),
+        ({"on": "dwell(1e99)"}, "on", "'dwell(1e99)'"),
+        ({"on": "dwell(5"}, "on", "'dwell(5'"),
     ],
 )
 def test_a_bad_operation_is_a_dead_letter_that_says_why(changes: dict[str, Any], reason: str, says: str) -> None:
@@ -82,10 +93,52 @@ def test_a_bad_operation_is_a_dead_letter_that_says_why(changes: dict[str, Any],
 
 
 @pytest.mark.parametrize(
-    "changes", [{}, {"op": "replace"}, {"op": "cancel", "xmin": None}, {"user": None}, {"expires": 11}]
+    "changes",
+    [
+        {},
+        {"op": "replace"},
+        {"op": "cancel", "xmin": None},
+        {"user": None},
+        {"expires": 11},
+        {"op": "cancel", "on": "never mind"},
+    ],
 )
 def test_a_good_operation_passes(changes: dict[str, Any]) -> None:
     assert judge_operation(**changes) == (1, [])
+
+
+@pytest.mark.parametrize(
+    ("on", "code"),
+    [
+        (None, INSIDE),
+        ("inside", INSIDE),
+        (" enter ", ENTER),
+        ("exit", EXIT),
+        ("dwell(0)", 0),
+        ("dwell( 90 )", 90_000_000),
+        ("dwell(0.0000015)", 2),
+        ("dwell(.5)", 500_000),
+        ("dwell(5e-1)", 500_000),
+        ("dwell(1e9)", 10**15),
+    ],
+)
+def test_what_a_subscription_is_on_becomes_a_number(on: str | None, code: int) -> None:
+    rows = [GOOD_OPERATION | {"on": said} for said in ("enter", on, "dwell(7)", None)]
+    table = conform_operations(pa.Table.from_pylist(rows, schema=OPERATION))
+    guarded = guard_operations(table.to_batches()[0], WORLD, 0, DeadLetters("operation", 4))
+    assert guarded.fit.all()
+    assert guarded.on.tolist() == [ENTER, code, 7_000_000, INSIDE]
+
+
+def test_an_on_that_is_not_even_text_is_a_dead_letter() -> None:
+    column = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
+    batch = conform_operations(pa.Table.from_pylist([GOOD_OPERATION], schema=OPERATION)).to_batches()[0]
+    dead = DeadLetters("operation", 0)
+    fit = guard_operations(batch.set_column(batch.schema.get_field_index("on"), "on", column), WORLD, 0, dead).fit
+    assert not fit.any()
+    assert dead.table()["reason"].to_pylist() == ["on"]
 
 
 def test_what_a_source_could_not_parse_keeps_its_text() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.errors import PlanError
+from geoswarm.layout.uniform import uniform
 from geoswarm.space.change import Change, Merge, Move, Split
 from geoswarm.space.grid import Grid
 from geoswarm.space.partition import Axis, Partition
@@ -261,3 +262,17 @@ def test_a_plan_written_by_somebody_else_is_refused(spoil: dict[str, object]) ->
         Plan.from_json({**WHOLE.to_json(), **spoil})
     with pytest.raises(PlanError, match="cannot be read: KeyError\\('grid'\\)"):
         Plan.from_json({k: v for k, v in WHOLE.to_json().items() if k != "grid"})
+
+
+def test_what_executors_had_that_left_goes_to_the_others() -> None:
+    plan = uniform(Grid(0.0, 0.0, 10.0, 10.0, 10, 10), 5)
+    fewer = plan.with_executors(2)
+    assert (fewer.epoch, fewer.executors) == (plan.epoch + 1, 2)
+    assert {p.executor for p in fewer.partitions} == {0, 1}
+    kept = {p.id: p.executor for p in plan.partitions if p.executor < 2}
+    assert {p.id: p.executor for p in fewer.partitions if p.id in kept} == kept, "who stays keeps what it has"
+    cells = [sum(p.cells for p in fewer.partitions if p.executor == e) for e in (0, 1)]
+    assert max(cells) < 2 * min(cells)
+    more = fewer.with_executors(7)
+    assert more.executors == 7
+    assert {p.executor for p in more.partitions} == {0, 1}, "who joins has nothing yet"

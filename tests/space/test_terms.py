@@ -32,6 +32,18 @@ def test_a_listed_term_has_its_share_and_any_other_the_same_one_each_time() -> N
     assert set(THREE.shares_of(np.random.default_rng(1).integers(0, 2**63, 1000).astype(np.uint64))) == {0, 1, 2}
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_a_listed_term_has_its_share_and_any_other_that_of_its_hash(count: int) -> None:
+    rng = np.random.default_rng(count)
+    crowded = rng.integers(0, 4, 50).astype(np.uint64)  # hashes that begin alike
+    listed = np.unique(np.append(rng.integers(0, 2**64, count, np.uint64), crowded[: 50 * count]))
+    cut = TermCut(3, listed, (np.arange(len(listed)) % 3).astype(np.int16))
+    edges = np.array([0, 2**64 - 1], np.uint64)
+    asked = np.concatenate([listed, listed + np.uint64(1), rng.integers(0, 2**64, 500, np.uint64), edges])
+    named = dict(zip(listed.tolist(), cut.shares.tolist(), strict=True))
+    assert cut.shares_of(asked).tolist() == [named.get(h, (h >> 32) % 3) for h in asked.tolist()]
+
+
 def test_shares_of_one_executor_make_one_partition() -> None:
     plan = divided()
     parts = [p for p in plan.partitions if p.cut is not None]

@@ -193,17 +193,19 @@ def dead_letters(
 def explain(
     checkpoint: CheckpointFolder,
     plan: Annotated[int | None, typer.Argument(help="The epoch of a plan; without it, every round is told.")] = None,
+    operator: Annotated[str | None, typer.Option(help="A keyed operator: tell how its keys were dealt out.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say how a plan came about: what was measured, decided and refused, round by round."""
-    from geoswarm.cli.explain import rounds, sentences
+    from geoswarm.cli.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.cli.watch import existing
 
-    entries = rounds(existing(checkpoint), plan)
+    storage = existing(checkpoint)
+    entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
     if as_json:
         print(json.dumps(entries))
         return
-    for line in sentences(entries):
+    for line in sentences(entries) if operator is None else key_sentences(entries):
         out.print(line, soft_wrap=True, highlight=False, markup=False)
     if not entries:
         out.print("no round has ended yet: the first plan is in force")

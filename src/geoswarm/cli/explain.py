@@ -52,5 +52,39 @@ def sentences(entries: list[dict[str, Any]]) -> Iterator[str]:
             yield f"  plan {entry['epoch_next']} from the next batch on{effect}"
 
 
+def key_rounds(storage: Storage, operator: str) -> list[dict[str, Any]]:
+    """Every look that was taken at the keys of an operator."""
+    told = list(journal.read(storage, "keys"))
+    known = sorted({entry["operator"] for entry in told})
+    if operator not in known:
+        said = f"it tells of {', '.join(known)}" if known else "no round of any operator has ended yet"
+        raise InputError(f"the journal does not tell of operator {operator}: {said}")
+    return [entry for entry in told if entry["operator"] == operator]
+
+
+def key_sentences(entries: list[dict[str, Any]]) -> Iterator[str]:
+    for entry in entries:
+        if entry["decision"] == "scaled":
+            before, now = entry["executors_before"], entry["executors"]
+            yield f"scaled from {before} to {now} executors: plan {entry['epoch']}"
+            continue
+        yield (
+            f"round {entry['round']}, {entry['planner']}: {entry['decision']} "
+            f"(busiest of {entry['executors']} executors {entry['skew_before']:.2f} times the mean)"
+        )
+        if entry["decision"] == "rebalanced":
+            yield (
+                f"  {entry['moved_keys']} of {entry['keys']} keys go elsewhere, with {entry['migration_share']:.1%} of "
+                f"the state, which stays where it lies; the table has {entry['table']} entries of {entry['table_max']}"
+            )
+            yield f"  plan {entry['epoch']} from the next batch on, busiest {entry['skew']:.2f} times the mean"
+        if entry.get("splits"):
+            parts = ", ".join(f"{key} in {ways}" for key, ways in entry["splits"].items())
+            yield f"  keys in parts, by their ids: {parts}"
+        for what in ("overweight", "remedy", "kept"):
+            if what in entry:
+                yield f"  {entry[what]}"
+
+
 def _ratio(high: float, mean: float) -> str:
     return f"{high / mean:.1f}" if mean else "0"

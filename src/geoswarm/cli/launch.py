@@ -23,10 +23,13 @@ from geoswarm.cli.settings_file import (
     PostsEvents,
     TweetsEvents,
 )
+from geoswarm.cli.settings_file import Sink as SinkSection
 
 if TYPE_CHECKING:
-    from geoswarm.spark.engine import Engine, Run
+    from geoswarm.spark.engine import Engine
+    from geoswarm.spark.run import Run
     from geoswarm.spark.sinks import Sink
+    from geoswarm.spark.stages import Stage
     from geoswarm.state.loading import Loaded
 
 LOOK_S = 0.25
@@ -58,7 +61,8 @@ def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "R
     return engine.start(
         events=_events(spark, settings),
         operations=_operations(spark, settings),
-        sink=_sink(settings, terminal),
+        sink=_sink(settings.sink, terminal),
+        stages=_stages(settings, terminal),
         every_s=settings.trigger.every_s,
         available_now=settings.trigger.available_now,
     )
@@ -98,10 +102,26 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
     )
 
 
-def _sink(settings: PipelineSettings, terminal: Console) -> "Sink":
+def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
+    from geoswarm.config import KeyTuning
+    from geoswarm.flow.keyed.operators import Delivery, Trending
+    from geoswarm.spark.stages import Stage
+
+    stages = []
+    if (d := settings.delivery) is not None:
+        keys = KeyTuning(executors=d.executors or settings.contract.executors, interval_s=d.interval_s)
+        operator = Delivery(d.per_interval, d.digest, d.digest_max)
+        stages.append(Stage(operator, _sink(d.sink, terminal), on="matches", tuning=keys))
+    if (t := settings.trending) is not None:
+        keys = KeyTuning(executors=t.executors or settings.contract.executors, interval_s=t.interval_s)
+        trends = Trending(t.region_deg, t.window, t.top, t.count_min)
+        stages.append(Stage(trends, _sink(t.sink, terminal), tuning=keys))
+    return stages
+
+
+def _sink(sink: SinkSection, terminal: Console) -> "Sink":
     from geoswarm.spark import sinks
 
-    sink = settings.sink
     if isinstance(sink, ParquetSink):
         return sinks.Parquet(sink.path)
     if isinstance(sink, ConsoleSink):

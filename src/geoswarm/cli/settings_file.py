@@ -15,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from geoswarm.cli.settings_errors import Problem, invalid_toml, problem_of, sharpened
 from geoswarm.cli.toml_lines import find_line, key_lines
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.errors import GeoswarmError, SettingsError
 from geoswarm.workload.posts import Posts
 from geoswarm.workload.tweets import Tweets
@@ -156,6 +156,28 @@ Operations = Annotated[FilesSource | KafkaSource, Field(discriminator="kind")]
 Sink = Annotated[ParquetSink | KafkaSink | ConsoleSink, Field(discriminator="kind")]
 
 
+class _Operator(_Section):
+    """A keyed operator beside the matching: how it is spread, and where what it gives goes."""
+
+    interval_s: float = Field(default=60.0, gt=0.0)
+    executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
+    """None: as many as match."""
+    sink: Sink
+
+
+class DeliverySection(_Operator):
+    per_interval: int = Field(ge=0)
+    digest: bool = True
+    digest_max: int = Field(default=20, ge=0, le=10_000)
+
+
+class TrendingSection(_Operator):
+    region_deg: float = Field(default=10.0, gt=0.0)
+    window: int = Field(default=6, ge=1)
+    top: int = Field(default=10, ge=1)
+    count_min: int = Field(default=5, ge=1)
+
+
 class PipelineSettings(_Section):
     contract: Contract = Contract()
     tuning: Tuning = Tuning()
@@ -166,10 +188,13 @@ class PipelineSettings(_Section):
     subscriptions: SubscriptionsSection | None = None
     sink: Sink
     trigger: TriggerSection = TriggerSection()
+    delivery: DeliverySection | None = None
+    trending: TrendingSection | None = None
 
     @property
     def needs_kafka(self) -> bool:
-        return any(getattr(s, "kind", "") == "kafka" for s in (self.events, self.operations, self.sink))
+        sinks = [stage.sink for stage in (self.delivery, self.trending) if stage is not None]
+        return any(getattr(s, "kind", "") == "kafka" for s in (self.events, self.operations, self.sink, *sinks))
 
 
 def read_settings(path: str | Path) -> PipelineSettings:
@@ -206,6 +231,11 @@ def _at_home(settings: PipelineSettings, folder: Path) -> PipelineSettings:
         section = getattr(settings, name)
         if section is not None and "path" in type(section).model_fields and "://" not in section.path:
             changed[name] = section.model_copy(update={"path": str(folder / section.path)})
+    for name in ("delivery", "trending"):
+        stage = getattr(settings, name)
+        if stage is not None and isinstance(stage.sink, ParquetSink) and "://" not in stage.sink.path:
+            sink = stage.sink.model_copy(update={"path": str(folder / stage.sink.path)})
+            changed[name] = stage.model_copy(update={"sink": sink})
     return settings.model_copy(update=changed)
 
 
@@ -216,6 +246,8 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
     events, trigger = settings.events, settings.trigger
     if trigger.available_now and trigger.every_s:
         yield ("trigger", "every_s"), "[trigger] has both every_s and available_now: keep one of them"
+    if settings.delivery and settings.delivery.per_interval == 0 and not settings.delivery.digest:
+        yield ("delivery", "digest"), "[delivery] neither sends anything at once nor in a digest: set one of the two"
     if isinstance(events, TweetsEvents | PostsEvents):
         yield from _generated_relations(events, settings)
     for name in ("events", "operations", "subscriptions"):

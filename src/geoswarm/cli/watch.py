@@ -123,9 +123,9 @@ def status(checkpoint: str) -> dict[str, Any]:
 def existing(checkpoint: str) -> Storage:
     """The storage of a checkpoint that is there; looking at one must not make one."""
     storage = Storage(checkpoint)
-    if not storage.exists("contract.json"):
+    if not storage.exists("identity.json"):
         raise InputError(
-            f"{checkpoint} is no checkpoint (it has no contract.json): give the folder that an engine uses"
+            f"{checkpoint} is no checkpoint (it has no identity.json): give the folder that an engine uses"
         )
     return storage
 

@@ -14,6 +14,7 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
 from geoswarm.flow.observe import LoadReport, Said
@@ -73,6 +74,19 @@ class ControlLoop:
         self.plan = strategy.plan_batch(before, events_of_cell, queries)
         why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
         return Outcome(self.plan, started_anew(before, self.plan, self._coordinator.rounds, why))
+
+    def scale(self, executors: int) -> Outcome:
+        """So many executors from the next batch on. A strategy that follows the load fills those that have joined;
+        one that never changes begins anew."""
+        before, strategy = self.plan, self._coordinator.strategy
+        if isinstance(strategy, Static):
+            plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+        else:
+            plan = before.with_executors(executors)
+        self._load = LoadReport()  # of another number of executors
+        self._redraw(plan)
+        why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
+        return Outcome(plan, started_anew(before, plan, self._coordinator.rounds, why))
 
     def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
         """One batch is through. An outcome if it ended a round; its plan, if any, holds from the next batch on."""

@@ -27,12 +27,14 @@ REASONS = {
     "unknown-op": "the operation is none of register, replace, cancel",
     "unsupported": "a kind of region or filter that this version cannot match",
     "keywords": "a keyword expression that cannot be read, or is too large",
+    "on": "what the subscription is on is none of inside, enter, exit, dwell(SECONDS)",
     "inverted": "a rectangle's minimum exceeds its maximum",
     "no-area": "a rectangle has no area",
     "expired": "the subscription expires before it could match",
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
     "full": "the engine holds as many subscriptions as it may",
+    "key": "the key of a row is missing, so nobody can be asked to remember it",
 }
 
 

@@ -12,13 +12,19 @@ import pyarrow.compute as pc
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
-from geoswarm.jit import Bools, Floats
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.jit import Bools, Floats, Ints
+from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
 from geoswarm.space.grid import Grid
 from geoswarm.text.expression import Expressions, compile_expressions
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 _UNPARSED = "cannot be parsed: fix the producer"
+DWELL_S_MAX = 1e9
+"""About thirty years: nobody waits that long, and in microseconds it is far from the largest integer."""
+_ON = pa.array([b"inside", b"enter", b"exit"])
+_ON_CODES = np.array([INSIDE, ENTER, EXIT], np.int64)
+_NUMBER = r"(?:[0-9]{1,10}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
+_ON_PATTERN = rf"^\s*(?:(?P<word>inside|enter|exit)|dwell\(\s*(?P<seconds>{_NUMBER})\s*\))\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
 
 
@@ -48,6 +54,8 @@ class Guarded(NamedTuple):
     """Which may be applied."""
     words: Expressions
     """What `keywords` say, row by row."""
+    on: Ints
+    """What `on` says, as one of the numbers of `model.py`."""
 
 
 def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> Guarded:
@@ -63,6 +71,7 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     detail = "subscription {sub_id} has a geometry, which cannot be matched yet: send a rectangle only"
     triage.turn_away(puts & ~_null(batch, "geometry"), "unsupported", detail)
     words = _guard_keywords(batch, puts, triage)
+    on = _guard_on(batch, puts, triage)
     for name in SIDES:
         detail = f"subscription {{sub_id}} has no {name}: send all four sides"
         triage.turn_away(puts & _null(batch, name), "null", detail)
@@ -73,7 +82,7 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     )
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
-    return Guarded(batch, ~triage.doomed, words)
+    return Guarded(batch, ~triage.doomed, words, on)
 
 
 def _with_world(batch: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:
@@ -100,6 +109,28 @@ def _guard_keywords(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Expre
         said = reason.replace("{", "{{").replace("}", "}}")
         triage.turn_away(puts & chosen, "keywords", f"keywords of subscription {{sub_id}}: {said}")
     return words
+
+
+def _guard_on(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Ints:
+    on = np.full(len(batch), INSIDE, np.int64)
+    column = batch.column("on")
+    if column.null_count == len(batch):
+        return on
+    said = np.flatnonzero(~_null(batch, "on"))
+    # As bytes: text that is not UTF-8 must not stop the stream.
+    parts = pc.extract_regex(column.take(pa.array(said)).cast(pa.binary()), _ON_PATTERN)
+    words = pc.index_in(parts.field("word"), _ON)
+    counted = pc.greater(pc.binary_length(parts.field("seconds")), 0).fill_null(False)
+    seconds = pc.if_else(counted, parts.field("seconds"), b"0").cast(pa.string()).cast(pa.float64()).to_numpy()
+    fine = pc.is_valid(parts).to_numpy(zero_copy_only=False) & (seconds <= DWELL_S_MAX)
+    dwells = fine & words.is_null().to_numpy(zero_copy_only=False)
+    on[said] = _ON_CODES[words.fill_null(0).to_numpy()]
+    on[said[dwells]] = np.rint(seconds[dwells] * 1e6)
+    wrong = np.zeros(len(batch), np.bool_)
+    wrong[said[~fine]] = True
+    detail = "subscription {sub_id} is on {on!r}: send inside, enter, exit or dwell(SECONDS), with "
+    triage.turn_away(puts & wrong, "on", detail + f"SECONDS from 0 to {DWELL_S_MAX:.0f}")
+    return on
 
 
 def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:

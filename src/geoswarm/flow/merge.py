@@ -24,10 +24,10 @@ def match_schema(events: pa.Schema, matches: str) -> pa.Schema:
     return events.append(SUB_IDS if matches == "arrays" else SUB_ID)
 
 
-def as_arrays(met: Met) -> Iterator[pa.RecordBatch]:
-    """One row per event that met something."""
+def as_arrays(met: Met, every: bool = False) -> Iterator[pa.RecordBatch]:
+    """One row per event that met something, or per `every` event."""
     counts = np.diff(met.offsets)
-    rows = np.flatnonzero(counts)
+    rows = np.arange(len(counts)) if every else np.flatnonzero(counts)
     if not len(rows):
         return
     events = met.events if len(rows) == len(counts) else met.events.take(pa.array(rows))

@@ -6,10 +6,13 @@ A value: what to put into the table is decided in `control/keyed/`, the hash is 
     targets   3    0    3            of everything else, h(k)
 
 An entry that says what the hash says anyway is left out, so equal plans have equal tables.
+
+A key that is too much for any one executor may be split into parts: its rows are dealt out over names that only the
+plan knows, and each part is routed, and planned for, as if it were a key (Mixed leaves such keys to their fate).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from operator import index
 from typing import Any
@@ -18,8 +21,8 @@ import numpy as np
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.errors import PlanError
-from geoswarm.jit import Ints, kernel
-from geoswarm.keyed.hashing import Owners, scramble, slot_of, slot_owners
+from geoswarm.jit import Bools, Ints, kernel
+from geoswarm.keyed.hashing import Owners, scramble, slot_of, slot_owners, stir
 
 NOBODY = -1
 
@@ -32,6 +35,10 @@ class KeyPlan:
     keys: Ints
     """Ascending."""
     targets: Owners
+    split_keys: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Ascending."""
+    split_ways: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    """Into how many parts each of them is split, 2 or more."""
 
     @classmethod
     def first(cls, executors: Sequence[int]) -> "KeyPlan":
@@ -43,7 +50,7 @@ class KeyPlan:
         if problem:
             remedy = f"plan {self.epoch - 1} stays in force" if self.epoch > 0 else "correct it"
             raise PlanError(f"key plan {self.epoch} {problem}: refused; {remedy}")
-        for array in (self.keys, self.targets):
+        for array in (self.keys, self.targets, self.split_keys, self.split_ways):
             array.flags.writeable = False
 
     def with_table(self, keys: Ints, targets: Owners) -> "KeyPlan":
@@ -51,17 +58,37 @@ class KeyPlan:
         keys, targets = np.asarray(keys, np.int64), np.asarray(targets, np.int32)
         needed = self.homes(keys) != targets
         order = np.argsort(keys[needed])
-        return KeyPlan(self.epoch + 1, self.executors, keys[needed][order], targets[needed][order])
+        table = keys[needed][order], targets[needed][order]
+        return replace(self, epoch=self.epoch + 1, keys=table[0], targets=table[1])
+
+    def with_splits(self, keys: Ints, ways: Ints) -> "KeyPlan":
+        """The next epoch with just these keys in parts, in any order."""
+        order = np.argsort(keys)
+        return replace(self, epoch=self.epoch + 1, split_keys=keys[order], split_ways=ways[order])
 
     def with_executors(self, executors: Sequence[int]) -> "KeyPlan":
         """The next epoch with others at work. Keys that the table sent to one who left go where the hash says."""
-        plan = KeyPlan(self.epoch, tuple(sorted(executors)), self.keys[:0].copy(), self.targets[:0].copy())
+        none, nobody = self.keys[:0].copy(), self.targets[:0].copy()
+        plan = replace(self, executors=tuple(sorted(executors)), keys=none, targets=nobody)
         stays = np.isin(self.targets, plan.executors)
         return plan.with_table(self.keys[stays], self.targets[stays])
 
     def route(self, keys: Ints) -> Owners:
         """F: the executor of each key."""
         return _route(_as_ids(keys), slot_owners(self.executors), self._probe_keys, self._probe_targets)
+
+    def deal(self, keys: Ints) -> Ints:
+        """What rows with these keys are routed by: the key, or one of its parts, all in turn."""
+        if not len(self.split_keys):
+            return keys
+        dealt = _as_ids(keys).copy()
+        for key, ways in zip(self.split_keys, self.split_ways, strict=True):
+            rows = np.flatnonzero(dealt == key)
+            dealt[rows] = parts_of(int(key), int(ways))[np.arange(len(rows)) % ways]
+        return dealt
+
+    def is_split(self, keys: Ints) -> Bools:
+        return np.isin(keys, self.split_keys)
 
     def homes(self, keys: Ints) -> Owners:
         """h: the executor of each key if there were no table."""
@@ -73,6 +100,7 @@ class KeyPlan:
             "executors": list(self.executors),
             "keys": self.keys.tolist(),
             "targets": self.targets.tolist(),
+            "splits": [self.split_keys.tolist(), self.split_ways.tolist()],
         }
 
     @classmethod
@@ -82,9 +110,10 @@ class KeyPlan:
             executors = tuple(map(index, written["executors"]))
             keys = np.fromiter(map(index, written["keys"]), np.int64)
             targets = np.fromiter(map(index, written["targets"]), np.int32)
+            splits = [np.fromiter(map(index, part), np.int64) for part in written["splits"]]
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise PlanError(f"a written key plan cannot be read: {error!r}; use `to_json`") from error
-        return cls(epoch, executors, keys, targets)
+        return cls(epoch, executors, keys, targets, *splits)
 
     def __eq__(self, other: object) -> bool:
         return (
@@ -92,6 +121,8 @@ class KeyPlan:
             and (self.epoch, self.executors) == (other.epoch, other.executors)
             and np.array_equal(self.keys, other.keys)
             and np.array_equal(self.targets, other.targets)
+            and np.array_equal(self.split_keys, other.split_keys)
+            and np.array_equal(self.split_ways, other.split_ways)
         )
 
     def __hash__(self) -> int:
@@ -99,7 +130,7 @@ class KeyPlan:
 
     def __getstate__(self) -> dict[str, Any]:
         """Without the derived arrays: they are built again on arrival."""
-        return {"epoch": self.epoch, "executors": self.executors, "keys": self.keys, "targets": self.targets}
+        return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
     @cached_property
     def _probes(self) -> tuple[Ints, Owners]:
@@ -133,8 +164,22 @@ class KeyPlan:
         strangers = int((~np.isin(self.targets, self.executors)).sum())
         if strangers:
             return f"sends {strangers} of {len(self.keys)} keys to executors that it does not have"
+        if len(self.split_keys) != len(self.split_ways) or np.any(self.split_keys[1:] <= self.split_keys[:-1]):
+            return f"does not split each of {len(self.split_keys)} keys once, in ascending order"
+        if np.any(self.split_ways < 2):
+            return "splits a key into fewer than 2 parts"
         idle = int((self.homes(self.keys) == self.targets).sum())
         return f"repeats the hash in {idle} of {len(self.keys)} entries" if idle else None
+
+
+@kernel
+def parts_of(key: int, ways: int) -> Ints:
+    """The names of a split key's parts; the first is the key's own."""
+    parts = np.empty(ways, np.int64)
+    parts[0] = key
+    for part in range(1, ways):
+        parts[part] = np.int64(stir(scramble(key), scramble(part)))
+    return parts
 
 
 def _as_ids(keys: Ints) -> Ints:

@@ -4,6 +4,7 @@ Slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances)
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,21 @@ from geoswarm.text.expression import Expression, parse, satisfied
 from geoswarm.text.tokens import terms_of
 
 Pair = tuple[int, int]
+
+
+@dataclass
+class Stay:
+    since_us: int
+    has_dwelt: bool = False
+
+
+@dataclass
+class Whereabouts:
+    """Of one object."""
+
+    interval: int = 0
+    newest_us: int | None = None
+    stays: dict[int, Stay] = field(default_factory=dict)
 
 
 def brute_force(x: Floats, y: Floats, rects: Floats, ids: SubIds) -> set[Pair]:
@@ -32,6 +48,9 @@ class Oracle:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
         self.words: dict[int, Expression] = {}
+        self.on: dict[int, str | float] = {}
+        """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
+        self.objects: dict[object, Whereabouts] = {}
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
         """Returns how many were turned away."""
@@ -63,12 +82,16 @@ class Oracle:
             return False
         if expires_us is not None and expires_us <= now_us:
             return False
-        if row["geometry"] is not None or not readable or (op == "register" and is_live):
+        on = _asked_on(row.get("on"))
+        if row["geometry"] is not None or on is None or not readable or (op == "register" and is_live):
             return False
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
         self.words.pop(sub_id, None)
         if words is not None:
             self.words[sub_id] = words
+        self.on.pop(sub_id, None)
+        if on != "inside":
+            self.on[sub_id] = on
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
@@ -85,6 +108,64 @@ class Oracle:
             for i, sub in brute_force(x, y, rects, ids)
             if event_ids[i] is not None and (sub not in self.words or satisfied(self.words[sub], said[i]))
         }
+
+    def tell(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
+        """As `match`, with transitions: what goes out of a batch whose events may have an `object_id`. An object that
+        kept quiet is forgotten when the interval that it was last heard of in is out of the window."""
+        events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
+        met = self.match(events, now_us)
+        told = {(event, sub) for event, sub in met if sub not in self.on}
+        live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
+        for known in list(self.objects):
+            if self.objects[known].interval <= interval - window:
+                del self.objects[known]
+        names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
+        times = events.column("ts").cast(pa.int64()).to_pylist()
+        ids = events.column("event_id").to_pylist()
+        for ts_us, event, name in sorted(zip(times, ids, names, strict=False), key=lambda row: row[:2]):
+            if name is None:
+                continue
+            here = self.objects.setdefault(name, Whereabouts())
+            if here.newest_us is not None and ts_us < here.newest_us:
+                continue  # late
+            here.newest_us, here.interval = ts_us, interval
+            here.stays = {sub: stay for sub, stay in here.stays.items() if sub in live and sub in self.on}
+            for sub in sorted(live & set(self.on)):
+                if self._transits(here, sub, ts_us, (event, sub) in met):
+                    told.add((event, sub))
+        return told
+
+    def _is_fit(self, event: dict[str, object]) -> bool:
+        west, south, east, north = self._bounds
+        if any(event[name] is None for name in ("event_id", "ts", "x", "y")):
+            return False
+        x, y = float(str(event["x"])), float(str(event["y"]))
+        return west <= x <= east and south <= y <= north
+
+    def _transits(self, here: Whereabouts, sub: int, ts_us: int, is_inside: bool) -> bool:
+        on, was_inside = self.on[sub], sub in here.stays
+        if not is_inside:
+            here.stays.pop(sub, None)
+            return was_inside and on == "exit"
+        stay = here.stays.setdefault(sub, Stay(ts_us))
+        if isinstance(on, float):
+            dwells = not stay.has_dwelt and ts_us - stay.since_us >= on * 1e6
+            stay.has_dwelt |= dwells
+            return dwells
+        return on == "enter" and not was_inside
+
+
+def _asked_on(on: object) -> str | float | None:
+    """None: that cannot be read."""
+    said = "inside" if on is None else str(on).strip()
+    if said in ("inside", "enter", "exit"):
+        return said
+    try:
+        seconds = float(said.removeprefix("dwell(").removesuffix(")"))
+    except ValueError:
+        return None
+    is_call = said.startswith("dwell(") and said.endswith(")")
+    return seconds if is_call and 0 <= seconds <= 1e9 else None
 
 
 def _words(keywords: object) -> tuple[Expression | None, bool]:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT, OBJECT, OPERATION
 from geoswarm.sim.oracle import Oracle, Pair, pairs_of
 from geoswarm.state import dead_files
 from geoswarm.state.storage import Storage
@@ -29,14 +29,18 @@ STEP_S = 60.0
 """From one batch to the next by the scenario's clock."""
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
-TUNING = Tuning(deltas_max=3)
-"""Few deltas, so that segments are merged every few batches."""
+TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S)
+"""Few deltas, so that segments are merged every few batches; objects are forgotten after as few."""
+OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
+"""What that comes to (`spark/stages.py`)."""
 
 FILES_PER_BATCH_MAX = 4
 """Each crash between the logs of the two sources may put one more file into a batch. Spark reads the files of a
 batch in no promised order, so files this close to each other never touch the same subscription."""
 
-EVENTS_SCHEMA = pa.schema([*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64())])
+EVENTS_SCHEMA = pa.schema(
+    [*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64()), OBJECT]
+)
 Row = dict[str, Any]
 
 
@@ -62,6 +66,7 @@ class Scenario:
                 "y": float(y[i]),
                 "text": None if i % 7 == 0 else f"event {i} of file {number}",
                 "speed": None if i % 5 == 0 else float(i),
+                "object_id": None if i % 11 == 0 else i % 23,
             }
             for i in range(n)
         ]
@@ -83,6 +88,8 @@ class Scenario:
                 row |= _rectangle(rng) | {"user": f"user {rng.integers(0, 9)}"}
                 if rng.random() < 0.4:
                     row["keywords"] = _keywords(rng, self.events_per_file)
+                if rng.random() < 0.4:
+                    row["on"] = str(rng.choice(["enter", "exit", "dwell(0.1)", "dwell(90)", "inside"]))
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
             rows.append(row)
@@ -95,6 +102,7 @@ class Scenario:
             {"op": "register", "ymin": None},
             {"op": "register", **_rectangle(rng), "keywords": "event AND ("},
             {"op": "replace", **_rectangle(rng), "expires": START - timedelta(days=1)},
+            {"op": "register", **_rectangle(rng), "on": "leave"},
         )
         for i, change in zip(rng.choice(len(rows), len(changes), replace=False), changes, strict=True):
             rows[i].update(change)
@@ -129,6 +137,8 @@ class Expected:
     """Dead letters by kind."""
     events_in: int
     matched: int
+    matches: int
+    """Events that were inside of anything, and of how much, before anybody asks for transitions."""
 
 
 @dataclass(frozen=True)
@@ -180,9 +190,10 @@ def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
         tables = [scenario.events(n) for n in batch.events]
         events = pa.concat_tables(tables) if tables else EVENTS_SCHEMA.empty_table()
         sound = events.filter(pa.array([is_sound(row) for row in events.to_pylist()], pa.bool_()))
-        pairs = sorted(oracle.match(sound, now_us))
+        inside = oracle.match(sound, now_us)
+        pairs = sorted(oracle.tell(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS))
         dead = Counter(event=len(events) - len(sound), operation=refused)
-        answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in pairs})))
+        answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in inside}), len(inside)))
     return answers
 
 
@@ -211,7 +222,7 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path, journal: Sequenc
             differences.append(f"batch {k}: dead letters {dict(dead[k])} instead of {dict(answer.dead)}")
         entry = counted.get(k, {})
         sums = [entry.get(key) for key in ("events_in", "dead", "matched", "matches")]
-        if sums != [answer.events_in, answer.dead["event"], answer.matched, len(answer.pairs)]:
+        if sums != [answer.events_in, answer.dead["event"], answer.matched, answer.matches]:
             differences.append(f"batch {k}: counted {sums} instead of {answer}"[:300])
     return Verdict(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
 

@@ -130,6 +130,21 @@ class Plan:
         ordered, used = _without_unused(sorted(draft.values(), key=attrgetter("id")), cuts)
         return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id, cuts=used)
 
+    def with_executors(self, executors: int) -> "Plan":
+        """The next plan with so many at work: who has joined has nothing yet; what those had who left goes to whoever
+        has the fewest cells."""
+        cells = [0] * executors
+        for p in self.partitions:
+            if 0 <= p.executor < executors:
+                cells[p.executor] += p.cells
+        changes: list[Change] = []
+        for p in sorted(self.partitions, key=lambda p: -p.cells):
+            if p.executor >= executors:
+                target = min(range(executors), key=lambda e: cells[e])
+                cells[target] += p.cells
+                changes.append(Move(p.id, target))
+        return replace(self.apply(changes), executors=executors)
+
     def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
         """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
         first_id = self.next_partition_id

@@ -9,23 +9,21 @@ Owns a checkpoint for as long as it lives. `pipeline.py` has what happens to a b
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import partial
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.query import StreamingQuery
 
 from geoswarm import journal
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.control.coordinator import started_anew
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
-from geoswarm.errors import GeoswarmError, InputError, MachineError, SettingsError, StreamError
+from geoswarm.errors import InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
 from geoswarm.model import DEAD_LETTER, OPERATION
@@ -34,14 +32,14 @@ from geoswarm.space.plan import Plan
 from geoswarm.spark import schemas
 from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
+from geoswarm.spark.run import Run, launch
 from geoswarm.spark.sinks import SinkLike, as_sink
+from geoswarm.spark.stages import Stage
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.loading import Loaded, Progress, load
 
 SPARK_MIN = (4, 1)
-STOP_S_MAX = 20.0
-"""How long `stop` waits for the batch under way."""
 Rectangle = tuple[float, float, float, float]
 
 
@@ -72,6 +70,7 @@ class Engine:
             self._take_over(draw)
         self._lock = threading.Lock()
         self._run: Run | None = None
+        self._pipeline: Pipeline | None = None
 
     def __enter__(self) -> "Engine":
         return self
@@ -89,13 +88,16 @@ class Engine:
         rectangle: Rectangle | None = None,
         *,
         keywords: str | None = None,
+        on: str | None = None,
         user: str = "",
         expires: datetime | None = None,
         replace: bool = False,
     ) -> None:
         """Events in `rectangle` whose text satisfies `keywords`, such as "flood AND (river OR dam)"; one of the two may
-        be left out. On disk when it returns, in force from the next batch on. A rectangle that could never match is an
-        error here; an id that turns out to be taken becomes a dead letter."""
+        be left out. `on` is "inside", every such event, which is the default; or, of events that have an `object_id`,
+        those with which an object begins to be inside ("enter"), no longer is ("exit"), or has been for so long
+        ("dwell(SECONDS)"). On disk when it returns, in force from the next batch on. A rectangle that could never match
+        is an error here; an id that turns out to be taken becomes a dead letter."""
         xmin, ymin, xmax, ymax = rectangle or (None,) * 4
         row: dict[str, Any] = {
             "op": "replace" if replace else "register",
@@ -103,6 +105,7 @@ class Engine:
             "user": user,
             "expires": expires,
             "keywords": keywords,
+            "on": on,
         }
         row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
         self.submit(_table([row]))
@@ -143,11 +146,13 @@ class Engine:
         events: DataFrame,
         operations: DataFrame | None = None,
         sink: SinkLike,
+        stages: Sequence[Stage] = (),
         every_s: float = 0.0,
         available_now: bool = False,
-    ) -> "Run":
+    ) -> Run:
         """Match `events`, a streaming DataFrame, until stopped; with `available_now`, until what is there now is done.
-        `every_s` is the least time between two batches."""
+        `stages` are keyed operators beside the matching, each with a sink of its own. `every_s` is the least time
+        between two batches."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
         for name, frame in (("events", events), ("operations", operations)):
@@ -160,26 +165,28 @@ class Engine:
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         target = as_sink(sink)
         target.bind(self._checkpoint.identity)
-        pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, OffsetLog(where), self._clock)
+        for stage in stages:
+            as_sink(stage.sink).bind(self._checkpoint.identity)
+        pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, OffsetLog(where), self._clock, stages)
 
-        run = Run()
+        self._pipeline = pipeline
 
         def run_batch(batch: DataFrame, batch_id: int) -> None:
-            try:
-                with self._lock:
-                    pipeline.run(batch, batch_id)
-            except GeoswarmError as error:
-                run.error = error  # Spark would keep only its text
-                raise
+            with self._lock:
+                pipeline.run(batch, batch_id)
 
-        writer = stream.writeStream.foreachBatch(run_batch)
-        writer = writer.option("checkpointLocation", where)
-        writer = (
-            writer.trigger(availableNow=True) if available_now else writer.trigger(processingTime=f"{every_s} seconds")
-        )
-        run.query = writer.start()
-        self._run = run
-        return run
+        self._run = launch(stream, run_batch, where, every_s=every_s, available_now=available_now)
+        return self._run
+
+    def scale(self, executors: int) -> None:
+        """So many executors from the next batch on, while the stream runs. No subscription moves: who joins maps the
+        same files. Those that have joined get work as the strategy finds that they have none."""
+        limit = min(EXECUTORS_MAX, self.contract.columns * self.contract.rows)
+        if not 1 <= executors <= limit:
+            raise SettingsError(f"{executors} executors: use 1 to {limit}")
+        if self._pipeline is None or not self.is_running:
+            raise StreamError("no stream is running that could be scaled: start it first")
+        self._pipeline.scale(executors)
 
     @property
     def is_running(self) -> bool:
@@ -223,55 +230,6 @@ class Engine:
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)
-
-
-class Run:
-    """A stream under way."""
-
-    query: StreamingQuery
-    error: GeoswarmError | None = None
-    stopping = False
-
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """True once it has ended. Raises what made it end, if that was an error."""
-        return self._raising(
-            # Spark takes fractions of a second, though it says int.
-            lambda: self.query.awaitTermination(cast(int | None, timeout_s))
-        )
-
-    def drain(self) -> None:
-        """Return when everything that was there at the call has gone through."""
-        self._raising(self.query.processAllAvailable)
-
-    def stop(self) -> None:
-        """Let the batch under way finish, unless it takes long, then stop. One that is cut off runs again at the
-        next start, so only its work is lost; yet Spark complains about it at length."""
-        self.stopping = True
-        before, gives_up_s = self._batches(), time.monotonic() + STOP_S_MAX
-        while self.is_active and time.monotonic() < gives_up_s:
-            now: Any = self.query.status
-            if self._batches() != before or not (now["isTriggerActive"] or now["isDataAvailable"]):
-                break
-            time.sleep(0.005)
-        self.query.stop()
-
-    def _batches(self) -> int:
-        progress: Any = self.query.lastProgress
-        return int(progress["batchId"]) if progress else -1
-
-    @property
-    def is_active(self) -> bool:
-        return bool(self.query.isActive)
-
-    def _raising(self, wait: Callable[[], bool | None]) -> bool:
-        try:
-            return wait() is not False
-        except StreamingQueryException as why:
-            if self.stopping:
-                return True
-            if self.error is not None:
-                raise self.error from why
-            raise StreamError(f"the stream ended: {why}") from why
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

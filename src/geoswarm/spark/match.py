@@ -26,16 +26,18 @@ Shape = Callable[[Met, LoadReport], Iterator[pa.RecordBatch]]
 
 
 def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFrame:
-    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for."""
-    if task.tuning.matches == "arrays":
+    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. Where objects are
+    followed, also the events that met nobody."""
+    if task.shape == "arrays":
         subscriptions = StructField("sub_ids", ArrayType(LongType()), nullable=False)
     else:
         subscriptions = StructField("sub_id", LongType(), nullable=False)
     matches = StructType([*events.fields, subscriptions])
     if task.plan().siblings:  # an event may come back in several rows
-        rows = exchanged.mapInArrow(_stage(task, partial(_to_merger, task.plan().executors)), PACKED_DDL)
+        to_merger = partial(_to_merger, task.plan().executors, task.follows)
+        rows = exchanged.mapInArrow(_stage(task, to_merger), PACKED_DDL)
         return merged(rows.repartitionById(task.plan().executors, "executor"), matches, task)
-    shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
+    shape = partial(as_arrays, every=task.follows) if task.shape == "arrays" else as_pairs
     return exchanged.mapInArrow(_stage(task, lambda met, _: shape(met)), matches)
 
 
@@ -87,10 +89,10 @@ def _serve(
         began_s = time.thread_time()
 
 
-def _to_merger(executors: int, met: Met, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+def _to_merger(executors: int, every: bool, met: Met, counted: LoadReport) -> Iterator[pa.RecordBatch]:
     """What events met here, to where the rest of their rows go; an event that went nowhere else stays."""
     here = TaskContext.get().partitionId()  # type: ignore[union-attr]
-    for rows in as_arrays(met):
+    for rows in as_arrays(met, every):
         counted.in_transit += len(rows)
         numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT, COPIES))
         target = np.where(copies == 1, here, numbers % executors)

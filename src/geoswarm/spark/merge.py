@@ -5,6 +5,7 @@ Only such plans have this stage; else an event visits one executor and is whole.
 
 from collections.abc import Iterator
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
@@ -16,6 +17,7 @@ from geoswarm.flow.exchange import unpack
 from geoswarm.flow.merge import apart, as_pairs, joined, match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route_terms import COPIES, EVENT, numbered
+from geoswarm.model import SUB_IDS
 from geoswarm.spark.tasks import BatchTask
 
 
@@ -31,7 +33,7 @@ def merged(rows: DataFrame, matches: StructType, task: BatchTask) -> DataFrame:
             halves.append(parcel.events.filter(pc.invert(alone)))
         for some in _buckets(halves):
             whole = joined(some)
-            counted.repeated += sum(map(len, some)) - len(whole)
+            counted.repeated += sum(map(_matched, some)) - _matched(whole)
             yield from _shaped(whole, task)
         task.report("merge", TaskContext.get().partitionId(), counted)  # type: ignore[union-attr]
 
@@ -51,11 +53,16 @@ def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
             yield some
 
 
+def _matched(rows: pa.RecordBatch) -> int:
+    """Events that met something; where objects are followed there are others, too."""
+    return int(np.count_nonzero(np.diff(rows.column(SUB_IDS.name).offsets.to_numpy())))
+
+
 def _shaped(rows: pa.RecordBatch, task: BatchTask) -> Iterator[pa.RecordBatch]:
     rows = rows.drop_columns([EVENT.name, COPIES.name])
     if not len(rows):
         return
-    if task.tuning.matches == "arrays":
+    if task.shape == "arrays":
         yield rows
     else:
         yield from as_pairs(apart(rows))

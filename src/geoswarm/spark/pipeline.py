@@ -1,13 +1,13 @@
 """One batch from source to sink. This file reads as the table of contents of the data plane.
 
-    source -> guard -> route -> exchange -> match -> merge -> sink
-              └── route.py ──────────────┘ match.py merge.py  sinks.py
+    source -> guard -> route -> exchange -> match -> merge -> (transitions) -> sink
+              └── route.py ──────────────┘ match.py merge.py   stages.py      sinks.py
 
 The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, and with the same one after a crash.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import pyarrow as pa
@@ -17,6 +17,7 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from geoswarm import journal
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.coordinator import Outcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
 from geoswarm.errors import StreamError
@@ -24,9 +25,11 @@ from geoswarm.flow.observe import LoadReport
 from geoswarm.space.plan import Plan
 from geoswarm.spark import match, route
 from geoswarm.spark.count import events_of_cell
+from geoswarm.spark.keyed import KeyedRun
 from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.schemas import ORDER, arrow_schema, past_guard
-from geoswarm.spark.sinks import Sink
+from geoswarm.spark.sinks import Sink, as_sink
+from geoswarm.spark.stages import Following, Stage, owned_pairs, sound_events
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.manifest import Manifest
@@ -61,6 +64,7 @@ class Pipeline:
         sink: Sink,
         offsets: OffsetLog,
         clock: Callable[[], float],
+        stages: Sequence[Stage] = (),
     ) -> None:
         self._offsets = offsets
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
@@ -68,9 +72,25 @@ class Pipeline:
         checkpoint.take_churn()  # the loop counts what is live now by itself
         self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint)
         self._last = journal.last(checkpoint.storage, "batch")
+        self._executors: int | None = None
+        self._following = Following(checkpoint, tuning)
+        self._stages = [
+            (
+                stage,
+                as_sink(stage.sink),
+                KeyedRun(checkpoint.storage, checkpoint.journal, stage.operator, stage.tuning, checkpoint.fence.check),
+            )
+            for stage in stages
+        ]
+
+    def scale(self, executors: int) -> None:
+        """So many executors from the next batch on. Any thread may call it."""
+        self._executors = executors
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
         began_s = time.perf_counter()
+        if self._executors is not None:
+            self._scale(self._executors)
         for key, value in ARROW.items():  # the query has a session of its own: this does not touch the user's
             batch.sparkSession.conf.set(key, value)
         now_us = int(self._clock() * 1e6)
@@ -82,13 +102,28 @@ class Pipeline:
         prepared_s = time.perf_counter()
         task = self._task(events, manifest, batch_id)
         matches = self._matches(events, task).withColumn("version", F.lit(manifest.version))
+        if any(stage.on == "matches" for stage, _, _ in self._stages):
+            matches.persist()  # the sink and the stages both ask for them
         self._sink.write(matches, batch_id)
         report = _whole_report(matches, task)
+        self._following.finish()
+        self._run_stages(events, matches, task)
+        matches.unpersist()
         self._checkpoint.finish(batch_id, [said.text for said in report.said])
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         self._journal(task, report, seconds)
         self._steer(report, manifest.plan_epoch, manifest.now_us)
+
+    def _scale(self, executors: int) -> None:
+        self._executors = None
+        self._adopt(self._control.scale(executors))
+        self._following.scale(executors)
+
+    def _adopt(self, outcome: Outcome) -> None:
+        if outcome.plan is not None:
+            self._checkpoint.adopt_plan(outcome.plan)
+        self._checkpoint.journal.append("round", **outcome.entry)
 
     def _plan_batch(self, events: DataFrame, batch_id: int) -> Plan:
         outcome = self._control.plan_batch(batch_id, events_of_cell(events, self._checkpoint.grid))
@@ -102,9 +137,7 @@ class Pipeline:
             report = LoadReport()  # a replay of a batch from before the plan: its partitions are gone
         outcome = self._control.batch(churn.came, churn.went, report, now_us / 1e6)
         if outcome is not None:
-            if outcome.plan is not None:
-                self._checkpoint.adopt_plan(outcome.plan)
-            self._checkpoint.journal.append("round", **outcome.entry)
+            self._adopt(outcome)
 
     def _operations(self, batch: DataFrame, batch_id: int) -> Iterator[pa.Table]:
         """Spark reads the whole batch for it, events too: the batch it hands over is opaque to its optimizer."""
@@ -118,7 +151,14 @@ class Pipeline:
 
     def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
         exchange = route.packed if task.packs else route.rows
-        return match.matched(exchange(events, task), past_guard(events.schema), task)
+        matches = match.matched(exchange(events, task), past_guard(events.schema), task)
+        return self._following.apply(matches, task) if task.asks_for_transitions else matches
+
+    def _run_stages(self, events: DataFrame, matches: DataFrame, task: BatchTask) -> None:
+        for stage, sink, keyed in self._stages:
+            rows = owned_pairs(matches, task) if stage.on == "matches" else sound_events(events, task)
+            sink.write(keyed.apply(rows, task.batch_id, task.manifest.now_us), task.batch_id)
+            keyed.finish()
 
     def _task(self, events: DataFrame, manifest: Manifest, batch_id: int) -> BatchTask:
         storage = self._checkpoint.storage

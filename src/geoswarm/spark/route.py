@@ -32,7 +32,8 @@ def packed(events: DataFrame, task: BatchTask) -> DataFrame:
         plan = task.plan()
         if not plan.siblings:
             return pack(route(good, plan))
-        sent = route_terms(good, plan, task.subscriptions(), (number << EVENT_BITS) + counted.events_in)
+        first_event = (number << EVENT_BITS) + counted.events_in
+        sent = route_terms(good, plan, task.subscriptions(), first_event, every=task.follows)
         counted.copies += sent.copies
         counted.dropped += sent.dropped
         return pack(sent.parcels)

@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import TEXT
+from geoswarm.model import OBJECT, TEXT
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
@@ -56,6 +56,7 @@ OPERATION = StructType(
         StructField("expires", TimestampType()),
         StructField("geometry", BinaryType()),
         StructField("keywords", StringType()),
+        StructField("on", StringType()),
     ]
 )
 _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
@@ -83,6 +84,11 @@ def conform_events(frame: DataFrame) -> DataFrame:
             raise SchemaError(
                 f"column text of events is {field.dataType.simpleString()}, but keywords are looked for in it: "
                 "cast it to string, or rename it"
+            )
+        if field.name == OBJECT.name and not isinstance(field.dataType, (*_INTEGERS, StringType)):
+            raise SchemaError(
+                f"column {OBJECT.name} of events is {field.dataType.simpleString()}, but objects are told apart by it: "
+                "cast it to bigint or string, or rename it"
             )
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 

@@ -13,6 +13,8 @@ import pyarrow as pa
 from geoswarm.config import Contract, Tuning
 from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.observe import LoadReport
+from geoswarm.jit import Ints, SubIds
+from geoswarm.model import OBJECT
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.state import dead_files, plans
@@ -49,6 +51,28 @@ class BatchTask:
 
     def subscriptions(self) -> list[Searchable]:
         return _cache.view(self.storage, self.manifest).searchables()
+
+    def on(self, sub_ids: SubIds) -> Ints:
+        """What ascending subscriptions are on, for `flow/keyed/transitions.py`."""
+        return _cache.view(self.storage, self.manifest).on(sub_ids, self.manifest.now_us)
+
+    def users(self, sub_ids: SubIds) -> pa.StringArray:
+        """Whose ascending subscriptions are."""
+        return _cache.view(self.storage, self.manifest).users(sub_ids, self.manifest.now_us)
+
+    @property
+    def asks_for_transitions(self) -> bool:
+        return any(entry.transitions for entry in self.manifest.segments)
+
+    @property
+    def shape(self) -> str:
+        """Of what the matcher gives; transitions are found event by event."""
+        return "arrays" if self.asks_for_transitions else self.tuning.matches
+
+    @property
+    def follows(self) -> bool:
+        """Whether objects are followed from event to event, also where they meet nobody."""
+        return self.asks_for_transitions and OBJECT.name in self.events.names
 
     def report(self, stage: str, task: int, counted: LoadReport) -> None:
         """The last attempt of a task wins."""

@@ -229,9 +229,11 @@ class Checkpoint:
             )
         for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER):
             self.storage.sweep(folder)
-        for entry in self.manifest.segments:
-            if segment.repair_index(self.storage, self.grid, entry.name):
-                self.journal.append("repair", segment=entry.name, what="index rebuilt from its records")
+        # Also those of the version that the last batch had: it may be run again.
+        versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
+        for name in sorted({entry.name for version in versions for entry in version.segments}):
+            if segment.repair_index(self.storage, self.grid, name):
+                self.journal.append("repair", segment=name, what="index rebuilt from its records")
         self._collect_garbage()
 
     def _collect_garbage(self) -> None:

@@ -1,7 +1,7 @@
 """A segment: an immutable set of subscriptions on disk, in two flat files that any worker maps.
 
     NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left corner; ids sorted;
-                   and what their texts must say, where any of them asks
+                   what their texts must say, where any of them asks; and who asks for transitions, if anybody does
     NAME.index     derived from it: the levels of flow/match/index.py for those that ask for no words, the lists of
                    flow/match/text.py for those that do; rebuilt when lost or damaged
 
@@ -23,7 +23,7 @@ from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.match.text import build_text, conditions_of
 from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
-from geoswarm.model import NEVER_US
+from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.radix import sorted_order
 from geoswarm.space.grid import Grid
 from geoswarm.state.storage import Storage
@@ -34,7 +34,7 @@ from geoswarm.text.tokens import hash_terms
 
 FOLDER = "subscriptions"
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
-WORDS, TEXT = "words_", "text_"
+WORDS, TEXT, ON = "words_", "text_", "on_"
 """What the names of such arrays begin with, in records and in an index."""
 RARITY = "rarity"
 
@@ -47,10 +47,13 @@ class Subs(NamedTuple):
     users: pa.DictionaryArray
     expires_us: Ints
     words: Expressions
+    on: Ints
+    """As the numbers of `model.py`."""
 
     def take(self, rows: Ints) -> "Subs":
         users = self.users.take(pa.array(rows))
-        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], self.words.take(rows))
+        words, on = self.words.take(rows), self.on[rows]
+        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], words, on)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,19 @@ class SegmentEntry:
     bytes: int
     stale_us: int = NEVER_US
     """When so many of its subscriptions will have expired that it is worth rewriting."""
+    transitions: int = 0
+    """Those that are neither cancelled nor on `inside`."""
+
+
+class Asking(NamedTuple):
+    """Those of a segment that are not on `inside`, by id: most ask for no transitions, and cost nothing."""
+
+    ids: SubIds
+    ordinals: Ordinals
+    codes: Ints
+
+
+NOBODY = Asking(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int64))
 
 
 @dataclass(frozen=True)
@@ -77,6 +93,7 @@ class Segment:
     index: CellIndex
     words: Expressions | None  # None: nobody asks for any
     text: TextIndex | None
+    asking: Asking
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
         conditions = conditions_of(self.words) if self.words is not None else None
@@ -91,10 +108,9 @@ class Segment:
         return None if asked is None else str(asked)
 
     def find(self, wanted: SubIds) -> Ints:
-        """The ordinal of each id, or -1. Quick when `wanted` ascends."""
-        place = np.searchsorted(self.ids_sorted, wanted)
-        place[place == len(self.ids_sorted)] = 0
-        return np.where(self.ids_sorted[place] == wanted, self.order_by_id[place].astype(np.int64), -1)
+        """The ordinal of each id, or -1."""
+        place = places(self.ids_sorted, wanted)
+        return np.where(place >= 0, self.order_by_id[place].astype(np.int64), -1)
 
     def live(self, dead: Bytes, now_us: int) -> Bools:
         alive = np.ones(len(self.ids), np.bool_)
@@ -114,7 +130,13 @@ class Segment:
             pa.DictionaryArray.from_arrays(codes, self.user_names),
             expires_us,
             no_conditions(len(rows)) if self.words is None else self.words.take(rows),
+            self.on(rows),
         )
+
+    def on(self, ordinals: Ints) -> Ints:
+        codes = np.full(len(self.ids), INSIDE, np.int64)
+        codes[self.asking.ordinals] = self.asking.codes
+        return codes[ordinals]
 
 
 def write(
@@ -143,9 +165,13 @@ def write(
     if len(subs.words.terms):
         records |= {f"{WORDS}{part}": array for part, array in subs.words.to_arrays().items()}
         records[RARITY] = _rarity(subs.words, counts)
+    asking = by_id[subs.on[by_id] != INSIDE]
+    if len(asking):
+        parts = Asking(subs.ids[asking], asking.astype(np.uint32), subs.on[asking])
+        records |= {f"{ON}{part}": array for part, array in parts._asdict().items()}
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
     size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
-    return SegmentEntry(name, len(subs.ids), 0, size, stale_us)
+    return SegmentEntry(name, len(subs.ids), 0, size, stale_us, len(asking))
 
 
 def open_segment(storage: Storage, name: str) -> Segment:
@@ -163,15 +189,17 @@ def open_segment(storage: Storage, name: str) -> Segment:
         records["order_by_id"],
         _read_levels(index),
         _words_of(records),
-        TextIndex(*(index[f"{TEXT}{part}"] for part in TextIndex._fields)) if f"{TEXT}keys" in index else None,
+        _text_of(name, records, index),
+        Asking(*(records[f"{ON}{part}"] for part in Asking._fields)) if f"{ON}ids" in records else NOBODY,
     )
 
 
 def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
-    """Rebuild a lost or damaged index from its records. True if it had to be; raises if the records are bad."""
+    """Rebuild a lost or damaged index, or one of an older kind, from its records. True if it had to be; raises if the
+    records are bad."""
     records = storage.map_arrays(f"{FOLDER}/{name}.records")
     try:
-        storage.map_arrays(f"{FOLDER}/{name}.index")
+        _text_of(name, records, storage.map_arrays(f"{FOLDER}/{name}.index"))
         return False
     except CorruptState:
         storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
@@ -186,7 +214,15 @@ def concatenate(parts: Sequence[Subs]) -> Subs:
         users.combine_chunks().dictionary_encode(),
         np.concatenate([part.expires_us for part in parts]),
         expression.concatenate([part.words for part in parts]),
+        np.concatenate([part.on for part in parts]),
     )
+
+
+def places(ascending: SubIds, wanted: SubIds) -> Ints:
+    """Where each id is among some, at least one, that ascend, or -1. Quick when `wanted` ascends, too."""
+    place = np.searchsorted(ascending, wanted)
+    place[place == len(ascending)] = 0
+    return np.where(ascending[place] == wanted, place, -1)
 
 
 @kernel
@@ -227,6 +263,16 @@ def _derived(grid: Grid, records: dict[str, Any]) -> dict[str, Any]:
         for level, cells in build(grid, rects[plain]).items()
     }
     return _level_arrays(levels) | {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+
+
+def _text_of(name: str, records: dict[str, Any], index: dict[str, Any]) -> TextIndex | None:
+    """None: nobody asks for words."""
+    if RARITY not in records:
+        return None
+    parts = [f"{TEXT}{part}" for part in TextIndex._fields]
+    if any(part not in index for part in parts):
+        raise CorruptState(f"the index of segment {name} is of an older version of geoswarm: start the engine again")
+    return TextIndex(*(index[part] for part in parts))
 
 
 def _words_of(records: dict[str, Any]) -> Expressions | None:

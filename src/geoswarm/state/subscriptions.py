@@ -25,7 +25,7 @@ from geoswarm.flow.guard import guard_operations
 from geoswarm.flow.match.kernels import Records, is_live
 from geoswarm.flow.match.match import Searchable
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
-from geoswarm.model import NEVER_US
+from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.space.grid import Grid
 from geoswarm.state import segment as segments
 from geoswarm.state.manifest import Manifest
@@ -57,6 +57,33 @@ class View:
 
     def searchables(self) -> list[Searchable]:
         return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
+
+    def on(self, ids: SubIds, now_us: int) -> Ints:
+        """What each ascending id is on, as the numbers of `model.py`; INSIDE also where no live subscription has it."""
+        codes = np.full(len(ids), INSIDE, np.int64)
+        for name, held in self.segments.items():
+            asking = held.asking
+            if not len(asking.ids):
+                continue
+            low, high = np.searchsorted(ids, asking.ids[0]), np.searchsorted(ids, asking.ids[-1], "right")
+            place = segments.places(asking.ids, ids[low:high])
+            found = np.flatnonzero(place >= 0)
+            place = place[found]
+            alive = _live_at(asking.ordinals[place].astype(np.int64), held.records(self.dead[name]), now_us)
+            codes[low + found[alive]] = asking.codes[place[alive]]
+        return codes
+
+    def users(self, ids: SubIds, now_us: int) -> pa.StringArray:
+        """Whose each ascending id is; null where no live subscription has it."""
+        names, codes, first = list[pa.StringArray](), np.full(len(ids), -1, np.int64), 0
+        places = _find_live(self, ids, now_us)
+        for number, held in enumerate(self.segments.values()):
+            mine = places[0] == number
+            codes[mine] = held.user_codes[places[1, mine]].astype(np.int64) + first
+            names.append(held.user_names)
+            first += len(held.user_names)
+        every = pa.concat_arrays(names) if names else pa.array([], pa.string())
+        return every.take(pa.array(codes, mask=codes < 0))
 
     def rects_at(self, places: Ints) -> Floats:
         """Of the subscriptions at (segment number, ordinal), as `_find_live` gives them."""
@@ -110,7 +137,7 @@ class Store:
         self, draft: Manifest, view: View, operations: pa.RecordBatch, dead: DeadLetters, churn: Churn
     ) -> Manifest:
         """`draft` already has the version, token and time of what comes; `view` shows its segments."""
-        rows, fit, words = guard_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit, words, on = guard_operations(operations, self.grid, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -133,7 +160,7 @@ class Store:
             churn.went.append(view.rects_at(places[:, ended]))
             draft = self._bury(draft, view, places[:, ended])
         if born.any():
-            subs = _subs(rows, words, rows_by_id[final[born]])
+            subs = _subs(rows, words, on, rows_by_id[final[born]])
             churn.came.append(subs.rects)
             draft = self._add(draft, "", subs)
         return draft
@@ -161,8 +188,10 @@ class Store:
             entry = entries[number]
             held = bitmaps.get(entry.name)
             bits = held.copy() if held is not None else np.zeros((entry.subs + 7) // 8, np.uint8)
-            fresh = segments.mark(bits, places[1, places[0] == number])
-            entries[number] = replace(entry, dead=entry.dead + fresh)
+            ordinals = places[1, places[0] == number]
+            fresh = segments.mark(bits, ordinals)
+            asking = int(np.count_nonzero(view.segments[entry.name].on(ordinals) != INSIDE)) if entry.transitions else 0
+            entries[number] = replace(entry, dead=entry.dead + fresh, transitions=entry.transitions - asking)
             bitmaps[entry.name] = bits
         name = f"{draft.version:012d}-{draft.token[:8]}.dead"
         self.storage.write_arrays(f"{FOLDER}/{name}", bitmaps)
@@ -242,9 +271,10 @@ def _codes(ops: pa.StringArray) -> Ints:
     return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
-def _subs(rows: pa.RecordBatch, words: Expressions, chosen: Ints) -> Subs:
+def _subs(rows: pa.RecordBatch, words: Expressions, on: Ints, chosen: Ints) -> Subs:
     taken = rows.take(pa.array(chosen))
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
-    return Subs(np.asarray(taken.column("sub_id"), np.int64), rects, users, expires_us, words.take(chosen))
+    ids = np.asarray(taken.column("sub_id"), np.int64)
+    return Subs(ids, rects, users, expires_us, words.take(chosen), on[chosen])

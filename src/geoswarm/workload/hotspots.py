@@ -141,7 +141,9 @@ class Hotspots:
         new = np.concatenate([*register, np.empty(0, np.bool_)])[order]
         sides = self._rectangles(sub_ids, which[order], table)
         users = pa.array([f"hotspot{i}" for i in range(len(self.spots))], pa.string())
-        empty = [pa.nulls(len(sub_ids), OPERATION.field(name).type) for name in ("expires", "geometry", "keywords")]
+        empty = [
+            pa.nulls(len(sub_ids), OPERATION.field(name).type) for name in ("expires", "geometry", "keywords", "on")
+        ]
         columns = [
             pa.array(["cancel", "register"]).take(pa.array(new.astype(np.int8))),
             pa.array(sub_ids),

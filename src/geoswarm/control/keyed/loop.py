@@ -1,0 +1,135 @@
+"""The control plane of a keyed operator: what keys took goes in batch by batch, a new plan comes out when a round ends.
+
+    loads of a batch ─> sums per key ─> [the round is over] ─> planner ─> plan, entry for the journal
+
+A round is one of Mixed's intervals; state may be kept by longer ones.
+
+Soft: after a restart it begins anew with the plan that is in force. Mixed §II-B, Figure 5. Which planner is at work is
+`registry.py`'s to say; splitting a key that no plan can balance is decided here.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.control.keyed.problem import KeyStats, Planner
+from geoswarm.jit import Floats, Ints
+from geoswarm.keyed.plan import KeyPlan, parts_of
+
+PART_SHARE = 0.5
+"""A key is split into parts of at most this share of the average load: small enough to be dealt out evenly."""
+JOIN_SHARE = 0.8
+"""A split key becomes whole again when it is below this share of the average; in between it stays as it is."""
+SPLITS_MAX = 64
+"""Keys in parts at once; every row of them is searched for by name."""
+
+
+class Sums(NamedTuple):
+    """Work and bytes per key, ids ascending."""
+
+    ids: Ints
+    work: Floats
+    size: Floats
+
+    @classmethod
+    def of(cls, parts: Sequence["Sums"]) -> "Sums":
+        if not parts:
+            return cls(np.empty(0, np.int64), np.empty(0), np.empty(0))
+        ids, at = np.unique(np.concatenate([part.ids for part in parts]), return_inverse=True)
+        work, size = (np.concatenate([part[i] for part in parts]) for i in (1, 2))
+        return cls(ids, *(np.bincount(at, values, len(ids)).astype(np.float64) for values in (work, size)))
+
+
+class KeyOutcome(NamedTuple):
+    plan: KeyPlan | None
+    """None: the old one stays."""
+    entry: dict[str, Any]
+
+
+class KeyedLoop:
+    def __init__(self, planner: Planner, plan: KeyPlan, rounds: int, can_split: bool) -> None:
+        """`rounds` are those that a key's state is counted over."""
+        self.plan = plan
+        self._planner, self._can_split = planner, can_split
+        self._now: list[Sums] = []
+        self._kept: deque[Sums] = deque(maxlen=rounds)
+
+    def take(self, ids: Ints, work: Floats, size: Floats) -> None:
+        """What an executor reports of a batch."""
+        if len(ids):
+            self._now.append(Sums(ids, work, size))
+
+    def scale(self, executors: Sequence[int]) -> KeyPlan:
+        """The plan with others at work, in force from the next batch on; balance follows when the round ends."""
+        if tuple(sorted(executors)) != self.plan.executors:
+            self.plan = self.plan.with_executors(executors)
+        return self.plan
+
+    def close_round(self) -> KeyOutcome | None:
+        """The round has ended: a plan for the next, if this one should change. None if nothing was counted."""
+        took = Sums.of(self._now)
+        self._now = []
+        self._kept.append(took)
+        if not len(took.ids):
+            return None
+        before, stats = self.plan, self._stats(took)
+        split = self._split(took)
+        plan, stats = (self.plan, stats) if split is None else (split, self._stats(took, split))
+        result = self._planner.rebalance(plan, stats)
+        # Splitting and moving are one step to whoever follows the plan.
+        self.plan = _numbered(result.plan, before)
+        entry: dict[str, Any] = {"planner": self._planner.name, "executors": len(before.executors), **result.why}
+        entry |= {"epoch": self.plan.epoch, "splits": {str(k): int(w) for k, w in _splits(self.plan)}}
+        return KeyOutcome(self.plan if self.plan is not before else None, entry)
+
+    def _stats(self, took: Sums, plan: KeyPlan | None = None) -> KeyStats:
+        """Keys with load or state; the parts of a split key stand for it, each with its share."""
+        plan = plan or self.plan
+        kept = Sums.of([*self._kept])
+        load = np.zeros(len(kept.ids))
+        load[np.searchsorted(kept.ids, took.ids)] = took.work
+        ids, size = kept.ids, kept.size
+        for key, ways in _splits(plan):
+            at = np.searchsorted(ids, key)
+            if at < len(ids) and ids[at] == key:
+                parts = np.setdiff1d(parts_of(key, ways), ids)
+                load[at], size[at] = load[at] / ways, size[at] / ways
+                ids = np.append(ids, parts)
+                load = np.append(load, np.full(len(parts), load[at]))
+                size = np.append(size, np.full(len(parts), size[at]))
+                order = np.argsort(ids)
+                ids, load, size = ids[order], load[order], size[order]
+        return KeyStats(ids, load, size)
+
+    def _split(self, took: Sums) -> KeyPlan | None:
+        """The plan with other keys in parts; None if those that are split may stay so."""
+        mean = float(took.work.sum()) / len(self.plan.executors)
+        if not self._can_split or mean == 0.0 or len(self.plan.executors) == 1:
+            return None
+        limit = (1.0 + self._planner.limits.theta_max) * mean
+        before = dict(_splits(self.plan))
+        wanted: dict[int, int] = {}
+        for i in np.argsort(-took.work, kind="stable")[:SPLITS_MAX]:
+            key, load = int(took.ids[i]), float(took.work[i])
+            if load > limit or (key in before and load > JOIN_SHARE * mean):
+                ways = min(max(2, int(np.ceil(load / (PART_SHARE * mean)))), 2 * len(self.plan.executors))
+                # A few rows more or less are no reason to deal them out anew.
+                held = before.get(key, 0)
+                wanted[key] = held if held and abs(ways - held) <= max(1, held // 4) else ways
+        if wanted == before:
+            return None
+        keys = np.array(list(wanted), np.int64)
+        return self.plan.with_splits(keys, np.array(list(wanted.values()), np.int64))
+
+
+def _splits(plan: KeyPlan) -> list[tuple[int, int]]:
+    return [(int(k), int(w)) for k, w in zip(plan.split_keys, plan.split_ways, strict=True)]
+
+
+def _numbered(plan: KeyPlan, before: KeyPlan) -> KeyPlan:
+    """The plan as the one that follows `before`, which it may be."""
+    if plan.epoch == before.epoch:
+        return before
+    return KeyPlan(before.epoch + 1, plan.executors, plan.keys, plan.targets, plan.split_keys, plan.split_ways)

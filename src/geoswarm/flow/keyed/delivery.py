@@ -1,0 +1,152 @@
+"""What each user is sent of the stream of matches: some at once, the rest as one digest when the interval ends.
+
+Who matches is settled before (`flow/match/`), and who is meant by a subscription, too: a row is one match of one user.
+The user is the key, so that the one with a million followed places is balanced like any other hot key.
+
+    an interval of a user, per_interval = 3       ■ ■ ■ □ □ □ □ │ digest: 4 missed, the first digest_max by name
+                                                  now           end
+
+Matches of a batch count in the order (ts, event_id, sub_id), batches in theirs.
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.errors import InputError
+from geoswarm.flow.keyed.columns import batch_of, checked_name, column, key_column, summed
+from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.jit import Bools, Ints
+from geoswarm.model import TIMESTAMP
+
+DIGEST_MATCHES_MAX = 10_000
+"""Of one digest: it is one row, and a user reads no more."""
+
+_IDS = pa.list_(pa.field("element", pa.int64()))
+_MATCH = pa.struct([pa.field("event_id", pa.int64()), pa.field("sub_id", pa.int64())])
+_MATCHES = pa.list_(pa.field("element", _MATCH))
+
+DELIVERY_KEPT = pa.schema(
+    [
+        pa.field("sent", pa.int64(), nullable=False),
+        pa.field("missed", pa.int64(), nullable=False),
+        pa.field("event_ids", _IDS, nullable=False),
+        pa.field("sub_ids", _IDS, nullable=False),
+    ]
+)
+
+
+class Delivery(Operator):
+    """Gives two kinds of rows:
+
+    now      user, event_id, sub_id, ts     the first `per_interval` matches of a user in an interval
+    digest   user, missed, matches          at its end, if there were more: how many, and the first `digest_max` of them
+
+    `per_interval` = 0 sends digests only. Without `digest` whatever is over the limit is dropped.
+    """
+
+    window = 1
+    order = ("ts", "event_id", "sub_id")
+
+    def __init__(
+        self, per_interval: int, digest: bool = True, digest_max: int = 20, user: str = "user", name: str = "delivery"
+    ) -> None:
+        if per_interval < 0 or (per_interval == 0 and not digest):
+            raise InputError(
+                f"{per_interval} matches per interval {'with' if digest else 'without'} a digest tell a user nothing: "
+                "use 1 or more, or 0 with a digest"
+            )
+        if not 0 <= digest_max <= DIGEST_MATCHES_MAX:
+            raise InputError(f"a digest of {digest_max} matches: use 0 (how many, only) to {DIGEST_MATCHES_MAX}")
+        self.per_interval, self.digest, self.user = per_interval, digest, user
+        self.digest_max = digest_max if digest else 0
+        self.name = checked_name(name)
+
+    @property
+    def kept(self) -> pa.Schema:
+        return DELIVERY_KEPT
+
+    def given(self, fed: pa.Schema) -> pa.Schema:
+        return pa.schema(
+            [
+                pa.field("kind", pa.string(), nullable=False),
+                pa.field("user", fed.field(KEY).type, nullable=False),
+                pa.field("event_id", pa.int64()),
+                pa.field("sub_id", pa.int64()),
+                pa.field("ts", TIMESTAMP),
+                pa.field("missed", pa.int64()),
+                pa.field("matches", _MATCHES),
+            ]
+        )
+
+    def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        users = key_column(rows, self.user, self.name)
+        kinds = {"ts": TIMESTAMP, "event_id": pa.int64(), "sub_id": pa.int64()}
+        others = [column(rows, name, self.name).cast(kinds[name]) for name in self.order]
+        return pa.RecordBatch.from_arrays([users, *others], names=[KEY, *self.order])
+
+    def update(self, turn: Turn) -> Answer:
+        groups = turn.row_groups
+        place = np.arange(len(groups)) - turn.starts[groups]
+        room = np.maximum(0, self.per_interval - summed(turn.held.column("sent").to_numpy(), turn.held_starts))
+        late = place - room[groups]  # below 0: goes out
+        remembered = summed(_lengths(turn.held.column("event_ids")), turn.held_starts)
+        sent = np.minimum(turn.row_counts, room)
+        kept = self._kept(turn, sent, (late >= 0) & (late + remembered[groups] < self.digest_max))
+        work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
+        return Answer(kept, np.arange(len(turn.keys)), self._now(turn, np.flatnonzero(late < 0)), work)
+
+    def _kept(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
+        rows = turn.rows.filter(pa.array(is_remembered))
+        offsets = np.concatenate([[0], np.cumsum(is_remembered)])[turn.starts]
+        ids = [_lists(offsets, rows.column(name)) for name in ("event_id", "sub_id")]
+        return batch_of([pa.array(sent), pa.array(turn.row_counts - sent), *ids], DELIVERY_KEPT)
+
+    def _now(self, turn: Turn, rows: Ints) -> pa.RecordBatch:
+        sent = turn.rows.take(pa.array(rows))
+        schema = self.given(turn.rows.schema)
+        columns = [sent.column(KEY), sent.column("event_id"), sent.column("sub_id"), sent.column("ts")]
+        blank = [pa.nulls(len(rows), schema.field(name).type) for name in ("missed", "matches")]
+        return batch_of([_same("now", len(rows)), *columns, *blank], schema)
+
+    def close(self, turn: Turn) -> pa.RecordBatch | None:
+        """The interval's digests. Of one user, what is held lies from oldest to newest, so the lists of his batches are
+        one list already."""
+        if not self.digest:
+            return None
+        missed = summed(turn.held.column("missed").to_numpy(), turn.held_starts)
+        told = np.flatnonzero(missed)
+        event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
+        offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
+        pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(_MATCH))
+        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(told))
+        schema = self.given(turn.rows.schema)
+        blank = [pa.nulls(len(told), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
+        columns = [_same("digest", len(told)), turn.keys.take(pa.array(told)), *blank, pa.array(missed[told]), matches]
+        return batch_of(columns, schema)
+
+    def compact(self, held: Held) -> Held:
+        has_rows = np.diff(held.starts) > 0
+        bounds = np.append(held.starts[:-1][has_rows], held.starts[-1])  # of the keys that have rows
+        numbers = [pa.array(summed(held.rows.column(name).to_numpy(), bounds)) for name in ("sent", "missed")]
+        lists = [held.rows.column(name) for name in ("event_ids", "sub_ids")]
+        joined = [_lists(_offsets(ids)[bounds], ids.flatten()) for ids in lists]
+        starts = np.concatenate([[0], np.cumsum(has_rows)])
+        return Held(batch_of([*numbers, *joined], DELIVERY_KEPT), starts, held.batches[bounds[1:] - 1])
+
+
+def _lengths(lists: pa.ListArray) -> Ints:
+    lengths: Ints = lists.value_lengths().to_numpy().astype(np.int64)
+    return lengths
+
+
+def _offsets(lists: pa.ListArray) -> Ints:
+    """Where each list begins in `lists.flatten()`."""
+    return np.concatenate([[0], np.cumsum(_lengths(lists))])
+
+
+def _lists(offsets: Ints, values: pa.Array) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=_IDS)
+
+
+def _same(text: str, count: int) -> pa.StringArray:
+    return pa.repeat(pa.scalar(text), count)

@@ -1,0 +1,57 @@
+"""Rows to the executors of their keys; what has no key goes to the dead letters. `spark/keyed.py` runs it as a stage."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.errors import SchemaError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.keyed.operator import KEY, Operator
+from geoswarm.flow.route import Parcel
+from geoswarm.jit import Ints
+from geoswarm.keyed.hashing import Owners, key_ids
+from geoswarm.keyed.plan import KeyPlan
+
+
+def fed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
+    """What `feed` makes of such rows; an error if that cannot be routed."""
+    try:
+        fed = operator.feed(pa.RecordBatch.from_pylist([], schema=rows)).schema
+    except KeyError as missing:
+        raise SchemaError(f"operator {operator.name} finds no column {missing} in rows of {rows.names}") from missing
+    if KEY not in fed.names:
+        raise SchemaError(
+            f"operator {operator.name} makes rows of {fed.names}, which have no column {KEY!r}: name one of them so"
+        )
+    kind = fed.field(KEY).type
+    if not (pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+        raise SchemaError(f"the key of operator {operator.name} is {kind}: use integers or strings")
+    return fed
+
+
+def route_rows(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
+    """`rows` are what `feed` made."""
+    keys = rows.column(KEY)
+    if keys.null_count:
+        missing = keys.is_null().to_numpy(zero_copy_only=False)
+        dead.add(rows, missing, "key", f"{KEY} is null: send a value, or leave the row out")
+        rows = rows.filter(pa.array(~missing))
+    if len(rows):
+        ids = key_ids(rows.column(KEY))
+        yield from parcels(rows, plan.route(plan.deal(ids)))
+
+
+def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterator[Parcel]:
+    """Rows that must meet before they go out, to one of the executors by the column in which they agree."""
+    if len(given):
+        slots = key_ids(given.column(merge_by)).view(np.uint64) % np.uint64(len(executors))
+        yield from parcels(given, executors[slots.astype(np.int64)].astype(np.int32))
+
+
+def parcels(rows: pa.RecordBatch, owners: Owners) -> Iterator[Parcel]:
+    order = np.argsort(owners, kind="stable")
+    rows, owners = rows.take(pa.array(order)), owners[order]
+    begins = np.flatnonzero(np.diff(owners, prepend=-1))
+    for begin, end in zip(begins, np.append(begins[1:], len(owners)), strict=True):
+        yield Parcel(0, int(owners[begin]), rows.slice(begin, end - begin))

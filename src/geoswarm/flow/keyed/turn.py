@@ -1,0 +1,153 @@
+"""Rows put together by key, and what is held of those keys looked up beside them: what an operator's turn is made of.
+
+Where state lies is not decided here (`state/keyed_state.py`), nor who works on a key (`keyed/plan.py`).
+
+Keys are sorted and looked up by 64-bit ids. A text's id is a hash; where two texts share one they are told apart by
+the text itself, so that a collision costs time and changes nothing.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.flow.keyed.operator import KEY, Held, Moment, Operator, Turn
+from geoswarm.jit import Bools, Ints
+from geoswarm.keyed.hashing import key_ids
+
+
+class Grouped(NamedTuple):
+    """Rows by key, and the ids of the keys, ascending."""
+
+    ids: Ints
+    keys: pa.Array
+    rows: pa.RecordBatch
+    starts: Ints
+
+    def without_rows(self) -> "Grouped":
+        return self._replace(rows=self.rows.slice(0, 0), starts=np.zeros(len(self.ids) + 1, np.int64))
+
+
+class Shelf(NamedTuple):
+    """Rows of state from one file, by the ids of their keys."""
+
+    ids: Ints
+    batches: Ints
+    rows: pa.RecordBatch
+    """`key`, then the columns of the operator's `kept`."""
+    interval: int
+
+
+def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Grouped:
+    """`by` is a column without nulls."""
+    ids = key_ids(rows.column(by))
+    if order:
+        # Arrow sorts by several columns; the last sort, by id, is stable and keeps their order.
+        chosen = pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in order]).to_numpy().astype(np.int64)
+        chosen = chosen[np.argsort(ids[chosen], kind="stable")]
+    else:
+        chosen = np.argsort(ids, kind="stable")
+    rows, ids = rows.take(pa.array(chosen)), ids[chosen]
+    first = _first_of_key(ids, rows.column(by))
+    if first is None:  # texts that share an id lie mixed
+        by_text = np.lexsort((_ranks(rows.column(by)), ids))  # stable, so each key's rows stay in order
+        rows, ids = rows.take(pa.array(by_text)), ids[by_text]
+        first = _first_of_key(ids, rows.column(by), mixed=True)
+        assert first is not None
+    at = np.flatnonzero(first)
+    return Grouped(ids[at], rows.column(by).take(pa.array(at)), rows, np.append(at, len(ids)).astype(np.int64))
+
+
+def _first_of_key(ids: Ints, keys: pa.Array, mixed: bool = False) -> Bools | None:
+    """Which rows begin a key; None if an id that several keys share would have to be sorted out first."""
+    first = np.ones(len(ids), np.bool_)
+    first[1:] = ids[1:] != ids[:-1]
+    if pa.types.is_integer(keys.type) or not len(ids):
+        return first
+    differs = np.ones(len(ids), np.bool_)
+    differs[1:] = pc.not_equal(keys.slice(1), keys.slice(0, len(keys) - 1)).to_numpy(zero_copy_only=False)
+    if not mixed and (differs & ~first).any():
+        return None
+    return first | differs
+
+
+def _ranks(keys: pa.Array) -> Ints:
+    encoded = keys.dictionary_encode()
+    ranks: Ints = pc.rank(encoded.dictionary, tiebreaker="dense").to_numpy().astype(np.int64)
+    indices: Ints = encoded.indices.to_numpy().astype(np.int64)
+    return ranks[indices]
+
+
+def turn_of(
+    grouped: Grouped, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
+) -> Turn:
+    """The keys with what is held of them. Beside each shelf stands which of the keys are looked for on it: None is
+    all. Shelves come from oldest to newest."""
+    parts: list[pa.RecordBatch] = []
+    groups, batches, intervals = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for shelf, wanted in shelves:
+        at, of = _find(shelf, grouped, wanted)
+        if len(at):
+            parts.append(shelf.rows.take(pa.array(at)).drop_columns([KEY]))
+            groups.append(of)
+            batches.append(shelf.batches[at])
+            intervals.append(np.full(len(at), shelf.interval, np.int64))
+    group_of, batch_of = np.concatenate(groups), np.concatenate(batches)
+    order = np.lexsort((batch_of, group_of))
+    nothing = pa.RecordBatch.from_pylist([], schema=operator.kept)
+    held = pa.concat_batches(parts).take(pa.array(order)) if parts else nothing
+    counts = np.bincount(group_of, minlength=len(grouped.ids))
+    return Turn(
+        grouped.keys,
+        grouped.rows,
+        grouped.starts,
+        held,
+        np.concatenate([[0], np.cumsum(counts)]),
+        np.concatenate(intervals)[order],
+        batch_of[order],
+        moment,
+    )
+
+
+def _find(shelf: Shelf, grouped: Grouped, wanted: Bools | None) -> tuple[Ints, Ints]:
+    """Rows of the shelf that belong to the keys, and the number of the key of each."""
+    numbers = np.arange(len(grouped.ids)) if wanted is None else np.flatnonzero(wanted)
+    if not len(numbers) or not len(shelf.ids):
+        return numbers[:0], numbers[:0]
+    ids = grouped.ids[numbers]
+    lows, highs = np.searchsorted(shelf.ids, ids, "left"), np.searchsorted(shelf.ids, ids, "right")
+    counts = highs - lows
+    of = np.repeat(numbers, counts)
+    at = np.arange(len(of)) + np.repeat(lows - (np.cumsum(counts) - counts), counts)
+    if len(of) and not pa.types.is_integer(grouped.keys.type):
+        same = pc.equal(shelf.rows.column(KEY).take(pa.array(at)), grouped.keys.take(pa.array(of)))
+        equal = same.to_numpy(zero_copy_only=False)
+        at, of = at[equal], of[equal]
+    return at, of
+
+
+def shelved(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
+    """Rows, with their key, in the order that a shelf has."""
+    ids = key_ids(rows.column(KEY))
+    order = np.lexsort((batches, ids))
+    return Shelf(ids[order], batches[order], rows.take(pa.array(order)), interval)
+
+
+def compacted(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
+    """Several shelves of one interval as one."""
+    rows = pa.concat_batches([shelf.rows for shelf in shelves])
+    batches = np.concatenate([shelf.batches for shelf in shelves])
+    numbered = rows.append_column(_BATCH, pa.array(batches))
+    grouped = group(numbered, (_BATCH,))
+    of_batch = grouped.rows.column(_BATCH).to_numpy()
+    held = Held(grouped.rows.drop_columns([KEY, _BATCH]), grouped.starts, of_batch)
+    fewer = operator.compact(held)
+    counts = np.diff(fewer.starts)
+    keys = grouped.keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    whole = pa.record_batch([keys, *fewer.rows.columns], schema=rows.schema)
+    return Shelf(np.repeat(grouped.ids, counts), fewer.batches, whole, shelves[0].interval)
+
+
+_BATCH = "_batch"

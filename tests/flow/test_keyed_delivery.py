@@ -1,0 +1,93 @@
+"""Delivery per user equals a plain loop over matches, whatever plan, slices, replays and compactions do."""
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from geoswarm.errors import InputError, SchemaError
+from geoswarm.flow.keyed.delivery import Delivery
+from geoswarm.model import TIMESTAMP
+from geoswarm.sim.keyed_oracle import deliveries
+from keyed_harness import Batch, KeyedWorld, Row, moments, same
+
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+SCHEMA = pa.schema([("user", pa.string()), ("event_id", pa.int64()), ("sub_id", pa.int64()), ("ts", TIMESTAMP)])
+
+
+def _stream(rng: np.random.Generator) -> list[Batch]:
+    """Times that fall together and events out of order, each match once."""
+    stream, number = [], 0
+    for interval in moments(rng, 12):
+        count = int(rng.integers(0, 20))
+        rows = [
+            {
+                "user": f"u{rng.zipf(1.7) % 6}",
+                "event_id": int(rng.integers(0, 9)),
+                "sub_id": number + i,
+                "ts": BEGIN + timedelta(seconds=int(rng.integers(0, 4))),
+            }
+            for i in range(count)
+        ]
+        number += count
+        stream.append(Batch(interval, pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
+    return stream
+
+
+def _nows(rows: list[Row]) -> list[Row]:
+    assert all((row["kind"], row["missed"], row["matches"]) == ("now", None, None) for row in rows)
+    return [{name: row[name] for name in ("user", "event_id", "sub_id")} for row in rows]
+
+
+def _digests(rows: list[Row]) -> list[tuple[str, int, list[tuple[int, int]]]]:
+    assert all((row["kind"], row["event_id"], row["sub_id"], row["ts"]) == ("digest", None, None, None) for row in rows)
+    return sorted((r["user"], r["missed"], [(m["event_id"], m["sub_id"]) for m in r["matches"]]) for r in rows)
+
+
+@pytest.mark.parametrize(("per_interval", "digest_max"), [(0, 3), (1, 0), (2, 4), (3, 1000), (1000, 5)])
+@pytest.mark.parametrize("seed", range(15))
+def test_some_go_out_at_once_and_the_others_in_a_digest(per_interval: int, digest_max: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stream = _stream(rng)
+    got = KeyedWorld(Delivery(per_interval, digest_max=digest_max), SCHEMA, rng).run(stream)
+    nows, digests = deliveries([(b.interval, b.rows.to_pylist()) for b in stream], per_interval, digest_max)
+    for given, expected in zip(got.updates, nows, strict=True):
+        assert same(_nows(given), expected)
+    assert len(got.closes) > 2
+    for interval, given in got.closes.items():
+        assert _digests(given) == sorted(digests[interval])
+
+
+def test_the_worlds_above_hold_some_back_over_several_batches() -> None:
+    stream = [(b.interval, b.rows.to_pylist()) for b in _stream(np.random.default_rng(0))]
+    _, digests = deliveries(stream, 2, 4)
+    assert max(missed for some in digests.values() for _, missed, _ in some) > 8
+
+
+def test_without_a_digest_it_is_a_rate_limit() -> None:
+    rng = np.random.default_rng(1)
+    stream = _stream(rng)
+    got = KeyedWorld(Delivery(2, digest=False), SCHEMA, rng).run(stream)
+    nows, _ = deliveries([(b.interval, b.rows.to_pylist()) for b in stream], 2, 0)
+    assert all(same(_nows(given), expected) for given, expected in zip(got.updates, nows, strict=True))
+    assert not any(got.closes.values())
+
+
+def test_the_time_of_a_match_goes_out_with_it() -> None:
+    rng = np.random.default_rng(2)
+    stream = _stream(rng)
+    got = KeyedWorld(Delivery(10_000), SCHEMA, rng).run(stream)
+    for batch, given in zip(stream, got.updates, strict=True):
+        assert same([{name: row[name] for name in SCHEMA.names} for row in given], batch.rows.to_pylist())
+
+
+@pytest.mark.parametrize(("per_interval", "digest", "digest_max"), [(-1, True, 5), (0, False, 5), (1, True, -1)])
+def test_limits_that_mean_nothing_are_refused(per_interval: int, digest: bool, digest_max: int) -> None:
+    with pytest.raises(InputError, match="use "):
+        Delivery(per_interval, digest, digest_max)
+
+
+def test_matches_without_a_user_column_are_refused() -> None:
+    with pytest.raises(SchemaError, match="operator delivery needs a column user"):
+        Delivery(1).feed(pa.RecordBatch.from_pydict({"event_id": [1]}))
