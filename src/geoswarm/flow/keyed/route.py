@@ -1,4 +1,4 @@
-"""Rows to the executors of their keys; what has no key goes to the dead letters. `spark/keyed.py` runs it as a stage."""
+"""Rows to the executors of their keys; what has no key goes to the dead letters. `spark/keyed.py` runs it."""
 
 from collections.abc import Iterator
 
