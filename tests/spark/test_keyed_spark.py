@@ -227,6 +227,16 @@ def test_without_a_column_for_objects_only_those_on_inside_are_told(spark: Spark
     assert Counter(sub for subs in memory.table()["sub_ids"].to_pylist() for sub in subs) == {2: 50}
 
 
+def test_operators_that_would_share_their_state_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(tmp_path / "events", [pa.table(events(np.random.default_rng(0), 5))])
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
+        stream = sources.events_from_files(spark, str(tmp_path / "events"))
+        for operators in ([Count(key="event_id")] * 2, [Count(key="event_id", name="transitions")]):
+            stages = [Stage(operator, sinks.Memory()) for operator in operators]
+            with pytest.raises(SettingsError, match="a `name` of its own"):
+                engine.start(events=stream, sink=sinks.Memory(), stages=stages)
+
+
 @pytest.mark.parametrize("matches", ["arrays", "pairs"])
 def test_users_get_digests_and_regions_their_trends_beside_the_matching(
     spark: SparkSession, tmp_path: Path, matches: str

@@ -34,7 +34,7 @@ from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.run import Run, launch
 from geoswarm.spark.sinks import SinkLike, as_sink
-from geoswarm.spark.stages import Stage
+from geoswarm.spark.stages import Stage, check_names
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.loading import Loaded, Progress, load
@@ -165,6 +165,7 @@ class Engine:
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         target = as_sink(sink)
         target.bind(self._checkpoint.identity)
+        check_names(stages)
         for stage in stages:
             as_sink(stage.sink).bind(self._checkpoint.identity)
         pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, OffsetLog(where), self._clock, stages)

@@ -8,6 +8,7 @@ The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, a
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 import pyarrow as pa
@@ -102,13 +103,11 @@ class Pipeline:
         prepared_s = time.perf_counter()
         task = self._task(events, manifest, batch_id)
         matches = self._matches(events, task).withColumn("version", F.lit(manifest.version))
-        if any(stage.on == "matches" for stage, _, _ in self._stages):
-            matches.persist()  # the sink and the stages both ask for them
-        self._sink.write(matches, batch_id)
-        report = _whole_report(matches, task)
-        self._following.finish()
-        self._run_stages(events, matches, task)
-        matches.unpersist()
+        with self._kept(matches):
+            self._sink.write(matches, batch_id)
+            report = _whole_report(matches, task)
+            self._following.finish()
+            self._run_stages(events, matches, task)
         self._checkpoint.finish(batch_id, [said.text for said in report.said])
         task.storage.remove_folder(task.report_folder)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
@@ -153,6 +152,18 @@ class Pipeline:
         exchange = route.packed if task.packs else route.rows
         matches = match.matched(exchange(events, task), past_guard(events.schema), task)
         return self._following.apply(matches, task) if task.asks_for_transitions else matches
+
+    @contextmanager
+    def _kept(self, matches: DataFrame) -> Iterator[None]:
+        """Computed once where the sink and stages both ask for them."""
+        is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
+        if is_shared:
+            matches.persist()
+        try:
+            yield
+        finally:
+            if is_shared:
+                matches.unpersist()
 
     def _run_stages(self, events: DataFrame, matches: DataFrame, task: BatchTask) -> None:
         for stage, sink, keyed in self._stages:

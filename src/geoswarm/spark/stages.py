@@ -6,7 +6,7 @@
 `keyed.py` has what happens to the rows; here is where they come from.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from geoswarm.config import KeyTuning, Tuning
+from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import guard_events
 from geoswarm.flow.keyed.operator import Operator
@@ -43,6 +44,14 @@ class Stage:
     on: Literal["events", "matches"] = "events"
     """Events that are past the guard; or matches, one row for each event and subscription, with its `user`."""
     tuning: KeyTuning = field(default_factory=KeyTuning)
+
+
+def check_names(stages: Sequence[Stage]) -> None:
+    """State lies in a folder named by the operator: two of one name would take each other's for their own."""
+    names = [stage.operator.name for stage in stages]
+    taken = sorted({name for name in names if names.count(name) > 1 or name == Transitions.name})
+    if taken:
+        raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
 
 
 def sound_events(events: DataFrame, task: BatchTask) -> DataFrame:
