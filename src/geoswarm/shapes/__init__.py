@@ -1,0 +1,1 @@
+"""Regions that are no rectangles: polygons with holes and parts, circles on the sphere; read, covered, tested."""
