@@ -16,7 +16,7 @@ from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import fed_schema, route_given, route_rows
 from geoswarm.keyed.plan import KeyPlan, parts_of
 from geoswarm.state.keyed_share import KeyedTask, Share, merged
-from geoswarm.state.keyed_state import Commit, KeyedState
+from geoswarm.state.keyed_state import Clock, Files, KeyedState
 from geoswarm.state.storage import Storage
 
 ROUTE_TASKS = 2
@@ -58,10 +58,8 @@ class PureKeyed:
                     halves.setdefault(parcel.executor, []).append(parcel.events)
             out = [whole for some in halves.values() for whole in merged(some, operator)]
         if commit:
-            kept = [f for f in before.alive(interval, operator.window) if f.name not in gone]
-            files = tuple(sorted([*kept, *added], key=lambda file: file.name))
-            seals = before.seals | {self.plan.epoch: self._seal}
-            state.commit(Commit(number, interval, files, seals))
+            plan, files = (self.plan.epoch, self._seal), Files(added, gone)
+            state.commit(before.after(moment, operator.window, files, plan, str(task.columns), Clock(1_000_000)))
         return pa.Table.from_batches(out, schema=given)
 
     def _exchanged(self, rows: pa.RecordBatch, task: KeyedTask) -> dict[int, list[pa.RecordBatch]]:

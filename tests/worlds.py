@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import shapely
+import shapely.affinity
 
 from geoswarm.control.strategy import Sample
 from geoswarm.jit import Floats
@@ -87,6 +89,38 @@ def operations(
             "keywords": pa.nulls(n, pa.string()),
         }
     )
+
+
+def with_shapes(rng: np.random.Generator, operations: pa.Table, *, snap: float | None = None) -> pa.Table:
+    """Some have a polygon, a ring with a hole, several parts or a circle instead of sides; a few are nonsense."""
+    shapes: list[bytes | None] = []
+    for sides in operations.select(["xmin", "ymin", "xmax", "ymax"]).to_pylist():
+        x, y = (sides["xmin"] + sides["xmax"]) / 2, (sides["ymin"] + sides["ymax"]) / 2
+        kind = rng.choice(["", "star", "hole", "parts", "circle", "bad"], p=[0.3, 0.3, 0.1, 0.1, 0.15, 0.05])
+        radius = max(0.01, min(abs(sides["ymax"] - sides["ymin"]), 180 - abs(x), 90 - abs(y)) / 2)
+        star = _star(rng, x, y, radius, snap)
+        if not kind or radius <= 0.01 or not star.is_valid or star.area == 0:
+            shapes.append(None)
+        elif kind == "circle":
+            shapes.append(f"CIRCLE({x} {y}, {rng.uniform(1, 2_000_000)})".encode())
+        elif kind == "bad":
+            shapes.append(b"POLYGON((0 0, 10 10, 10 0, 0 10, 0 0))")
+        elif kind == "hole":
+            shapes.append(shapely.to_wkb(star.difference(_star(rng, x, y, radius / 3, snap).buffer(0))))
+        elif kind == "parts":
+            far = shapely.affinity.translate(star, 0.0, -2.1 * radius) if y > 0 else star
+            shapes.append(shapely.to_wkt(star.union(far.intersection(shapely.box(*BOUNDS)))).encode())
+        else:
+            shapes.append(shapely.to_wkb(star))
+    column = operations.schema.get_field_index("geometry")
+    return operations.set_column(column, "geometry", pa.array(shapes, pa.binary()))
+
+
+def _star(rng: np.random.Generator, x: float, y: float, radius: float, snap: float | None) -> shapely.Polygon:
+    angles = np.sort(rng.uniform(0, 2 * np.pi, int(rng.integers(5, 40))))
+    reach = radius * rng.uniform(0.3, 1.0, len(angles))
+    corners = np.stack([x + reach * np.cos(angles), y + reach * np.sin(angles)], axis=1)
+    return shapely.Polygon(np.round(corners / snap) * snap if snap else corners)
 
 
 WORDS = ["flood", "river", "dam", "Straße", "café", "fire", "東京", "storm", "a", "b2"]

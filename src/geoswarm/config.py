@@ -85,9 +85,9 @@ class KeyTuning(_Settings):
 
     executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
     """That share the keys; also a running stream can be given more or fewer."""
-    interval_s: float = Field(default=10.0, gt=0)
+    interval_s: float = Field(default=10.0, ge=0.001)
     """State is kept per interval, and forgotten by intervals."""
-    round_s: float | None = Field(default=None, gt=0)
+    round_s: float | None = Field(default=None, ge=0.001)
     """Between two looks at the load; None: when an interval ends. Shorter follows faster."""
     planner: str = "mixed"
     """Who redraws the table: a name from `control/keyed/`. "hash" never does."""

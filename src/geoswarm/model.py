@@ -2,8 +2,8 @@
 
 An event may carry any further columns; they travel through to its matches untouched. Two of them have a meaning:
 `text` is what `keywords` are looked for in, `object_id` says whose event it is, for subscriptions that ask `on` what an
-object does: with which event it comes inside, leaves, or has stayed. The region of a subscription is a rectangle;
-`geometry` already has its place in the schema, and is refused with a reason until the engine can match it.
+object does: with which event it comes inside, leaves, or has stayed. The region of a subscription is a rectangle, or a
+`geometry`.
 """
 
 import pyarrow as pa
@@ -37,7 +37,7 @@ OPERATION = pa.schema(
         pa.field("xmax", pa.float64()),
         pa.field("ymax", pa.float64()),
         pa.field("expires", TIMESTAMP),  # null: never
-        pa.field("geometry", pa.binary()),  # WKB; room for polygons and circles
+        pa.field("geometry", pa.binary()),  # WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), instead of sides
         pa.field("keywords", pa.string()),  # flood AND (river OR dam); null: whatever is said
         pa.field("on", pa.string()),  # inside | enter | exit | dwell(SECONDS); null: inside
     ]

@@ -3,6 +3,7 @@
 from itertools import product
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,9 +16,14 @@ from geoswarm.control.balance.distributor import (
     mldc,
     redistributed,
 )
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.registry import strategies, strategy
 from geoswarm.control.strategy import RoundReport
 from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.jit import Floats
+from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
+from geoswarm.space.partition import EVERYBODY
 from geoswarm.space.plan import Plan
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, 64, 64)
@@ -115,3 +121,21 @@ def test_without_parameters_it_acts_on_what_lasts_and_not_on_noise() -> None:
         plan = plan.apply(decision.changes) if decision.changes else plan
     loads = np.array([lasting[i] for i in range(64)], float)
     assert mldc(plan.executor_of_slot, loads, 4) < 0.15
+
+
+def test_strategies_that_draw_from_a_sample_can_be_scaled_without_one() -> None:
+    class NoQueries:
+        def live_rects(self) -> Floats:
+            return np.empty((0, 4))
+
+        def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
+            return np.empty((0, 4)), pa.array([], pa.string())
+
+    for name in strategies():
+        plan = uniform(GRID, 3)
+        loop = ControlLoop(strategy(name), plan, 1.0, NoQueries())
+        for executors in (5, 2, 1, 4):
+            scaled = loop.scale(executors).plan
+            assert scaled is not None
+            busy = {p.executor for p in scaled.partitions} - {EVERYBODY}
+            assert max(busy, default=0) < max(executors, scaled.executors), name

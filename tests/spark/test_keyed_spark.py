@@ -12,11 +12,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm import journal
 from geoswarm.config import Contract, KeyTuning, Tuning
-from geoswarm.errors import SchemaError, SettingsError, StateError
+from geoswarm.errors import InputError, SchemaError, SettingsError, StateError
 from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.delivery import Delivery
 from geoswarm.flow.keyed.trending import Trending
-from geoswarm.model import SUB_IDS
+from geoswarm.model import SUB_IDS, TIMESTAMP
 from geoswarm.sim.keyed_oracle import deliveries, trends
 from geoswarm.sim.oracle import Oracle, pairs_of
 from geoswarm.spark import sinks, sources
@@ -294,3 +294,55 @@ def test_users_get_digests_and_regions_their_trends_beside_the_matching(
         rows = [{k: row[k] for k in want[0]} for row in trending.batches[b].to_pylist()] if want else []
         assert sorted(map(str, rows)) == sorted(map(str, want)), b
     assert any(len(trending.batches[b]) for b in range(6))
+
+
+def test_what_a_stage_cannot_do_is_said_before_the_stream_starts(spark: SparkSession, tmp_path: Path) -> None:
+    plain = pa.table(events(np.random.default_rng(0), 5))
+    write_files(tmp_path / "events", [plain])
+    write_files(tmp_path / "owned", [plain.append_column("user", pa.array(["ana"] * 5))])
+    memory, folder = sinks.Memory(), str(tmp_path / "out")
+    delivery, count = Delivery(per_interval=1), Count(key="event_id")
+    cases: list[tuple[str, Any, Stage, str]] = [
+        ("events", memory, Stage(count, memory), "a sink of their own"),
+        ("events", sinks.Parquet(folder), Stage(count, sinks.Parquet(folder)), "a sink of their own"),
+        ("owned", memory, Stage(delivery, sinks.Memory(), on="matches"), "a column user"),
+        ("events", memory, Stage(Trending(), sinks.Memory()), "text"),
+        ("events", memory, Stage(count, sinks.Memory(), on="match"), "use events or matches"),  # type: ignore[arg-type]
+    ]
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
+        for source, sink, stage, complaint in cases:
+            stream = sources.events_from_files(spark, str(tmp_path / source))
+            with pytest.raises(InputError, match=complaint):
+                engine.start(events=stream, sink=sink, stages=[stage])
+    with pytest.raises(SettingsError, match="but of an engine"):
+        KeyedStream(spark, count, checkpoint=str(tmp_path / "state"))
+    KeyedStream(spark, count, checkpoint=str(tmp_path / "keyed")).close()
+    with pytest.raises(SettingsError, match="of a KeyedStream"):
+        Engine(spark, CONTRACT, checkpoint=str(tmp_path / "keyed"))
+
+
+def test_objects_are_forgotten_while_nobody_asks_about_them(spark: SparkSession, tmp_path: Path) -> None:
+    box, outside = (0.0, 0.0, 10.0, 10.0), 50.0
+    places = [5.0, outside, 5.0]  # inside, then outside while nobody asks, then inside again
+    rows = [
+        pa.table({"event_id": [b], "ts": pa.array([b * 10**6]).cast(TIMESTAMP), "x": [x], "y": [5.0], "object_id": [1]})
+        for b, x in enumerate(places)
+    ]
+    write_files(tmp_path / "events", rows)
+    memory = sinks.Memory()
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"), clock=ticking()) as engine:
+        engine.subscribe(7, box, on="enter")
+
+        def sink(found: DataFrame, batch_id: int) -> None:
+            memory.write(found, batch_id)
+            if batch_id == 0:
+                engine.cancel(7)
+            elif batch_id == 1:
+                engine.subscribe(7, box, on="enter")
+
+        engine.start(
+            events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
+            sink=sink,
+            available_now=True,
+        ).wait()
+    assert sorted(pairs_of([memory.table()])) == [(0, 7), (2, 7)]

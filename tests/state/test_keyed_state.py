@@ -2,6 +2,7 @@
 
 from collections import Counter
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
 from geoswarm.flow.keyed.turn import group
 from geoswarm.keyed.hashing import key_ids
 from geoswarm.state import storage
-from geoswarm.state.keyed_state import DELTAS_MAX, KeyedState
+from geoswarm.state.keyed_state import DELTAS_MAX, NOTHING, KeyedState
 from geoswarm.state.storage import Storage
 from pure_keyed import PureKeyed, any_plan
 
@@ -243,3 +244,38 @@ def test_held_rows_that_compact_drops_are_gone_and_the_rest_keep_their_batch() -
         ("b", 12),
     ]
     assert whole.batches.tolist() == [2, 2]
+
+
+def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path) -> None:
+    engine, rng = PureKeyed(tmp_path, Count(key=KEY, window=2), 2), np.random.default_rng(0)
+    ids, seen = key_ids(pa.array(WORDS)), Counter[str]()
+    for b in range(130):  # one interval, and more plans than are kept to look back at
+        rows = rows_of(rng, b, 10)
+        got = engine.batch(b, 0, rows)
+        seen.update(rows.column(KEY).to_pylist())
+        assert {row[KEY]: row["count"] for row in got.to_pylist()} == {k: seen[k] for k in rows.column(KEY).to_pylist()}
+        engine.replan(any_plan(engine.plan, ids, rng, can_split=False))
+    for b in range(130, 133):
+        engine.batch(b, b, rows_of(rng, b, 10))
+    assert len(Storage(str(tmp_path)).names(f"{engine.state.folder}/plans")) <= 105, "and no longer"
+
+
+def test_intervals_count_on_when_they_are_made_longer_or_shorter() -> None:
+    hour = NOTHING.clock_at(0, 3600)
+    assert (hour.interval(7200), hour.interval(7199)) == (2, 1)
+    held = replace(NOTHING, interval=hour.interval(7200), clock=hour)
+    longer = held.clock_at(7300, 10_000)
+    assert longer.interval(7300) == 2, "the present one goes on"
+    assert longer.interval(17_300) == 3
+    shorter = held.clock_at(7300, 10)
+    assert shorter.interval(7330) == 5
+    assert held.clock_at(9000, 3600) == hour
+
+
+def test_more_rows_than_fit_together_are_taken_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geoswarm.state.keyed_share.GATHERED_BYTES_MAX", 100)
+    engine, memory = PureKeyed(tmp_path, Tell(2)), Memory(2)
+    for b in range(6):
+        rows = rows_of(np.random.default_rng(b), b)
+        assert told(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
+    assert any(file.name.endswith("-1") for file in engine.state.before(6).files), "there were several turns"

@@ -173,7 +173,8 @@ class _Lane:
 
     def _tasks(self, operator: str, number: int) -> Tasks:
         """Read before the batch is finished: then the reports are gone."""
-        folder = f"keyed/{operator}/reports/{number:012d}"
+        (attempt,) = self.storage.folders(f"keyed/{operator}/reports")
+        folder = f"keyed/{operator}/reports/{attempt}"
         rows, keys, other, cpu_us = [], [], [], []
         for name in sorted(self.storage.names(folder)):
             if name.startswith("work-"):

@@ -200,6 +200,8 @@ def explain(
     from geoswarm.cli.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.cli.watch import existing
 
+    if plan is not None and operator is not None:
+        raise SettingsError("a PLAN is one of places, an --operator has plans of its own: give one of the two")
     storage = existing(checkpoint)
     entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
     if as_json:

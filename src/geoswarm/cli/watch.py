@@ -104,6 +104,9 @@ class Totals:
 def status(checkpoint: str) -> dict[str, Any]:
     """What a checkpoint holds, and what its engine has done so far."""
     storage = existing(checkpoint)
+    if not storage.exists("contract.json"):
+        operator = storage.read_document("identity.json").get("operator")
+        raise InputError(f"{checkpoint} is of a KeyedStream: see `geoswarm explain {checkpoint} --operator {operator}`")
     last, newest = journal.last(storage, "batch"), manifest.newest(storage)
     return {
         "checkpoint": storage.root,

@@ -8,6 +8,7 @@ queries are counted anew from what is live, and points begin at zero, as they wo
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -17,6 +18,7 @@ import pyarrow as pa
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
+from geoswarm.errors import InputError
 from geoswarm.flow.observe import LoadReport, Said
 from geoswarm.jit import Floats, Ints
 from geoswarm.space.grid import CellBox
@@ -79,10 +81,10 @@ class ControlLoop:
         """So many executors from the next batch on. A strategy that follows the load fills those that have joined;
         one that never changes begins anew."""
         before, strategy = self.plan, self._coordinator.strategy
+        plan = before.with_executors(executors)
         if isinstance(strategy, Static):
-            plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
-        else:
-            plan = before.with_executors(executors)
+            with suppress(InputError):  # it draws from a sample, which there is not: joiners have nothing to do then
+                plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
         self._load = LoadReport()  # of another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}

@@ -14,6 +14,9 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.jit import Bools, Floats, Ints
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
+from geoswarm.shapes.circle import rectangles
+from geoswarm.shapes.parse import parse_shapes
+from geoswarm.shapes.shapes import Shapes
 from geoswarm.space.grid import Grid
 from geoswarm.text.expression import Expressions, compile_expressions
 
@@ -54,6 +57,8 @@ class Guarded(NamedTuple):
     """Which may be applied."""
     words: Expressions
     """What `keywords` say, row by row."""
+    shapes: Shapes | None
+    """What `geometry` says, row by row; None: nobody's region is but a rectangle."""
     on: Ints
     """What `on` says, as one of the numbers of `model.py`."""
 
@@ -68,8 +73,9 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     puts = _is(batch, "op", "register") | _is(batch, "op", "replace")
     known = puts | _is(batch, "op", "cancel")
     triage.turn_away(~known, "unknown-op", "op is {op!r}: send register, replace or cancel")
-    detail = "subscription {sub_id} has a geometry, which cannot be matched yet: send a rectangle only"
-    triage.turn_away(puts & ~_null(batch, "geometry"), "unsupported", detail)
+    shapes = _guard_shapes(batch, puts, grid, triage)
+    if shapes is not None:
+        batch = _with_boxes(batch, shapes, grid)
     words = _guard_keywords(batch, puts, triage)
     on = _guard_on(batch, puts, triage)
     for name in SIDES:
@@ -82,12 +88,35 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     )
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
-    return Guarded(batch, ~triage.doomed, words, on)
+    return Guarded(batch, ~triage.doomed, words, shapes, on)
+
+
+def _guard_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> Shapes | None:
+    given = puts & ~_null(batch, "geometry")
+    if not given.any():
+        return None
+    column = pc.if_else(pa.array(given), batch.column("geometry"), pa.scalar(None, pa.binary()))
+    shapes, refused, _ = parse_shapes(column, grid)
+    for row, reason, detail in refused:
+        chosen = np.zeros(len(batch), np.bool_)
+        chosen[row] = True
+        said = detail.replace("{", "{{").replace("}", "}}")
+        triage.turn_away(chosen, reason, f"subscription {{sub_id}}: {said}")
+    return shapes
+
+
+def _with_boxes(batch: pa.RecordBatch, shapes: Shapes, grid: Grid) -> pa.RecordBatch:
+    """A region's sides are those of the rectangle round it."""
+    boxes, has_shape = rectangles(shapes, grid), pa.array(np.diff(shapes.parts) > 0)
+    for side, values in zip(SIDES, boxes.T, strict=True):
+        column = pc.if_else(has_shape, pa.array(values), batch.column(side))
+        batch = batch.set_column(batch.schema.get_field_index(side), side, column)
+    return batch
 
 
 def _with_world(batch: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:
     """A subscription to words wherever they are said has no sides: give it the world's."""
-    anywhere = ~_null(batch, "keywords")
+    anywhere = ~_null(batch, "keywords") & _null(batch, "geometry")
     for side in SIDES:
         anywhere &= _null(batch, side)
     if not anywhere.any():

@@ -6,11 +6,13 @@ buffers, none of which can be written to. `spark/daemon.py` calls this before it
 
 import numpy as np
 import pyarrow as pa
+import shapely
 
 from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.match.index import Level, build
 from geoswarm.flow.match.kernels import Records
 from geoswarm.flow.match.match import Searchable, match
+from geoswarm.flow.match.regions import Regions, build_regions
 from geoswarm.flow.match.text import build_text, conditions_of
 from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.flow.merge import as_arrays
@@ -19,8 +21,12 @@ from geoswarm.flow.route import route
 from geoswarm.jit import Array
 from geoswarm.layout.uniform import uniform
 from geoswarm.model import EVENT, TEXT
+from geoswarm.shapes.shapes import Shapes, of_polygons
 from geoswarm.space.grid import Grid
 from geoswarm.text.expression import Expressions, compile_expressions
+
+TRIANGLE = np.array([shapely.Polygon([(0.5, 0.0), (1.0, 0.0), (0.5, 0.5)])])
+"""Away from both events, though not from their cells."""
 
 
 def warm_up() -> int:
@@ -32,7 +38,10 @@ def warm_up() -> int:
     words, _ = compile_expressions(pa.array([None, "flood river OR dam"]))
     words = Expressions.from_arrays({name: _sealed(array) for name, array in words.to_arrays().items()})
     text = TextIndex(*(_sealed(array) for array in build_text(grid, rects, words)))
-    segment = Searchable(records, levels, text, conditions_of(words))
+    shapes = Shapes.from_arrays({name: _sealed(a) for name, a in of_polygons(TRIANGLE).to_arrays().items()})
+    cells = {k: Level(*map(_sealed, c)) for k, c in build_regions(grid, shapes, np.ones(1, np.bool_)).items()}
+    regions = Regions(shapes, _sealed(np.zeros(1, np.uint32)), cells, np.empty(0, np.int64))
+    segment = Searchable(records, levels, text, conditions_of(words), regions)
     rows = [
         {"event_id": 1, "ts": 0, "x": 0.2, "y": 0.2, "text": "Dam"},
         {"event_id": 2, "ts": 0, "x": 0.9, "y": 0.9, "text": "é"},

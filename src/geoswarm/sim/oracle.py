@@ -3,11 +3,14 @@
 Slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import shapely
 
 from geoswarm.errors import InputError
 from geoswarm.jit import Floats, Ints, SubIds
@@ -15,6 +18,26 @@ from geoswarm.text.expression import Expression, parse, satisfied
 from geoswarm.text.tokens import terms_of
 
 Pair = tuple[int, int]
+
+
+@dataclass
+class Region:
+    """A polygon, or a circle of so many metres round a point."""
+
+    shape: Any
+    metres: float | None = None
+
+    def has(self, x: float, y: float) -> bool:
+        if self.metres is None:
+            return bool(shapely.intersects(self.shape, shapely.Point(x, y)))
+        lon, lat = math.radians(self.shape.x), math.radians(self.shape.y)
+        dx, dy = math.radians(x) - lon, math.radians(y) - lat
+        h = math.sin(dy / 2) ** 2 + math.cos(lat) * math.cos(math.radians(y)) * math.sin(dx / 2) ** 2
+        return 2 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))) <= self.metres
+
+    def sides(self, world: tuple[float, float, float, float]) -> list[object]:
+        """A rectangle round it; for a circle the whole world will do."""
+        return list(world) if self.metres is not None else [float(side) for side in self.shape.bounds]
 
 
 @dataclass
@@ -48,6 +71,8 @@ class Oracle:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
         self.words: dict[int, Expression] = {}
+        self.regions: dict[int, Region] = {}
+        """Those that are no rectangles."""
         self.on: dict[int, str | float] = {}
         """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
         self.objects: dict[object, Whereabouts] = {}
@@ -71,7 +96,10 @@ class Oracle:
                 del self.live[sub_id]
             return is_live
         words, readable = _words(row["keywords"])
+        region = _region(row["geometry"])
         sides = [row[k] for k in ("xmin", "ymin", "xmax", "ymax")]
+        if region is not None:
+            sides = region.sides(self._bounds)
         if row["keywords"] is not None and sides == [None] * 4:
             sides = list(self._bounds)
         if not all(isinstance(side, float) and np.isfinite(side) for side in sides):
@@ -83,9 +111,13 @@ class Oracle:
         if expires_us is not None and expires_us <= now_us:
             return False
         on = _asked_on(row.get("on"))
-        if row["geometry"] is not None or on is None or not readable or (op == "register" and is_live):
+        unread = row["geometry"] is not None and region is None
+        if unread or on is None or not readable or (op == "register" and is_live):
             return False
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
+        self.regions.pop(sub_id, None)
+        if region is not None:
+            self.regions[sub_id] = region
         self.words.pop(sub_id, None)
         if words is not None:
             self.words[sub_id] = words
@@ -106,7 +138,9 @@ class Oracle:
         return {
             (event_ids[i], sub)
             for i, sub in brute_force(x, y, rects, ids)
-            if event_ids[i] is not None and (sub not in self.words or satisfied(self.words[sub], said[i]))
+            if event_ids[i] is not None
+            and (sub not in self.words or satisfied(self.words[sub], said[i]))
+            and (sub not in self.regions or self.regions[sub].has(float(x[i]), float(y[i])))
         }
 
     def tell(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
@@ -153,6 +187,18 @@ class Oracle:
             stay.has_dwelt |= dwells
             return dwells
         return on == "enter" and not was_inside
+
+
+def _region(geometry: object) -> Region | None:
+    """None: there is none, or it cannot be read. Only sound polygons are ever asked of the oracle."""
+    if not isinstance(geometry, bytes):
+        return None
+    if geometry.startswith(b"CIRCLE("):
+        place, metres = geometry[7:-1].decode().split(",")
+        return Region(shapely.Point(*map(float, place.split())), float(metres))
+    read = shapely.from_wkb if geometry[0] <= 1 else shapely.from_wkt
+    shape = read(geometry, on_invalid="ignore")
+    return Region(shape) if shape is not None and shape.is_valid and shape.area > 0 else None
 
 
 def _asked_on(on: object) -> str | float | None:

@@ -86,6 +86,8 @@ class Scenario:
             row["sub_id"] = int(rng.integers(0, 80)) * FILES_PER_BATCH_MAX + number % FILES_PER_BATCH_MAX
             if row["op"] != "cancel":
                 row |= _rectangle(rng) | {"user": f"user {rng.integers(0, 9)}"}
+                if rng.random() < 0.2:
+                    row["geometry"] = _region(rng)
                 if rng.random() < 0.4:
                     row["keywords"] = _keywords(rng, self.events_per_file)
                 if rng.random() < 0.4:
@@ -250,6 +252,15 @@ def _rectangle(rng: np.random.Generator) -> Row:
     return {"xmin": xmin, "ymin": ymin, "xmax": min(100.0, xmin + width), "ymax": min(50.0, ymin + height)}
 
 
+def _region(rng: np.random.Generator) -> bytes:
+    """A triangle with whole corners, or a circle."""
+    x, y = (float(v) for v in rng.integers((5, 5), (80, 35)))
+    wide, high = (float(v) for v in rng.integers(1, 15, 2))
+    if rng.random() < 0.3:
+        return f"CIRCLE({x} {y}, {wide * 100_000})".encode()
+    return f"POLYGON(({x} {y}, {x + wide} {y}, {x} {y + high}, {x} {y}))".encode()
+
+
 def _keywords(rng: np.random.Generator, numbers: int) -> str:
     """Words that texts of this scenario have: all of them, many, few."""
     some = " OR ".join(str(n) for n in rng.integers(0, numbers, int(rng.integers(1, 40))))
@@ -257,7 +268,13 @@ def _keywords(rng: np.random.Generator, numbers: int) -> str:
 
 
 def _json(row: Row) -> str:
-    return json.dumps({k: v.isoformat() if isinstance(v, datetime) else v for k, v in row.items() if v is not None})
+    return json.dumps({k: _plain(v) for k, v in row.items() if v is not None})
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.decode() if isinstance(value, bytes) else value
 
 
 def _place(staged: Path, final: Path, number: int) -> None:

@@ -34,7 +34,7 @@ from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.run import Run, launch
 from geoswarm.spark.sinks import SinkLike, as_sink
-from geoswarm.spark.stages import Stage, check_names
+from geoswarm.spark.stages import Stage, check_stages
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.loading import Loaded, Progress, load
@@ -87,23 +87,26 @@ class Engine:
         sub_id: int,
         rectangle: Rectangle | None = None,
         *,
+        geometry: str | bytes | None = None,
         keywords: str | None = None,
         on: str | None = None,
         user: str = "",
         expires: datetime | None = None,
         replace: bool = False,
     ) -> None:
-        """Events in `rectangle` whose text satisfies `keywords`, such as "flood AND (river OR dam)"; one of the two may
-        be left out. `on` is "inside", every such event, which is the default; or, of events that have an `object_id`,
-        those with which an object begins to be inside ("enter"), no longer is ("exit"), or has been for so long
-        ("dwell(SECONDS)"). On disk when it returns, in force from the next batch on. A rectangle that could never match
-        is an error here; an id that turns out to be taken becomes a dead letter."""
+        """Events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as "flood AND (river OR dam)";
+        the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat, metres)". `on` is "inside",
+        every such event, which is the default; or, of events that have an `object_id`, those with which an object
+        begins to be inside ("enter"), no longer is ("exit"), or has been for so long ("dwell(SECONDS)"). On disk when
+        it returns, in force from the next batch on. A region that could never match is an error here; an id that turns
+        out to be taken becomes a dead letter."""
         xmin, ymin, xmax, ymax = rectangle or (None,) * 4
         row: dict[str, Any] = {
             "op": "replace" if replace else "register",
             "sub_id": sub_id,
             "user": user,
             "expires": expires,
+            "geometry": geometry.encode() if isinstance(geometry, str) else geometry,
             "keywords": keywords,
             "on": on,
         }
@@ -158,14 +161,15 @@ class Engine:
         for name, frame in (("events", events), ("operations", operations)):
             if frame is not None and not frame.isStreaming:
                 raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.spark.sources")
+        conformed = schemas.conform_events(events)
         stream = combine(
-            schemas.conform_events(events),
+            conformed,
             schemas.conform_operations(operations) if operations is not None else None,
         )
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         target = as_sink(sink)
         target.bind(self._checkpoint.identity)
-        check_names(stages)
+        check_stages(stages, target, conformed)
         for stage in stages:
             as_sink(stage.sink).bind(self._checkpoint.identity)
         pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, OffsetLog(where), self._clock, stages)
@@ -180,8 +184,8 @@ class Engine:
         return self._run
 
     def scale(self, executors: int) -> None:
-        """So many executors from the next batch on, while the stream runs. No subscription moves: who joins maps the
-        same files. Those that have joined get work as the strategy finds that they have none."""
+        """So many executors that match, from the next batch on, while the stream runs. No subscription moves: who joins
+        maps the same files. Those that have joined get work as the strategy finds that they have none."""
         limit = min(EXECUTORS_MAX, self.contract.columns * self.contract.rows)
         if not 1 <= executors <= limit:
             raise SettingsError(f"{executors} executors: use 1 to {limit}")

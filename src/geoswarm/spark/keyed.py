@@ -20,7 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from geoswarm.config import KeyTuning
+from geoswarm.config import EXECUTORS_MAX, KeyTuning
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.problem import Limits
 from geoswarm.control.keyed.registry import planner
@@ -37,7 +37,7 @@ from geoswarm.spark.route import PACKED_DDL, Stage
 from geoswarm.spark.schemas import arrow_schema
 from geoswarm.state import dead_files
 from geoswarm.state.keyed_share import KeyedTask, Loads, Report, Share, merged
-from geoswarm.state.keyed_state import Commit, KeyedState
+from geoswarm.state.keyed_state import Commit, Files, KeyedState
 from geoswarm.state.storage import Storage
 
 ASIDE = 1
@@ -122,8 +122,10 @@ def _report(task: KeyedTask, stage: str, number: int, counted: Report) -> None:
     task.state.storage.write(name, json.dumps(counted.to_json()).encode(), durable=False)
 
 
-ROUNDS_MAX = 64
-"""Whose state per key the control plane remembers, for the cost of moving a key."""
+ROUNDS_MAX = 8
+"""Whose state per key the control plane remembers, for the cost of moving a key: 24 bytes a key and round."""
+PLANS_PER_INTERVAL_MAX = 8
+"""Files of different plans are not merged, so a long interval under many plans would be slow to look into."""
 
 
 class KeyedRun:
@@ -153,14 +155,16 @@ class KeyedRun:
         rounds = max(1, round(operator.window * tuning.interval_s / (tuning.round_s or tuning.interval_s)))
         self._loop = KeyedLoop(planner(tuning.planner, limits), plan, min(rounds, ROUNDS_MAX), operator.can_split)
         self._round: int | None = None
+        self._state.sweep()
+        self._may_hold = True
         self._task: KeyedTask | None = None
         self._given: DataFrame | None = None
         self._executors = tuning.executors
 
     def scale(self, executors: int) -> None:
         """From the next batch on so many executors share the keys. Any thread may call it."""
-        if executors < 1:
-            raise SettingsError(f"{executors} executors cannot share keys: use 1 or more")
+        if not 1 <= executors <= EXECUTORS_MAX:
+            raise SettingsError(f"{executors} executors cannot share keys: use 1 or more, {EXECUTORS_MAX} at most")
         self._executors = executors
 
     @property
@@ -173,29 +177,40 @@ class KeyedRun:
         operator = operator or self.operator
         self._check()
         before = self._state.before(batch_id)
-        interval = max(int(now_us // round(self._tuning.interval_s * 1e6)), before.interval)
-        moment = Moment(batch_id, interval, now_us)
-        self._steer(moment)
+        self._clock = before.clock_at(now_us, round(self._tuning.interval_s * 1e6))
+        moment = Moment(batch_id, max(self._clock.interval(now_us), before.interval), now_us)
+        self._steer(moment, before)
         fed = fed_schema(operator, arrow_schema(rows))
-        task = KeyedTask(self._state, operator, moment, before, self.plan.epoch, self._seal, fed)
+        attempt = uuid.uuid4().hex[:12]  # tasks of a driver that is gone may still be reporting
+        task = KeyedTask(self._state, operator, moment, before, self.plan.epoch, self._seal, fed, attempt)
         if before.files and before.columns != str(task.columns):
             raise StateError(
                 f"operator {operator.name} has kept rows of other columns than it would now: give it another name, "
                 f"or remove {self._state.folder} from the checkpoint"
             )
-        self._state.storage.remove_folder(task.report_folder)  # of an attempt that crashed
+        self._state.storage.remove_folder(f"{self._state.folder}/reports")  # of attempts that crashed
         self._task, self._given = task, keyed(rows, task)
         return self._given
 
-    def _steer(self, moment: Moment) -> None:
+    def forget(self, batch_id: int) -> None:
+        """Nobody needs what is remembered in this batch: a batch that does, later, begins with nothing."""
+        if self._may_hold:
+            before = self._state.before(batch_id)
+            if before.files:
+                self._check()
+                self._state.commit(replace(before, batch=batch_id, files=(), seals={}))
+            self._may_hold = False
+
+    def _steer(self, moment: Moment, before: Commit) -> None:
         """Between two batches: others at work, or an interval that has ended and a plan that answers it."""
         if len(self.plan.executors) != self._executors:
-            before = self.plan
+            executors = len(self.plan.executors)
             self._adopt(self._loop.scale(range(self._executors)))
-            told = {"executors": self._executors, "executors_before": len(before.executors), "epoch": self.plan.epoch}
+            told = {"executors": self._executors, "executors_before": executors, "epoch": self.plan.epoch}
             self._journal.append("keys", operator=self.operator.name, decision="scaled", **told)
         number = moment.now_us // round((self._tuning.round_s or self._tuning.interval_s) * 1e6)
-        if self._round is not None and self._round != number:
+        plans = {file.epoch for file in before.files if file.interval == moment.interval}
+        if self._round is not None and self._round != number and len(plans) < PLANS_PER_INTERVAL_MAX:
             outcome = self._loop.close_round()
             if outcome is not None:
                 if outcome.plan is not None:
@@ -217,6 +232,7 @@ class KeyedRun:
         self._check()
         commit = self._committed(task, worked)
         self._state.commit(commit)
+        self._may_hold = True
         for executor in worked:
             self._loop.take(*Loads.unpack(self._state.storage.read(f"{task.report_folder}/loads-{executor:05d}")))
         self._state.storage.remove_folder(task.report_folder)
@@ -262,10 +278,7 @@ class KeyedRun:
         before, moment = task.before, task.moment
         if not worked:  # nobody was asked about ends of intervals either
             return replace(before, batch=moment.batch)
+        added = [file for report in worked.values() for file in report.added]
         gone = {name for report in worked.values() for name in report.gone}
-        kept = [f for f in before.alive(moment.interval, self.operator.window) if f.name not in gone]
-        files = sorted([*kept, *(f for r in worked.values() for f in r.added)], key=lambda file: file.name)
-        seals = before.seals | {task.plan_epoch: task.plan_seal}
-        used = {file.epoch for file in files}
-        seals = {epoch: seal for epoch, seal in seals.items() if epoch in used}
-        return Commit(moment.batch, moment.interval, tuple(files), seals, str(task.columns))
+        plan = task.plan_epoch, task.plan_seal
+        return before.after(moment, self.operator.window, Files(added, gone), plan, str(task.columns), self._clock)

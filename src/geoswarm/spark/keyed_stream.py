@@ -104,7 +104,7 @@ class KeyedStream:
 
     def _identify(self, operator: Operator) -> None:
         if self._storage.exists("identity.json"):
-            held = self._storage.read_document("identity.json")["operator"]
+            held = self._storage.read_document("identity.json").get("operator", "nobody, but of an engine")
             if held != operator.name:
                 raise SettingsError(
                     f"checkpoint {self._storage.root} holds the state of operator {held}, not of {operator.name}: "

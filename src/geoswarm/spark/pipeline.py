@@ -6,6 +6,7 @@
 The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, and with the same one after a crash.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -74,6 +75,7 @@ class Pipeline:
         self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint)
         self._last = journal.last(checkpoint.storage, "batch")
         self._executors: int | None = None
+        self._scaling = threading.Lock()
         self._following = Following(checkpoint, tuning)
         self._stages = [
             (
@@ -86,12 +88,15 @@ class Pipeline:
 
     def scale(self, executors: int) -> None:
         """So many executors from the next batch on. Any thread may call it."""
-        self._executors = executors
+        with self._scaling:
+            self._executors = executors
 
     def run(self, batch: DataFrame, batch_id: int) -> None:
         began_s = time.perf_counter()
-        if self._executors is not None:
-            self._scale(self._executors)
+        with self._scaling:
+            wanted, self._executors = self._executors, None
+        if wanted is not None:
+            self._scale(wanted)
         for key, value in ARROW.items():  # the query has a session of its own: this does not touch the user's
             batch.sparkSession.conf.set(key, value)
         now_us = int(self._clock() * 1e6)
@@ -106,7 +111,7 @@ class Pipeline:
         with self._kept(matches):
             self._sink.write(matches, batch_id)
             report = _whole_report(matches, task)
-            self._following.finish()
+            self._following.finish(batch_id)
             self._run_stages(events, matches, task)
         self._checkpoint.finish(batch_id, [said.text for said in report.said])
         task.storage.remove_folder(task.report_folder)
@@ -115,7 +120,6 @@ class Pipeline:
         self._steer(report, manifest.plan_epoch, manifest.now_us)
 
     def _scale(self, executors: int) -> None:
-        self._executors = None
         self._adopt(self._control.scale(executors))
         self._following.scale(executors)
 

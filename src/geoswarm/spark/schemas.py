@@ -64,7 +64,7 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     DoubleType: _NUMBERS,
     TimestampType: _TIMES,
     StringType: (StringType,),
-    BinaryType: (BinaryType,),
+    BinaryType: (BinaryType, StringType),  # WKB, or as text WKT or GeoJSON
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""

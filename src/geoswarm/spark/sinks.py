@@ -20,6 +20,8 @@ from rich.table import Table
 
 from geoswarm.errors import SettingsError
 
+KEYS = ("event_id", "user", "key", "region")
+
 
 class Sink(ABC):
     def bind(self, checkpoint: str) -> None:  # noqa: B027 - most sinks need not know
@@ -69,13 +71,15 @@ class Parquet(Sink):
 
 
 class Kafka(Sink):
-    """One JSON message per row, keyed by event_id."""
+    """One JSON message per row, keyed by event_id, or else by what keyed operators have."""
 
     def __init__(self, bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
         self._options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
 
     def write(self, matches: DataFrame, batch_id: int) -> None:
-        key = F.col("event_id").cast("string").alias("key")
+        # Keyed operators have other columns than matches, and digests have no event.
+        named = [F.col(name).cast("string") for name in KEYS if name in matches.columns]
+        key = (F.coalesce(*named) if named else F.lit(None).cast("string")).alias("key")
         value = F.to_json(F.struct("*")).alias("value")
         matches.select(key, value).write.format("kafka").options(**self._options).save()
 

@@ -31,6 +31,10 @@ def events_from_files(
     return _from_files(spark, path, format, _with_extra(EVENT, extra), files_per_batch)
 
 
+AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in OPERATION])
+"""In JSON and CSV a geometry is WKT, GeoJSON or hexadecimal; as bytes Spark would want it in base 64."""
+
+
 def operations_from_files(
     spark: SparkSession, path: str, *, format: str | None = None, files_per_batch: int | None = None
 ) -> DataFrame:
@@ -38,7 +42,7 @@ def operations_from_files(
     largest file of a batch first."""
     time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
     place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
-    operations = _from_files(spark, path, format, OPERATION, files_per_batch)
+    operations = _from_files(spark, path, format, AS_TEXT, files_per_batch)
     return operations.withColumn(ORDER, F.expr(place))
 
 
@@ -54,7 +58,7 @@ def operations_from_kafka(
     spark: SparkSession, bootstrap: str, topic: str, *, options: dict[str, str] | None = None
 ) -> DataFrame:
     """Key the messages by sub_id: operations on one subscription must stay in order."""
-    return _from_kafka(spark, bootstrap, topic, OPERATION, options or {})
+    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {})
 
 
 def _from_files(

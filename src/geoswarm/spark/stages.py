@@ -16,21 +16,23 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from geoswarm.config import KeyTuning, Tuning
-from geoswarm.errors import SettingsError
+from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import guard_events
 from geoswarm.flow.keyed.operator import Operator
+from geoswarm.flow.keyed.route import fed_schema
 from geoswarm.flow.keyed.transitions import Transitions, without_object
 from geoswarm.flow.merge import apart, as_pairs
 from geoswarm.jit import Ints, SubIds
 from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
 from geoswarm.spark.keyed import KeyedRun
 from geoswarm.spark.route import Stage as MapStage
-from geoswarm.spark.schemas import past_guard
-from geoswarm.spark.sinks import SinkLike
+from geoswarm.spark.schemas import arrow_schema, past_guard
+from geoswarm.spark.sinks import Console, Kafka, Parquet, Sink, SinkLike, as_sink
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
 
+USER = "user"
 OBJECT_INTERVALS = 4
 """An object's whereabouts are kept for three whole intervals and the one under way."""
 
@@ -46,7 +48,28 @@ class Stage:
     tuning: KeyTuning = field(default_factory=KeyTuning)
 
 
-def check_names(stages: Sequence[Stage]) -> None:
+def check_stages(stages: Sequence[Stage], sink: Sink, events: DataFrame) -> None:
+    """What cannot work is said before the stream starts."""
+    _check_names(stages)
+    sinks = [sink, *(as_sink(stage.sink) for stage in stages)]
+    places = [s.path if isinstance(s, Parquet) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
+    if len(set(places)) < len(places):
+        raise SettingsError(
+            "two sinks are one and the same, so each would take the other's batches for its own: "
+            "give the matches and every stage a sink of their own"
+        )
+    for stage in stages:
+        if stage.on not in ("events", "matches"):
+            raise SettingsError(f"stage {stage.operator.name} is on {stage.on!r}: use events or matches")
+        rows = arrow_schema(events)
+        if stage.on == "matches":
+            if USER in rows.names:
+                raise SchemaError(f"events have a column {USER}, which stages on matches make themselves: rename it")
+            rows = rows.append(SUB_ID).append(pa.field(USER, pa.string()))
+        fed_schema(stage.operator, rows)
+
+
+def _check_names(stages: Sequence[Stage]) -> None:
     """State lies in a folder named by the operator: two of one name would take each other's for their own."""
     names = [stage.operator.name for stage in stages]
     taken = sorted({name for name in names if names.count(name) > 1 or name == Transitions.name})
@@ -67,7 +90,7 @@ def sound_events(events: DataFrame, task: BatchTask) -> DataFrame:
 def owned_pairs(matches: DataFrame, task: BatchTask) -> DataFrame:
     """Matches as one row for each event and subscription, with the subscription's user."""
     fields = [f for f in matches.schema if f.name not in (SUB_IDS.name, SUB_ID.name)]
-    schema = StructType([*fields, StructField(SUB_ID.name, LongType()), StructField("user", StringType())])
+    schema = StructType([*fields, StructField(SUB_ID.name, LongType()), StructField(USER, StringType())])
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -110,10 +133,13 @@ class Following:
     def scale(self, executors: int) -> None:
         self._run.scale(executors)
 
-    def finish(self) -> None:
+    def finish(self, batch_id: int) -> None:
+        """While nobody asks, objects are not followed: what is known of them is out of date, and forgotten."""
         if self._is_under_way:
             self._run.finish()
             self._is_under_way = False
+        else:
+            self._run.forget(batch_id)
 
 
 def _no_subscriptions(sub_ids: SubIds) -> Ints:

@@ -53,6 +53,8 @@ class Checkpoint:
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
+            if self.storage.exists("identity.json") and "operator" in self.storage.read_document("identity.json"):
+                raise SettingsError(f"checkpoint {root} is of a KeyedStream, not of an engine: use another")
             self.journal = Journal(self.storage)
             if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
                 _check_contract(self.storage, contract)

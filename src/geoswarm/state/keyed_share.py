@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.flow.batches import GATHERED_BYTES_MAX
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
 from geoswarm.flow.keyed.turn import Grouped, Shelf, compacted, group, shelved, turn_of
 from geoswarm.jit import Bools, Floats, Ints
+from geoswarm.keyed.hashing import key_ids
 from geoswarm.keyed.plan import KeyPlan
 from geoswarm.state.keyed_state import Commit, KeyedState, StateFile, keys_on, mergeable, state_schema
 
@@ -32,6 +34,8 @@ class KeyedTask:
     plan_epoch: int
     plan_seal: str
     fed: pa.Schema
+    attempt: str = ""
+    """Sets apart what several attempts at one batch report."""
 
     @cached_property
     def plan(self) -> KeyPlan:
@@ -60,7 +64,7 @@ class KeyedTask:
 
     @property
     def report_folder(self) -> str:
-        return f"{self.state.folder}/reports/{self.moment.batch:012d}"
+        return f"{self.state.folder}/reports/{self.moment.batch:012d}-{self.attempt}"
 
 
 @dataclass
@@ -105,19 +109,19 @@ class Share:
         self._task, self._executor, self._attempt = task, executor, attempt
         self._schema = task.columns
         self._shelves = _kept_open(task)
-        self.report, self.loads = Report(), b""
+        self.report = Report()
+        self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All rows of the executor in this batch; what the operator gives for them."""
         began_s = time.thread_time()
         given = [*self._endings()]
-        rows = pa.concat_batches(batches) if batches else pa.RecordBatch.from_pylist([], schema=self._task.fed)
-        self.report.rows = len(rows)
-        if len(rows):
+        for number, rows in enumerate(_buckets(batches)):
+            self.report.rows += len(rows)
             grouped = group(rows, self._task.operator.order)
             answer = self._task.operator.update(self._turn(grouped))
             given.append(answer.given)
-            self._file(grouped, answer)
+            self._file(grouped, answer, number)
         self.report.given = sum(map(len, given))
         self.report.cpu_us = int((time.thread_time() - began_s) * 1e6)
         yield from (part for part in given if len(part))
@@ -136,7 +140,11 @@ class Share:
 
     # -- what is kept
 
-    def _file(self, grouped: Grouped, answer: Answer) -> None:
+    @property
+    def loads(self) -> bytes:
+        return Loads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
+
+    def _file(self, grouped: Grouped, answer: Answer, bucket: int) -> None:
         task, moment, state = self._task, self._task.moment, self._task.state
         sizes = np.zeros(len(grouped.ids))
         if len(answer.kept):
@@ -144,12 +152,13 @@ class Share:
             rows = pa.record_batch([keys, *answer.kept.columns], schema=self._schema)
             shelf = shelved(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
             sizes = np.bincount(answer.kept_groups, minlength=len(sizes)) * (rows.nbytes / len(rows))
-            swallowed = mergeable(self._deltas(), len(rows))
+            swallowed = mergeable(self._deltas(), len(rows)) if bucket == 0 else []
             if swallowed:
                 shelf = compacted([*(self._open(file) for file in swallowed), shelf], task.operator)
                 self.report.gone = [file.name for file in swallowed]
-            self.report.added = [state.write(shelf, moment, task.plan, self._executor, self._attempt)]
-        self.loads = Loads.pack(grouped.ids, np.asarray(answer.work, np.float64), sizes)
+            attempt = f"{self._attempt}-{bucket}"
+            self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt))
+        self._loads.append((grouped.ids, np.asarray(answer.work, np.float64), sizes))
 
     def _deltas(self) -> list[StateFile]:
         own = (self._task.moment.interval, self._task.plan.epoch, self._executor)
@@ -213,6 +222,15 @@ class Share:
                 yield self._open(file), wanted
 
 
+def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """All rows of a key in one, and none too large to be put together."""
+    count = 1 + sum(batch.nbytes for batch in batches) // GATHERED_BYTES_MAX
+    for bucket in range(count):
+        parts = [b if count == 1 else b.filter(pa.array(key_ids(b.column(KEY)) % count == bucket)) for b in batches]
+        if sum(map(len, parts)):
+            yield pa.concat_batches(parts)
+
+
 def merged(batches: Sequence[pa.RecordBatch], operator: Operator) -> Iterator[pa.RecordBatch]:
     """Rows that were given in several places, put together where they agree in `merge_by`."""
     if batches and operator.merge_by is not None:
@@ -227,7 +245,10 @@ _open_shelves: dict[tuple[str, str], dict[str, Shelf]] = {}
 def _kept_open(task: KeyedTask) -> dict[str, Shelf]:
     place = (task.state.storage.root, task.state.folder)
     needed = {file.name for file in task.before.files}
-    _open_shelves[place] = {name: s for name, s in _open_shelves.get(place, {}).items() if name in needed}
+    for name in set(_open_shelves.get(place, {})) - needed:
+        del _open_shelves[place][name]
+        task.state.storage.forget(f"{task.state.folder}/files/{name}")  # a copy of what lies elsewhere
+    _open_shelves.setdefault(place, {})
     return _open_shelves[place]
 
 

@@ -10,9 +10,9 @@ another executor moves nothing; a file remembers the plan it was written under, 
 hold. Decides nothing about keys: `control/keyed/` does.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,19 @@ DELTAS_MAX = 4
 COMMITS_KEPT = 2
 """The newest may belong to a batch that will be run again, which needs the one before."""
 PLANS_KEPT = 100
+"""To look back at; those that files in force were written under are kept as long as these."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Which interval a moment belongs to. It counts on when intervals are made longer or shorter."""
+
+    interval_us: int
+    origin_us: int = 0
+    origin: int = 0
+
+    def interval(self, now_us: int) -> int:
+        return self.origin + max(0, now_us - self.origin_us) // self.interval_us
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,7 @@ class Commit:
     """Of the plans that its files were written under, by epoch."""
     columns: str = ""
     """Of its files' rows: what cannot be read otherwise."""
+    clock: Clock | None = None
 
     @property
     def bytes(self) -> int:
@@ -66,6 +80,30 @@ class Commit:
         """Files of intervals that are out of the window now."""
         return tuple(file for file in self.files if file.interval <= interval - window)
 
+    def clock_at(self, now_us: int, interval_us: int) -> Clock:
+        """The clock of the next batch, which is at `now_us`."""
+        if self.clock is None or self.clock.interval_us == interval_us:
+            return self.clock or Clock(interval_us)
+        return Clock(interval_us, now_us, self.interval)
+
+    def after(
+        self, moment: Moment, window: int, files: "Files", plan: tuple[int, str], columns: str, clock: Clock
+    ) -> "Commit":
+        """What is remembered after a batch; `plan` is the epoch and the seal of the one it ran under."""
+        kept = [file for file in self.alive(moment.interval, window) if file.name not in files.gone]
+        all_files = tuple(sorted([*kept, *files.added], key=lambda file: file.name))
+        used = {file.epoch for file in all_files}
+        seals = {epoch: seal for epoch, seal in (self.seals | dict([plan])).items() if epoch in used}
+        return Commit(moment.batch, moment.interval, all_files, seals, columns, clock)
+
+
+class Files(NamedTuple):
+    """What the executors of a batch did."""
+
+    added: Sequence[StateFile]
+    gone: Collection[str]
+    """Merged into one of those."""
+
 
 NOTHING = Commit(-1, -1, (), {})
 
@@ -75,6 +113,11 @@ class KeyedState:
 
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage, self.folder = storage, f"keyed/{name}"
+
+    def sweep(self) -> None:
+        """What killed processes were writing."""
+        for kind in ("files", "commits", "plans"):
+            self.storage.sweep(f"{self.folder}/{kind}")
 
     # -- commits
 
@@ -101,15 +144,21 @@ class KeyedState:
             raise CorruptState(f"{self.folder} was written by another version of geoswarm: use that one, or remove it")
         body["files"] = tuple(StateFile(**file) for file in body["files"])
         body["seals"] = {int(epoch): seal for epoch, seal in body["seals"].items()}
+        body["clock"] = Clock(**body["clock"]) if body["clock"] else None
         return Commit(**body)
 
     def _forget(self, batch: int) -> None:
         for number in self._numbers("commits")[:-COMMITS_KEPT]:
             self.storage.remove(f"{self.folder}/commits/{number:012d}.json")
-        used = {file.name for number in self._numbers("commits") for file in self._commit(number).files}
+        commits = [self._commit(number) for number in self._numbers("commits")]
+        used = {file.name for commit in commits for file in commit.files}
         for name in self.storage.names(f"{self.folder}/files"):
             if name not in used and int(name.split("-")[0]) <= batch:
                 self.storage.remove(f"{self.folder}/files/{name}")
+        needed = min((epoch for commit in commits for epoch in commit.seals), default=1 << 62)
+        for old in self._numbers("plans")[:-PLANS_KEPT]:
+            if old < needed:
+                self.storage.remove(f"{self.folder}/plans/{old:010d}.json")
 
     def _numbers(self, kind: str) -> list[int]:
         return [int(name.split(".")[0]) for name in self.storage.names(f"{self.folder}/{kind}")]
@@ -134,10 +183,7 @@ class KeyedState:
 
     def write_plan(self, plan: KeyPlan) -> str:
         name = f"{self.folder}/plans/{plan.epoch:010d}.json"
-        seal = self.storage.write_document(name, plan.to_json(), replace=False)
-        for old in self._numbers("plans")[:-PLANS_KEPT]:
-            self.storage.remove(f"{self.folder}/plans/{old:010d}.json")
-        return seal
+        return self.storage.write_document(name, plan.to_json(), replace=False)
 
     def read_plan(self, epoch: int, seal: str) -> KeyPlan:
         body, held = self.storage.read_sealed(f"{self.folder}/plans/{epoch:010d}.json")

@@ -20,11 +20,14 @@ from geoswarm.errors import CorruptState
 from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, build, codes_of, frame_of
 from geoswarm.flow.match.kernels import Records
 from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.regions import Regions, build_regions
 from geoswarm.flow.match.text import build_text, conditions_of
 from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
 from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.radix import sorted_order
+from geoswarm.shapes.shapes import Shapes, no_shapes
+from geoswarm.shapes.shapes import concatenate as concatenate_shapes
 from geoswarm.space.grid import Grid
 from geoswarm.state.storage import Storage
 from geoswarm.text import expression
@@ -34,9 +37,9 @@ from geoswarm.text.tokens import hash_terms
 
 FOLDER = "subscriptions"
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
-WORDS, TEXT, ON = "words_", "text_", "on_"
+WORDS, TEXT, ON, SHAPE, REGION = "words_", "text_", "on_", "shape_", "region_"
 """What the names of such arrays begin with, in records and in an index."""
-RARITY = "rarity"
+RARITY, SHAPED = "rarity", "shaped"
 
 
 class Subs(NamedTuple):
@@ -49,11 +52,14 @@ class Subs(NamedTuple):
     words: Expressions
     on: Ints
     """As the numbers of `model.py`."""
+    shapes: Shapes | None = None
+    """None: every region is its rectangle."""
 
     def take(self, rows: Ints) -> "Subs":
         users = self.users.take(pa.array(rows))
         words, on = self.words.take(rows), self.on[rows]
-        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], words, on)
+        shapes = None if self.shapes is None else self.shapes.take(rows)
+        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], words, on, shapes)
 
 
 @dataclass(frozen=True)
@@ -94,10 +100,11 @@ class Segment:
     words: Expressions | None  # None: nobody asks for any
     text: TextIndex | None
     asking: Asking
+    regions: Regions | None
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
         conditions = conditions_of(self.words) if self.words is not None else None
-        return Searchable(self.records(dead), self.index, self.text, conditions)
+        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions)
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records(self.rects, self.ids, self.expires_us, dead)
@@ -131,7 +138,15 @@ class Segment:
             expires_us,
             no_conditions(len(rows)) if self.words is None else self.words.take(rows),
             self.on(rows),
+            self._shapes(rows),
         )
+
+    def _shapes(self, ordinals: Ints) -> Shapes | None:
+        if self.regions is None:
+            return None
+        number = np.full(len(self.ids), len(self.regions.ordinals), np.int64)  # the empty one behind all others
+        number[self.regions.ordinals] = np.arange(len(self.regions.ordinals))
+        return concatenate_shapes([self.regions.shapes, no_shapes(1)]).take(number[ordinals])
 
     def on(self, ordinals: Ints) -> Ints:
         codes = np.full(len(self.ids), INSIDE, np.int64)
@@ -169,6 +184,10 @@ def write(
     if len(asking):
         parts = Asking(subs.ids[asking], asking.astype(np.uint32), subs.on[asking])
         records |= {f"{ON}{part}": array for part, array in parts._asdict().items()}
+    if subs.shapes is not None and len(subs.shapes.xy):
+        shaped = np.flatnonzero(np.diff(subs.shapes.parts) > 0)
+        records |= {f"{SHAPE}{part}": array for part, array in subs.shapes.take(shaped).to_arrays().items()}
+        records[SHAPED] = shaped.astype(np.uint32)
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
     size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
     return SegmentEntry(name, len(subs.ids), 0, size, stale_us, len(asking))
@@ -191,6 +210,7 @@ def open_segment(storage: Storage, name: str) -> Segment:
         _words_of(records),
         _text_of(name, records, index),
         Asking(*(records[f"{ON}{part}"] for part in Asking._fields)) if f"{ON}ids" in records else NOBODY,
+        _regions_of(records, index),
     )
 
 
@@ -203,6 +223,7 @@ def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
         return False
     except CorruptState:
         storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
+        storage.forget(f"{FOLDER}/{name}.index")
         return True
 
 
@@ -215,6 +236,7 @@ def concatenate(parts: Sequence[Subs]) -> Subs:
         np.concatenate([part.expires_us for part in parts]),
         expression.concatenate([part.words for part in parts]),
         np.concatenate([part.on for part in parts]),
+        _concatenated([part.shapes for part in parts], [len(part.ids) for part in parts]),
     )
 
 
@@ -223,6 +245,13 @@ def places(ascending: SubIds, wanted: SubIds) -> Ints:
     place = np.searchsorted(ascending, wanted)
     place[place == len(ascending)] = 0
     return np.where(ascending[place] == wanted, place, -1)
+
+
+def _concatenated(parts: Sequence[Shapes | None], lengths: Sequence[int]) -> Shapes | None:
+    if all(part is None for part in parts):
+        return None
+    whole = [no_shapes(n) if part is None else part for part, n in zip(parts, lengths, strict=True)]
+    return concatenate_shapes(whole)
 
 
 @kernel
@@ -254,15 +283,41 @@ def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
 def _derived(grid: Grid, records: dict[str, Any]) -> dict[str, Any]:
     """The index of a segment, from its records alone."""
     rects, words = records["rects"], _words_of(records)
-    if words is None:
+    if words is None and SHAPED not in records:
         return _level_arrays(build(grid, rects))
-    text = build_text(grid, rects, words, records[RARITY])
-    plain = np.flatnonzero(np.diff(words.conjunctions_offsets) == 0)
+    plain = np.ones(len(rects), np.bool_) if words is None else _asks_for_nothing(words)
+    arrays: dict[str, Any] = {}
+    if words is not None:
+        text = build_text(grid, rects, words, records[RARITY])
+        arrays |= {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+    if SHAPED in records:
+        parts = {name.removeprefix(SHAPE): array for name, array in records.items() if name.startswith(SHAPE)}
+        cells = build_regions(grid, Shapes.from_arrays(parts), plain[records[SHAPED]])
+        arrays |= {f"{REGION}{name}": array for name, array in _level_arrays(cells).items()}
+        plain[records[SHAPED]] = False
+    chosen = np.flatnonzero(plain)
     levels = {
-        level: cells._replace(entries=plain[cells.entries].astype(np.uint32))
-        for level, cells in build(grid, rects[plain]).items()
+        level: found._replace(entries=chosen[found.entries].astype(np.uint32))
+        for level, found in build(grid, rects[chosen]).items()
     }
-    return _level_arrays(levels) | {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+    return arrays | _level_arrays(levels)
+
+
+def _regions_of(records: dict[str, Any], index: dict[str, Any]) -> Regions | None:
+    """None: every region is its rectangle."""
+    if SHAPED not in records:
+        return None
+    parts = {name.removeprefix(SHAPE): array for name, array in records.items() if name.startswith(SHAPE)}
+    cells = {name.removeprefix(REGION): array for name, array in index.items() if name.startswith(REGION)}
+    ordinals, words = records[SHAPED], _words_of(records)
+    worded = np.empty(0, np.int64) if words is None else np.flatnonzero(~_asks_for_nothing(words)[ordinals])
+    worded = worded[np.argsort(records["ids"][ordinals[worded]], kind="stable")]
+    return Regions(Shapes.from_arrays(parts), ordinals, _read_levels(cells), worded)
+
+
+def _asks_for_nothing(words: Expressions) -> Bools:
+    nothing: Bools = np.diff(words.conjunctions_offsets) == 0
+    return nothing
 
 
 def _text_of(name: str, records: dict[str, Any], index: dict[str, Any]) -> TextIndex | None:
@@ -285,5 +340,5 @@ def _level_arrays(index: CellIndex) -> dict[str, Any]:
 
 
 def _read_levels(arrays: dict[str, Any]) -> CellIndex:
-    levels = sorted({int(name.split("_")[0]) for name in arrays if not name.startswith(TEXT)})
+    levels = sorted({int(name.split("_")[0]) for name in arrays if not name.startswith((TEXT, REGION))})
     return {level: Level(*(arrays[f"{level}_{field}"] for field in Level._fields)) for level in levels}

@@ -26,6 +26,7 @@ from geoswarm.flow.match.kernels import Records, is_live
 from geoswarm.flow.match.match import Searchable
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import INSIDE, NEVER_US
+from geoswarm.shapes.shapes import Shapes
 from geoswarm.space.grid import Grid
 from geoswarm.state import segment as segments
 from geoswarm.state.manifest import Manifest
@@ -137,7 +138,7 @@ class Store:
         self, draft: Manifest, view: View, operations: pa.RecordBatch, dead: DeadLetters, churn: Churn
     ) -> Manifest:
         """`draft` already has the version, token and time of what comes; `view` shows its segments."""
-        rows, fit, words, on = guard_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit, words, shapes, on = guard_operations(operations, self.grid, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -160,7 +161,7 @@ class Store:
             churn.went.append(view.rects_at(places[:, ended]))
             draft = self._bury(draft, view, places[:, ended])
         if born.any():
-            subs = _subs(rows, words, on, rows_by_id[final[born]])
+            subs = _subs(rows, words, shapes, on, rows_by_id[final[born]])
             churn.came.append(subs.rects)
             draft = self._add(draft, "", subs)
         return draft
@@ -271,10 +272,11 @@ def _codes(ops: pa.StringArray) -> Ints:
     return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
-def _subs(rows: pa.RecordBatch, words: Expressions, on: Ints, chosen: Ints) -> Subs:
+def _subs(rows: pa.RecordBatch, words: Expressions, shapes: Shapes | None, on: Ints, chosen: Ints) -> Subs:
     taken = rows.take(pa.array(chosen))
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
     ids = np.asarray(taken.column("sub_id"), np.int64)
-    return Subs(ids, rects, users, expires_us, words.take(chosen), on[chosen])
+    regions = None if shapes is None else shapes.take(chosen)
+    return Subs(ids, rects, users, expires_us, words.take(chosen), on[chosen], regions)

@@ -15,6 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from geoswarm.control.balance.static import Static
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.flow.observe import Load
 from geoswarm.jit import Floats, Ints
@@ -102,14 +103,16 @@ class DistributorData(Distributor):
         return float(load.events)
 
 
-class DistributorStatic(Distributor):
+class DistributorStatic(Static):
     """The partitions of the others, and nobody ever moves one."""
 
     name = "distributor-static"
 
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        return Distributor().first_plan(grid, executors, sample)
+
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
-        self._loads = self._of_round(report)
-        loads = _in_order(plan, self._loads)
+        loads = _in_order(plan, {i: float(load.cpu_us) for i, load in report.load.partitions.items()})
         return Decision((), {"decision": "never changes", "mldc": mldc(_owners(plan), loads, plan.executors)})
 
 

@@ -22,6 +22,8 @@ PART_SHARE = 0.5
 """A key is split into parts of at most this share of the average load: small enough to be dealt out evenly."""
 JOIN_SHARE = 0.8
 """A split key becomes whole again when it is below this share of the average; in between it stays as it is."""
+FOLDED_MAX = 4_000_000
+"""Reports of (key, batch) held before they are added up, 24 bytes each; what is left is one per key."""
 SPLITS_MAX = 64
 """Keys in parts at once; every row of them is searched for by name."""
 
@@ -60,6 +62,8 @@ class KeyedLoop:
         """What an executor reports of a batch."""
         if len(ids):
             self._now.append(Sums(ids, work, size))
+        if sum(len(part.ids) for part in self._now) > FOLDED_MAX:
+            self._now = [Sums.of(self._now)]
 
     def scale(self, executors: Sequence[int]) -> KeyPlan:
         """The plan with others at work, in force from the next batch on; balance follows when the round ends."""

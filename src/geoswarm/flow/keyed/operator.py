@@ -125,7 +125,7 @@ class Operator(ABC):
     def close(self, turn: Turn) -> pa.RecordBatch | None:
         """An interval has ended: `moment.interval`. Every key that kept something in it, without rows, with all that is
         held up to it.
-        Returns rows to send out. None: this operator has nothing to say then, and is not asked again."""
+        Returns rows to send out, or None."""
         return None
 
     def expire(self, turn: Turn) -> pa.RecordBatch | None:

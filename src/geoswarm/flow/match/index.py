@@ -56,11 +56,11 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
     index: CellIndex = {}
     for level in np.flatnonzero(counts).tolist():
         keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
-        index[level] = _sorted(keys, ordinals, CODE_MAX >> (2 * level))
+        index[level] = sorted_level(keys, ordinals, CODE_MAX >> (2 * level))
     return index
 
 
-def _sorted(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
+def sorted_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
     order = sorted_order(keys, key_max)
     ascending = keys[order]
     first = np.ones(len(keys), np.bool_)

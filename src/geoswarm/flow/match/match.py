@@ -14,6 +14,7 @@ import pyarrow as pa
 from geoswarm.flow.batches import xy
 from geoswarm.flow.match.index import CellIndex, Level, codes_of, frame_of
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
+from geoswarm.flow.match.regions import Regions, match_regions, outside
 from geoswarm.flow.match.text_kernels import Conditions, TextIndex
 from geoswarm.flow.match.text_match import match_text
 from geoswarm.jit import Bools, Ints, SubIds
@@ -33,6 +34,8 @@ class Searchable(NamedTuple):
     text: TextIndex | None = None
     """None: nobody in it asks for words."""
     conditions: Conditions | None = None
+    regions: Regions | None = None
+    """None: nobody's region is but a rectangle."""
 
 
 class TermShare(NamedTuple):
@@ -101,6 +104,7 @@ def match(
         said = tokens and tokens.between(start, start + length)
         run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
         hits = _search(run, segments, min(int(density * length), pairs_max) + ROOM_MIN, pairs_max)
+        hits = _within(run, hits, segments)
         length = len(hits.ends)
         density = max(2.0, 1.25 * len(hits.subs) / length)
         length_max = max(1, min(rows_max, 2 * length, int(pairs_max / EASE / density)))
@@ -158,20 +162,45 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
     return Hits(pairs, interleave(np.array(begins), np.stack([part[: len(pairs)] for part in ends]), subs, pairs))
 
 
+def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
+    """Without those that were found by their words and whose regions do not have the point."""
+    worded = [s for s in segments if s.regions is not None and len(s.regions.worded)]
+    if not worded or not len(hits.subs):
+        return hits
+    owner = np.repeat(np.arange(len(hits.ends)), np.diff(hits.ends, prepend=0))
+    wrong = np.zeros(len(hits.subs), np.bool_)
+    for segment in worded:
+        assert segment.regions is not None
+        wrong |= outside(run.points, owner, hits.subs, segment.regions, segment.records, run.now_us)
+    if not wrong.any():
+        return hits
+    counts = np.bincount(owner[~wrong], minlength=len(hits.ends))
+    return Hits(np.cumsum(counts), hits.subs[~wrong])
+
+
 def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_Run, Hits, Progress], Progress]]:
     """One for each level of each segment that the run comes near to, and one for the words of each segment."""
     points = run.points
-    for records, levels, text, conditions in segments:
+    for records, levels, text, conditions, regions in segments:
         for level, cells in levels.items() if run.plain else ():
             shift = 2 * level
             if cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift:
                 yield partial(_places, shift, cells, records)
+        if regions is not None and run.plain:
+            for level, cells in regions.cells.items():
+                yield partial(_regions, 2 * level, cells, regions, records)
         if text is not None and conditions is not None and run.tokens is not None:
             yield partial(_words, text, conditions, records)
 
 
 def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: Progress) -> Progress:
     return match_level(run.points, shift, cells, records, run.now_us, hits, done)
+
+
+def _regions(
+    shift: int, cells: Level, regions: Regions, records: Records, run: _Run, hits: Hits, done: Progress
+) -> Progress:
+    return match_regions(run.points, shift, cells, regions, records, run.now_us, hits, done)
 
 
 def _words(
