@@ -21,6 +21,7 @@ _LATER = {
     "Tweets": "geoswarm.workload.tweets",
     "Posts": "geoswarm.workload.posts",
     "Sample": "geoswarm.control.strategy",
+    "join": "geoswarm.spark.batch_join",
     "KeyedStream": "geoswarm.spark.keyed_stream",
     "Stage": "geoswarm.spark.stages",
     "operators": "geoswarm.flow.keyed.operators",

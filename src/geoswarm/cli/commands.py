@@ -1,4 +1,4 @@
-"""The command line: `geoswarm run | demo | bench | doctor | dead-letters | explain | status`.
+"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | status`.
 
 Prints what other files found out; does nothing by itself. Spark is not imported before a command needs it, so that help
 and errors come at once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
@@ -156,6 +156,30 @@ def doctor(
         out.print(render(findings))
     if any(finding.ok == "fail" for finding in findings):
         raise typer.Exit(1)
+
+
+@app.command()
+def join(
+    points: Annotated[Path, typer.Argument(help="A file or folder of points: Parquet, CSV with a header, JSON lines.")],
+    regions: Annotated[Path, typer.Argument(help="A file of regions: GeoParquet or GeoJSON.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the pairs, as Parquet; must not exist.")],
+    x: Annotated[str, typer.Option(help="The column with the longitude.")] = "x",
+    y: Annotated[str, typer.Option(help="The column with the latitude.")] = "y",
+    region_id: Annotated[str | None, typer.Option("--id", help="The column or property with a region's id.")] = None,
+    master: Annotated[str, typer.Option(help="Spark's.")] = "local[*]",
+    as_json: AsJson = False,
+) -> None:
+    """Say which point lies in which region, once and for all points: a spatial join on Spark."""
+    from geoswarm.cli.join_files import join_files
+
+    told = join_files(points, regions, output, x=x, y=y, region_id=region_id, master=master)
+    if as_json:
+        print(json.dumps(told))
+    else:
+        out.print(
+            f"{told['pairs']:,} pairs of {told['points']:,} points and {told['regions']:,} regions, "
+            f"{told['refused']:,} of which could not be used, in {told['seconds']:.1f} s: {output}"
+        )
 
 
 @app.command("dead-letters")

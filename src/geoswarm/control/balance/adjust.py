@@ -32,7 +32,7 @@ import numpy as np
 
 from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
-from geoswarm.control.balance.tally import tally
+from geoswarm.control.balance.tally import Tally, tally
 from geoswarm.control.balance.term_shares import dealt, divided, joined
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.errors import SettingsError
@@ -108,6 +108,7 @@ class Ps2Adjusted:
         self._rng = np.random.default_rng(seed)
         self._before: Plan | None = None
         """The plan that the round was measured under; what is proposed is compared with it."""
+        self._counted_before: Tally | None = None
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         text = _text(grid, sample)
@@ -130,12 +131,17 @@ class Ps2Adjusted:
 
     def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
         plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
-        while len(totals) == 0 or totals["pairs"] < self.pairs_max:
-            high, low = _extremes(seen)
+        stuck: list[int] = []
+        """Executors that cannot be relieved, so that the next ones are; the print would wait with all of them."""
+        for _ in range(self.pairs_max):
+            high, low = _extremes(seen, stuck)
+            if not self._violated(seen, high, low):
+                break
             some, numbers = self._handed_over(seen, report, text, high, low)
             after = self._seen(plan.apply(changes + some), report, text) if some else seen
             if after.of_executor[[high, low]].max() >= seen.of_executor[high]:
-                break
+                stuck.append(high)
+                continue
             changes, seen = changes + some, after
             totals = {key: totals.get(key, 0) + value for key, value in numbers.items()}
         if not changes:
@@ -265,8 +271,12 @@ class Ps2Adjusted:
         return rows, columns
 
     def _seen(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
+        before = self._before or plan
         counted = None if text is None else tally(plan, text)
-        return see(plan, self._before or plan, report.load, counted, self.costs, self.query_weight)
+        if plan is before:
+            self._counted_before = counted
+        was = self._counted_before if text is not None else None
+        return see(plan, before, report.load, counted, self.costs, self.query_weight, was)
 
 
 def _text(grid: Grid, sample: Sample | None) -> TextSample | None:
@@ -275,9 +285,11 @@ def _text(grid: Grid, sample: Sample | None) -> TextSample | None:
     return TextSample.of(grid, sample.points, sample.rects, sample.texts, sample.keywords)
 
 
-def _extremes(seen: Seen) -> tuple[int, int]:
-    """The most and the least loaded executor."""
-    return int(np.argmax(seen.of_executor)), int(np.argmin(seen.of_executor))
+def _extremes(seen: Seen, left_out: Sequence[int] = ()) -> tuple[int, int]:
+    """The most loaded executor, but for some, and the least loaded of all."""
+    loads = seen.of_executor.copy()
+    loads[list(left_out)] = -1.0
+    return int(np.argmax(loads)), int(np.argmin(seen.of_executor))
 
 
 def _slot(plan: Plan, part: Partition) -> int:

@@ -1,7 +1,8 @@
 """A plan, in force or only proposed, and what a round says of its partitions: their time, and the bytes they hold.
 
 Times of partitions that were there are measured. For those that are only proposed they are shared out by what a sample
-says (`tally.py`), or by area where there is no sample. Decides nothing: `adjust.py`.
+says (`tally.py`), or by area where there is no sample. Decides nothing: `adjust.py`. A sample is small, so where the
+terms of a place are shared anew, only what changes hands goes by it: who keeps his terms took what he took.
 """
 
 from typing import NamedTuple
@@ -34,13 +35,22 @@ class Seen(NamedTuple):
         return found
 
 
-def see(plan: Plan, before: Plan, load: LoadReport, counted: Tally | None, costs: Costs, query_weight: float) -> Seen:
+def see(
+    plan: Plan,
+    before: Plan,
+    load: LoadReport,
+    counted: Tally | None,
+    costs: Costs,
+    query_weight: float,
+    counted_before: Tally | None = None,
+) -> Seen:
     """`before` is the plan that the load was measured under. A query that was counted stands for `query_weight`."""
     weights = np.array([p.cells for p in plan.partitions], np.float64)
     if counted is not None:
         weights = counted.weights(costs)
+    weights_before = None if counted_before is None else counted_before.weights(costs)
     times, is_proposed = _times_us(
-        plan, before, {i: float(part.cpu_us) for i, part in load.partitions.items()}, weights
+        plan, before, {i: float(part.cpu_us) for i, part in load.partitions.items()}, weights, weights_before
     )
     if counted is not None:
         sizes = np.ceil(counted.sizes * query_weight).astype(np.int64)
@@ -51,22 +61,52 @@ def see(plan: Plan, before: Plan, load: LoadReport, counted: Tally | None, costs
     return Seen(plan, times, sizes, of_executor, is_proposed, counted)
 
 
-def _times_us(plan: Plan, before: Plan, known: dict[int, float], weights: Floats) -> tuple[Floats, Bools]:
+def _times_us(
+    plan: Plan, before: Plan, known: dict[int, float], weights: Floats, weights_before: Floats | None
+) -> tuple[Floats, Bools]:
     """What is there in both plans took what it took. The time of what is gone is shared out, by weight, among what is
     proposed in its place."""
     ids = plan.partition_id_of_slot
     times = np.array([known.get(i, 0.0) for i in ids.tolist()])
     is_proposed = ~np.isin(ids, before.partition_id_of_slot)
     fresh = np.flatnonzero(is_proposed)
-    for slot in np.flatnonzero(~np.isin(before.partition_id_of_slot, ids)).tolist():
-        gone = before.partitions[slot]
-        height = np.minimum(plan.borders[fresh, 2], gone.row1) - np.maximum(plan.borders[fresh, 0], gone.row0) + 1
-        width = np.minimum(plan.borders[fresh, 3], gone.col1) - np.maximum(plan.borders[fresh, 1], gone.col0) + 1
+    gone = np.flatnonzero(~np.isin(before.partition_id_of_slot, ids))
+    if weights_before is not None:
+        for box in {before.partitions[slot].box for slot in gone.tolist()}:
+            old, new = (
+                [slot for slot in some.tolist() if of.partitions[slot].box == box]
+                for some, of in ((gone, before), (fresh, plan))
+            )
+            if not new or not weights[new].any():
+                continue
+            took = np.array([known.get(before.partitions[slot].id, 0.0) for slot in old])
+            owners = [of.executor_of_slot[some].astype(np.int64) for of, some in ((before, old), (plan, new))]
+            times[new] = _handed_on(took, weights_before[old], weights[new], *owners)
+            gone = gone[~np.isin(gone, old)]
+    for slot in gone.tolist():
+        left = before.partitions[slot]
+        height = np.minimum(plan.borders[fresh, 2], left.row1) - np.maximum(plan.borders[fresh, 0], left.row0) + 1
+        width = np.minimum(plan.borders[fresh, 3], left.col1) - np.maximum(plan.borders[fresh, 1], left.col0) + 1
         common = np.maximum(height, 0) * np.maximum(width, 0)
         cells = (plan.borders[fresh, 2:] - plan.borders[fresh, :2] + 1).prod(axis=1)
         parts = weights[fresh] * common / cells
-        times[fresh] += known.get(gone.id, 0.0) * _shares(parts if parts.any() else common.astype(np.float64))
+        times[fresh] += known.get(left.id, 0.0) * _shares(parts if parts.any() else common.astype(np.float64))
     return times, is_proposed
+
+
+def _handed_on(took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints) -> Floats:
+    """The times of one place's shares: an executor's own, as far as it keeps them, and what others lose, by weight."""
+    kept, gained, lost = np.zeros(len(weights)), weights.copy(), float(took.sum())
+    for i, owner in enumerate(owners.tolist()):
+        mine = owners_before == owner
+        had = float(weights_before[mine].sum())
+        if had > 0:
+            share = min(1.0, float(weights[i]) / had)
+            kept[i] = share * float(took[mine].sum())
+            gained[i] = max(0.0, float(weights[i]) - had)
+            lost -= kept[i]
+    found: Floats = kept + lost * _shares(gained)
+    return found
 
 
 def _shares(weights: Floats) -> Floats:

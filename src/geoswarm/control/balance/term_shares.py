@@ -1,24 +1,31 @@
-"""Changes to how the terms of one place are shared: divide it in two, join two shares, or deal many shares anew.
+"""Changes to how the terms of one place are shared: divide it in two, join two shares, or hand some shares over.
 
 Whether a change is worth it is for `adjust.py` to say. The first two are PS2Stream §V-A, Phase I. The third is not in
 the print, which migrates whole cells: one cell of a large town can be more than an executor's part of all work, and
-its halves, too. So its terms are divided into `SHARES` of about the same load, and executors hold some of these.
+its halves, too. So its terms are divided into many shares of about the same load, and executors hold some of these.
+When they have grown too coarse to be counted out, each is divided further, and no term changes its owner by that:
+
+    12 shares, owner of share s      ──►  60 shares, owner of share s is the former owner of s modulo 12
+    an unlisted term: hash mod 12    ──►  hash mod 60, which is the same modulo 12
 """
 
 import numpy as np
 
 from geoswarm.control.balance.seen import Seen
+from geoswarm.jit import Floats
 from geoswarm.layout.load_model import Costs
 from geoswarm.layout.places import anything_first, term_cut
 from geoswarm.layout.terms import by_load
-from geoswarm.layout.text_sample import TextSample
-from geoswarm.layout.unit import Unit
+from geoswarm.layout.text_sample import ANYTHING, TextSample
+from geoswarm.layout.unit import Unit, checks_of, counts_of
 from geoswarm.space.change import Change, Divide, Merge
 from geoswarm.space.partition import Partition
+from geoswarm.space.plan import Plan
 from geoswarm.stats.triostat import Box
+from geoswarm.text.cut import LISTED_MAX, SHARES_MAX, TermCut
 
 SHARES = 16
-"""An executor can be given a sixteenth of a cell."""
+"""Of an executor's part of all work: what one can be given of a cell, at least."""
 
 
 def divided(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
@@ -42,26 +49,73 @@ def joined(seen: Seen, part: Partition, low: int) -> Merge | None:
 
 def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int, share: float) -> list[Change]:
     """This share of a partition's own goes to `low`, as nearly as its terms can be counted out; others keep theirs."""
-    plan = seen.plan
+    plan, unit = seen.plan, Unit.whole(text).within(Box(*part.box))
     family = [slot for slot, p in enumerate(plan.partitions) if p.box == part.box]
-    if part.cut is not None and plan.cuts[part.cut].count >= SHARES:
-        cut = plan.cuts[part.cut]
-        owners = [0] * cut.count
-        for slot in family:
-            for held in plan.partitions[slot].shares:
-                owners[held] = plan.partitions[slot].executor
+    fine = int(np.ceil(SHARES * seen.times[family].sum() / seen.of_executor.mean()).clip(SHARES, SHARES_MAX // 2))
+    if part.cut is None:
+        cut = term_cut(fine, anything_first(by_load(unit, fine, costs)), text)
+        owners = [part.executor] * fine
     else:
-        shares = anything_first(by_load(Unit.whole(text).within(Box(*part.box)), SHARES, costs))
-        cut = term_cut(SHARES, shares, text)
-        borders = np.cumsum(seen.times[family]) / seen.times[family].sum()
-        places = np.searchsorted(borders, (np.arange(SHARES) + 0.5) / SHARES).clip(max=len(family) - 1)
-        owners = [plan.partitions[family[place]].executor for place in places]
-    mine = [i for i, owner in enumerate(owners) if owner == part.executor]
-    if len(mine) < 2:
-        return []
-    for i in mine[-min(max(1, round(share * len(mine))), len(mine) - 1) :]:
+        cut, owners = plan.cuts[part.cut], _owners(plan, family)
+        if 2 * cut.count <= fine:
+            owners *= -(-fine // cut.count)
+            cut = refined(cut, len(owners), unit, costs)
+    mine = np.flatnonzero(np.array(owners) == part.executor)
+    loads: Floats = np.bincount(cut.shares_of(text.hashes), _loads(unit, costs), minlength=cut.count).astype(float)[
+        mine
+    ]
+    for i in mine[_counted_out(loads, share * float(loads.sum()))]:
         owners[i] = low
+    if part.executor not in owners or owners.count(part.executor) == len(mine):
+        return []
     whole: list[Change] = []
     if len(family) > 1:
         whole = [Merge(tuple(plan.partitions[slot].id for slot in family), part.executor)]
     return [*whole, Divide(plan.next_partition_id if whole else part.id, cut, tuple(owners))]
+
+
+def refined(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
+    """Each share divided further: what falls to share s now, modulo the former count, fell to that share before."""
+    text, loads, coarse = unit.sample, _loads(unit, costs), cut.shares_of(unit.sample.hashes).astype(np.int64)
+    coarse[ANYTHING] = 0
+    sums = np.zeros((count // cut.count, cut.count))
+    shares = np.full(text.terms, -1, np.int64)
+    for term in np.argsort(-loads, kind="stable")[: np.count_nonzero(loads)].tolist():
+        part = int(np.argmin(sums[:, coarse[term]])) if term != ANYTHING else 0
+        sums[part, coarse[term]] += loads[term]
+        shares[term] = coarse[term] + part * cut.count
+    fresh = term_cut(count, shares, text)
+    # What was listed and is not in this sample would fall to wherever its hash says, which may be another's.
+    kept = ~np.isin(cut.hashes, fresh.hashes)
+    hashes = np.concatenate([fresh.hashes, cut.hashes[kept]])[:LISTED_MAX]
+    both = np.concatenate([fresh.shares, cut.shares[kept]])[:LISTED_MAX]
+    order = np.argsort(hashes)
+    return TermCut(count, hashes[order], both[order])
+
+
+def _loads(unit: Unit, costs: Costs) -> Floats:
+    """By term: what its events cost there."""
+    text = unit.sample
+    said = counts_of(unit.events, text.asked, text.terms)
+    found: Floats = costs.c1_check * checks_of(unit.events, text.asked, text.checks, text.terms) + costs.c2_event * said
+    return found
+
+
+def _counted_out(loads: Floats, wanted: float) -> list[int]:
+    """Largest first, what still fits; if nothing does, the smallest, unless it is twice too large."""
+    found, sum_ = list[int](), 0.0
+    for i in np.argsort(-loads, kind="stable").tolist():
+        if 0 < loads[i] <= wanted - sum_:
+            found.append(i)
+            sum_ += float(loads[i])
+    some = np.flatnonzero(loads)
+    if not found and len(some):
+        least = int(some[np.argmin(loads[some])])
+        found = [least] if loads[least] < 2 * wanted else []
+    return found
+
+
+def _owners(plan: Plan, family: list[int]) -> list[int]:
+    """By share."""
+    owner_of = {share: plan.partitions[slot].executor for slot in family for share in plan.partitions[slot].shares}
+    return [owner_of[share] for share in range(len(owner_of))]

@@ -6,14 +6,16 @@ The same route, exchange and matcher as the stream's, on one batch: the points a
 cut into shares of equal work (`control/balance/per_batch.py`), so that a crowded city is no straggler. Distributor §4.
 """
 
+import atexit
 import shutil
 import tempfile
 import time
-import weakref
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
@@ -32,8 +34,6 @@ from geoswarm.state.checkpoint import Checkpoint
 
 STRATEGY = "per-batch-weighed"
 REGION = "region"
-_MADE = ("event_id", "ts")
-"""Columns that the matcher wants and a table of points need not have."""
 
 
 def join(
@@ -49,26 +49,56 @@ def join(
     """Every row of `points` beside each region that has it, in the new column `region`: the region's id, as it is in
     the file. `regions` is a GeoParquet or GeoJSON file, or a table with `geometry` and ids (`region_id` names the
     column). Rows without a place, or with one outside `contract.bounds`, meet nothing. `folder` is where the index
-    goes: workers on other machines must reach it."""
-    clash = sorted({REGION, *schemas.RESERVED} & set(points.columns))
-    missing = [name for name in (x, y) if name not in points.columns]
-    if clash or missing:
-        said = f"no columns {', '.join(missing)}" if missing else f"columns {', '.join(clash)}, which are made here"
-        raise SchemaError(f"points have {said}; they have {', '.join(points.columns)}: rename some, or say x= and y=")
-    contract = contract or Contract(executors=2 * points.sparkSession.sparkContext.defaultParallelism)
-    home = tempfile.mkdtemp(prefix="geoswarm-join-", dir=folder)
-    try:
-        task_tuning = Tuning(strategy=STRATEGY, matches="pairs")
-        checkpoint = Checkpoint(home, contract, task_tuning, _draw)
-        names = _take_in(checkpoint, regions, region_id)
-        found = _matched(_as_events(points, x, y), checkpoint, contract, task_tuning)
-        checkpoint.close()
-    except BaseException:
-        shutil.rmtree(home, ignore_errors=True)
-        raise
-    pairs = _as_given(found, points, names, x, y)
-    weakref.finalize(pairs, shutil.rmtree, home, ignore_errors=True)
-    return pairs
+    goes, until Python ends: workers on other machines must reach it."""
+    joined = Joined(points, regions, x=x, y=y, region_id=region_id, contract=contract, folder=folder)
+    atexit.register(joined.close)
+    return joined.pairs
+
+
+class Joined:
+    """The pairs, and the index that they are found with, which is there until it is closed."""
+
+    def __init__(
+        self,
+        points: DataFrame,
+        regions: str | pa.Table,
+        *,
+        x: str = "x",
+        y: str = "y",
+        region_id: str | None = None,
+        contract: Contract | None = None,
+        folder: str | None = None,
+    ) -> None:
+        clash = sorted({REGION, *schemas.RESERVED} & set(points.columns))
+        missing = [name for name in (x, y) if name not in points.columns]
+        if clash or missing:
+            said = f"no columns {', '.join(missing)}" if missing else f"columns {', '.join(clash)}, made here as well"
+            raise SchemaError(f"points have {said}, of {', '.join(points.columns)}: rename some, or give x and y")
+        contract = contract or Contract(executors=2 * points.sparkSession.sparkContext.defaultParallelism)
+        tuning = Tuning(strategy=STRATEGY, matches="pairs")
+        self._home = tempfile.mkdtemp(prefix="geoswarm-join-", dir=folder)
+        try:
+            checkpoint = Checkpoint(self._home, contract, tuning, _draw)
+            names = _take_in(checkpoint, regions, region_id)
+            self.regions = len(names) if names is not None else 0
+            self.refused = self.regions - checkpoint.manifest.subs
+            found = _matched(_as_events(points, x, y), checkpoint, contract, tuning)
+            checkpoint.close()
+        except BaseException:
+            self.close()
+            raise
+        self.pairs = _as_given(found, points, names)
+
+    def close(self) -> None:
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> "Joined":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
 
 def _draw(grid: Grid, executors: int) -> Plan:
@@ -82,7 +112,7 @@ def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | N
         batches = read_regions(Path(regions), id_name=region_id)
     else:
         file = Path(checkpoint.storage.root) / "regions.parquet"
-        pa.parquet.write_table(regions, file)
+        pq.write_table(regions, file)
         batches = read_regions(file, id_name=region_id)
     names, taken = list[pa.Table](), 0
     for batch in batches:
@@ -117,7 +147,7 @@ def _matched(events: DataFrame, checkpoint: Checkpoint, contract: Contract, tuni
     return match.matched(route.packed(events, task), events.schema, task)
 
 
-def _as_given(found: DataFrame, points: DataFrame, names: pa.Table | None, x: str, y: str) -> DataFrame:
+def _as_given(found: DataFrame, points: DataFrame, names: pa.Table | None) -> DataFrame:
     own = [F.col(f"row.`{name}`") for name in points.columns]
     if names is None:
         return found.select(*own, F.lit(None).cast("bigint").alias(REGION))
