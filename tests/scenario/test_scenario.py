@@ -33,10 +33,10 @@ def world(tmp_path: Path) -> Path:
 
 def test_the_scenario_has_something_of_everything() -> None:
     answers = expected(SCENARIO, IN_STEP)
-    assert all(len(answer.pairs) > 100 for answer in answers)
+    assert all(len(answer.pairs) > 40 for answer in answers)
     assert all(answer.matched < answer.events_in - answer.dead["event"] for answer in answers), "some meet nothing"
     assert all(answer.dead["event"] == 8 and answer.dead["operation"] > 9 for answer in answers)
-    assert max(Counter(event for a in answers for event, _ in a.pairs).values()) > 5, "some events meet many"
+    assert max(Counter(event for a in answers for event, _ in a.pairs).values()) > 3, "some events meet many"
 
 
 def test_the_scenario_can_tell_when_something_is_wrong() -> None:
@@ -76,4 +76,4 @@ def check(home: Path) -> None:
     verdict = judged(home)
     assert verdict.is_equal, verdict
     assert verdict.batches == FILES
-    assert verdict.pairs == sum(len(answer.pairs) for answer in expected(SCENARIO, IN_STEP)) > 1000
+    assert verdict.pairs == sum(len(answer.pairs) for answer in expected(SCENARIO, IN_STEP)) > 500
