@@ -10,7 +10,7 @@ import pytest
 from geoswarm.control.balance.adjust import Ps2Adjusted
 from geoswarm.control.balance.seen import see
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.balance.term_shares import SHARES
+from geoswarm.control.balance.term_shares import SHARES, dealt
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.strategy import RoundReport, Sample
 from geoswarm.errors import SettingsError
@@ -111,8 +111,38 @@ def test_a_cell_too_hot_for_one_executor_is_shared_by_terms_and_again_when_it_gr
         plan = outcome.plan or plan
     hot = [p for p in plan.partitions if p.cut is not None]
     assert {p.executor for p in hot} == {0, 1, 2}
-    assert plan.cuts[0].count == SHARES
+    assert plan.cuts[0].count == 3 * SHARES  # the cell has the work of three executors
     assert maxima[-1] < 0.5 * maxima[0]
+
+
+def test_an_executor_that_cannot_be_relieved_does_not_keep_the_others_waiting() -> None:
+    plan = line([0, 1, 1, 1, 2])  # executor 0 has a single cell, which cannot be cut without a sample
+    decision = Ps2Adjusted().rebalance(plan, report(plan, [100, 20, 20, 20, 20]))
+    assert list(decision.changes) == [Move(1, 2)]
+    assert list(Ps2Adjusted(pairs_max=1).rebalance(plan, report(plan, [100, 20, 20, 20, 20])).changes) == []
+
+
+def test_shares_that_have_grown_too_coarse_are_divided_further_and_no_other_term_changes_its_owner() -> None:
+    sample = words_around(np.random.default_rng(8), 600, 400, 3.5, 0.1)
+    text = TextSample.of(GRID, *sample[:2], sample[2], sample[3])
+    coarse = TermCut.of(3, {int(h): i % 3 for i, h in enumerate(text.hashes[1::2])})  # the others go by their hashes
+    plan = Plan(0, GRID, 4, (Partition(0, 0, 0, 7, 7, 0),), 1).apply([Divide(0, coarse, (0, 1, 2))])
+    seen = see(plan, plan, report(plan, [500, 300, 200]).load, tally(plan, text), COSTS, 1.0)
+    (part,) = (p for p in plan.partitions if p.executor == 0)
+    merge, divide = dealt(seen, part, text, COSTS, 3, 0.5)
+    assert isinstance(merge, Merge)
+    assert isinstance(divide, Divide)
+    assert divide.terms.count == 66  # at least 4 * SHARES, in 22 parts of each
+    hashes = np.concatenate([text.hashes, np.random.default_rng(9).integers(0, 1 << 63, 1000, np.uint64)])
+    before, after = coarse.shares_of(hashes), np.array(divide.executors)[divide.terms.shares_of(hashes)]
+    assert (after[before != 0] == before[before != 0]).all()
+    assert set(after[before == 0]) == {0, 3}
+    proposed = plan.apply([merge, divide])
+    told = see(proposed, plan, report(plan, [500, 300, 200]).load, tally(proposed, text), COSTS, 1.0, seen.counted)
+    assert told.of_executor[1:3].tolist() == pytest.approx([300, 200])  # who keeps his terms, took what he took
+    assert told.of_executor[0] < 400
+    assert told.of_executor[3] == pytest.approx(told.of_executor[0], rel=0.2)
+    assert told.of_executor[[0, 3]].sum() > 500  # events that say words of both visit both
 
 
 def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> None:

@@ -70,13 +70,17 @@ class Options(NamedTuple):
     cells_max: int = 4
     global_every_rounds: int = 0
     size_unit_bytes: int = 1
+    by_lists: bool = False
+    """Whether Phase I and fresh plans are judged by the lists that events meet, as these machines cost; as printed, by
+    Definition 1."""
 
 
 def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjusted] = Ps2Adjusted) -> Ps2Adjusted:
-    costs = setup.sample_costs(stream.scale)
+    told = options._asdict()
+    costs = replace(setup.sample_costs(stream.scale), by_lists=told.pop("by_lists"))
     stands_for = stream.scale.live * stream.scale.query_weight / min(setup.sample_queries, stream.scale.live)
     return kind(
-        **options._asdict(),
+        **told,
         costs=costs,
         replicates=True,
         query_weight=stands_for,
@@ -84,9 +88,14 @@ def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjus
     )
 
 
-def settled(stream: Stream, setup: Setup, sizes: Sizes, seed: int) -> tuple[Machines, float]:
+EAGER = Options(sigma=1.1, aim=1.0, pairs_max=4)
+
+
+def settled(
+    stream: Stream, setup: Setup, sizes: Sizes, seed: int, first: Plan | None = None, options: Options = EAGER
+) -> tuple[Machines, float]:
     """Machines whose plan has been adjusted for a while, several pairs at once, and the tuples per second they take."""
-    eager = strategy(stream, setup, Options(sigma=1.1, aim=1.0, pairs_max=4))
-    machines = Machines(stream, first_plan(stream, setup, seed), eager, setup)
+    eager = strategy(stream, setup, options)
+    machines = Machines(stream, first or first_plan(stream, setup, seed), eager, setup)
     spans = machines.run(0, sizes.settle_steps)
     return machines, throughput(spans[-max(1, sizes.settle_steps // 3) :])

@@ -95,18 +95,20 @@ def _times_us(
 
 
 def _handed_on(took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints) -> Floats:
-    """The times of one place's shares: an executor's own, as far as it keeps them, and what others lose, by weight."""
-    kept, gained, lost = np.zeros(len(weights)), weights.copy(), float(took.sum())
-    for i, owner in enumerate(owners.tolist()):
-        mine = owners_before == owner
-        had = float(weights_before[mine].sum())
-        if had > 0:
-            share = min(1.0, float(weights[i]) / had)
-            kept[i] = share * float(took[mine].sum())
-            gained[i] = max(0.0, float(weights[i]) - had)
-            lost -= kept[i]
-    found: Floats = kept + lost * _shares(gained)
-    return found
+    """The times of one place's shares: an executor's own, as far as it keeps them, and what is new to it at the rate of
+    those who lose some. Together they may take more than before: an event that goes to one more is a visit more."""
+    room = int(max(owners_before.max(), owners.max())) + 1
+    had, time = (np.bincount(owners_before, some, minlength=room).astype(np.float64) for some in (weights_before, took))
+    has = np.bincount(owners, weights, minlength=room).astype(np.float64)
+    loses = has < had
+    if not had[loses].any():
+        loses = had > 0
+    if not loses.any():
+        found: Floats = time.sum() * _shares(weights)
+        return found
+    kept = time * np.minimum(1.0, np.divide(has, had, out=np.zeros(room), where=had > 0))
+    after: Floats = kept + np.maximum(0.0, has - had) * (time[loses].sum() / had[loses].sum())
+    return after[owners] * np.divide(weights, has[owners], out=np.ones(len(weights)), where=has[owners] > 0)
 
 
 def _shares(weights: Floats) -> Floats:
