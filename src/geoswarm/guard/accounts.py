@@ -1,0 +1,194 @@
+"""What each user has and may still do: live subscriptions, their cost, and operations that are left.
+
+A table by user, of users who have something, or have not rested since they did something. It forgets at a restart: what
+is live is counted anew, and everybody has rested. Users are known by a hash of their name, 64 bits under a key that is
+drawn anew by every process, so that nobody can choose a name that shares an account with another's. Limits are in
+`limits.py`.
+"""
+
+import os
+from hashlib import blake2b
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
+from geoswarm.jit import Bools, Ints, kernel
+
+REGISTER, REPLACE, CANCEL = 0, 1, 2
+"""Operations by code."""
+FINE, RATE, SUBSCRIPTIONS, COST, NOT_OWNER, FULL = range(6)
+"""What becomes of one."""
+NOT_HERE = -1
+"""The owner of a subscription, if it is none of the users at hand."""
+PRUNE_MIN = 4096
+_KEY = os.urandom(16)
+
+Verdicts = npt.NDArray[np.int8]
+
+
+class Operations(NamedTuple):
+    """As they came; parallel arrays."""
+
+    op: Ints
+    subscription: Ints
+    """Its number among those at hand."""
+    user: Ints
+    """Likewise."""
+    cost: Ints
+    """Of what it would register."""
+
+
+class Held(NamedTuple):
+    """The subscriptions at hand, by number."""
+
+    live: Bools
+    owner: Ints
+    cost: Ints
+
+
+class Purse(NamedTuple):
+    """The users at hand, by number."""
+
+    subscriptions: Ints
+    cost: Ints
+    free: Bools
+    """No limit holds."""
+
+
+class Judged(NamedTuple):
+    verdicts: Verdicts
+    begins: Bools
+    """Whether an operation registers something; a replacement may do both."""
+    ends: Bools
+
+
+class Accounts:
+    def __init__(self, settings: GuardSettings) -> None:
+        self._settings = settings
+        self._keys = np.empty(0, np.int64)  # ascending
+        self._subscriptions = np.empty(0, np.int64)
+        self._cost = np.empty(0, np.int64)
+        self._left = np.empty(0)
+        self._at_s = np.empty(0)
+        self._prune_at = PRUNE_MIN
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def read(self, user: str) -> tuple[int, float]:
+        """Live subscriptions, and their cost."""
+        row = int(self._find(_hashed(pa.array([user])))[0])
+        return (0, 0.0) if row < 0 else (int(self._subscriptions[row]), float(self._cost[row]) / THOUSANDTHS)
+
+    def add(self, names: pa.StringArray, codes: Ints, costs: Ints, sign: int) -> None:
+        """Subscriptions came into force (1) or left it (-1); `codes` are numbers of `names`."""
+        if not len(codes):
+            return
+        counts = np.bincount(codes, minlength=len(names))
+        sums = np.bincount(codes, costs, minlength=len(names)).astype(np.int64)
+        used = np.flatnonzero(counts)
+        rows = self._rows(_hashed(names.take(pa.array(used))))
+        np.add.at(self._subscriptions, rows, sign * counts[used])
+        np.add.at(self._cost, rows, sign * sums[used])
+
+    def take(self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float) -> Verdicts:
+        """For each of some operations as they came, of users by number, all different: FINE, RATE or FULL. Takes what
+        the users use up of their operations."""
+        settings = self._settings
+        self._prune(now_s)
+        keys = _hashed(users)
+        new = np.flatnonzero(self._find(keys) < 0)
+        full = np.zeros(len(users), np.bool_)
+        full[new[max(0, settings.accounts_max - len(self)) :]] = True
+        rows = self._rows(keys[~full])
+        rested = np.minimum(  # since ever: who is new has rested
+            self._left[rows] + np.maximum(now_s - self._at_s[rows], 0.0) * settings.user_operations_per_s,
+            settings.user_operations_burst,
+        )
+        left = np.zeros(len(users), np.int64)
+        left[~full] = rested
+        counts = np.bincount(codes, minlength=len(users))
+        order = np.argsort(codes, kind="stable")
+        rank = np.empty(len(codes), np.int64)
+        rank[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
+        used = np.where(free, 0, np.minimum(counts, left))
+        self._left[rows], self._at_s[rows] = rested - used[~full], now_s
+        refused = np.where(full, FULL, RATE)[codes]
+        return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
+
+    def judge(self, users: pa.StringArray, free: Bools, operations: Operations, held: Held) -> Judged:
+        """Which operations may be carried out, one after another as they came. What users have afterwards has to be
+        told by `add`."""
+        rows = self._rows(_hashed(users))
+        purse = Purse(self._subscriptions[rows], self._cost[rows], free)
+        cost_max = int(self._settings.user_cost_max * THOUSANDTHS)
+        return Judged(*_judge(operations, held, purse, self._settings.user_subscriptions_max, cost_max))
+
+    def _find(self, keys: Ints) -> Ints:
+        """The row of each, or -1."""
+        if not len(self._keys):
+            return np.full(len(keys), -1, np.int64)
+        at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
+        return np.where(self._keys[at] == keys, at, -1)
+
+    def _rows(self, keys: Ints) -> Ints:
+        """The row of each; new ones begin with nothing."""
+        found = self._find(keys)
+        new = np.unique(keys[found < 0])
+        if not len(new):
+            return found
+        at = np.searchsorted(self._keys, new)
+        self._keys = np.insert(self._keys, at, new)
+        self._subscriptions, self._cost = np.insert(self._subscriptions, at, 0), np.insert(self._cost, at, 0)
+        self._left, self._at_s = np.insert(self._left, at, 0.0), np.insert(self._at_s, at, -np.inf)  # rested
+        return self._find(keys)
+
+    def _prune(self, now_s: float) -> None:
+        """Who has nothing and has rested need not be known."""
+        if len(self) < min(self._prune_at, self._settings.accounts_max):
+            return
+        settings = self._settings
+        missing = settings.user_operations_burst - self._left
+        kept = (self._subscriptions > 0) | (now_s - self._at_s < missing / settings.user_operations_per_s)
+        if not kept.all():
+            self._keys, self._subscriptions, self._cost = self._keys[kept], self._subscriptions[kept], self._cost[kept]
+            self._left, self._at_s = self._left[kept], self._at_s[kept]
+        self._prune_at = max(PRUNE_MIN, 2 * len(self))
+
+
+def _hashed(names: pa.StringArray) -> Ints:
+    digests = [blake2b(name, digest_size=8, key=_KEY).digest() for name in names.cast(pa.binary()).to_pylist()]
+    return np.frombuffer(b"".join(digests), np.int64)
+
+
+@kernel
+def _judge(
+    todo: Operations, held: Held, purse: Purse, subscriptions_max: int, cost_max: int
+) -> tuple[Verdicts, Bools, Bools]:
+    n = len(todo.op)
+    verdicts, begins, ends = np.zeros(n, np.int8), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
+    for i in range(n):
+        which, user = todo.subscription[i], todo.user[i]
+        is_live, is_free = held.live[which], purse.free[user]
+        if (is_live and todo.op[i] == REGISTER) or (not is_live and todo.op[i] == CANCEL):
+            continue  # a duplicate, or unknown: the store says so
+        if is_live and held.owner[which] != user:
+            verdicts[i] = NOT_OWNER
+            continue
+        before = held.cost[which] if is_live else 0
+        after = 0 if todo.op[i] == CANCEL else todo.cost[i]
+        if todo.op[i] != CANCEL and not is_free:
+            if not is_live and purse.subscriptions[user] >= subscriptions_max:
+                verdicts[i] = SUBSCRIPTIONS
+                continue
+            if after > before and purse.cost[user] + after - before > cost_max:
+                verdicts[i] = COST
+                continue
+        begins[i], ends[i] = todo.op[i] != CANCEL, is_live
+        purse.subscriptions[user] += (1 if begins[i] else 0) - (1 if is_live else 0)
+        purse.cost[user] += after - before
+        held.live[which], held.owner[which], held.cost[which] = begins[i], user, after
+    return verdicts, begins, ends

@@ -1,0 +1,187 @@
+"""Who made the hotspots of the last half hour, and where: what must hold before anybody is blocked.
+
+Not in the print, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
+queries in hotspot after hotspot at one place, which is no attack. What an attack has and a crowd has not is that it
+moves: what its users register here they cancel elsewhere, or place after place becomes hot by the same users; and they
+do little besides. All of this only makes blocking rarer.
+
+A *maker* of a hotspot is a user of whose recent queries most (`focus_min`) lie round it. Hotspots that lie close to
+each other are one place, also by way of others between them: a crowd that drifts stays one crowd.
+"""
+
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.guard.features import Touched, ratio
+from geoswarm.guard.rules import GuardRules
+from geoswarm.guard.sensor import Place
+from geoswarm.jit import Array, Bools, Floats, Ints
+
+COLUMNS = ("codes", "weights", "asked", "focus")
+
+
+class Cause(NamedTuple):
+    hotspot_id: int
+    round: int
+    place: Place
+    weight_all: float
+    """Of all that is new round it, the makers' and everybody's."""
+    asked_all: float
+    """By everybody, everywhere."""
+    codes: Ints
+    weights: Floats
+    asked: Floats
+    focus: Floats
+
+
+class Charge(NamedTuple):
+    """What is held against each of a group; parallel arrays."""
+
+    places: Ints
+    rounds: Ints
+    """With a hotspot for which they did nearly all they did."""
+    hotspots: list[dict[str, Any]]
+    """Plain values of those that the group made."""
+
+
+class Causes:
+    def __init__(self, rules: GuardRules) -> None:
+        self._rules = rules
+        self._causes: deque[Cause] = deque(maxlen=rules.hotspots_max)
+
+    def add(self, hotspot_id: int, now_round: int, place: Place, touched: Touched) -> None:
+        rules = self._rules
+        focus = self._focus(touched)
+        made = np.flatnonzero((focus >= rules.focus_min) & (touched.weights > 0))
+        if len(made) == 0 or len(made) >= rules.crowd_min * touched.users:
+            return
+        if len(made) > rules.makers_max:
+            heaviest = np.argpartition(-touched.weights[made], rules.makers_max)[: rules.makers_max]
+            made = np.sort(made[heaviest])
+        parts: list[Array] = [column[made] for column in (touched.codes, touched.weights, touched.asked, focus)]
+        weight_all = float(touched.weights.sum())
+        self._causes.append(Cause(hotspot_id, now_round, place, weight_all, touched.everybody_asked, *parts))
+
+    def _focus(self, touched: Touched) -> Floats:
+        """Which part of what a user asked for lately lies round the hotspot; or of this round's alone, if that is more:
+        who has just moved has done nothing else since. 0 if it is too few to tell."""
+        few = self._rules.queries_min
+        lately = np.where(touched.weights >= few, ratio(touched.weights, touched.asked), 0.0)
+        fresh = np.where(touched.fresh >= few, ratio(touched.fresh.astype(np.float64), touched.fresh_asked), 0.0)
+        return np.minimum(np.maximum(lately, fresh), 1.0)
+
+    def expire(self, now_round: int) -> None:
+        while self._causes and now_round - self._causes[0].round > self._rules.suspicious_rounds_max:
+            self._causes.popleft()
+
+    def forget(self, codes: Ints) -> None:
+        """These users are not held to anything any more; what the hotspots had in all stays."""
+        for i, cause in enumerate(self._causes):
+            keep = ~np.isin(cause.codes, codes)
+            if not keep.all():
+                self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in COLUMNS})
+
+    def makers(self) -> Ints:
+        """Of any hotspot that is remembered."""
+        return np.unique(np.concatenate([np.empty(0, np.int64), *(cause.codes for cause in self._causes)]))
+
+    def rates(self, codes: Ints, now_round: int) -> Floats:
+        """Of each user, codes ascending: the highest focus on one of this round's hotspots; 0: made none."""
+        rates = np.zeros(len(codes))
+        for cause in self._causes:
+            if cause.round == now_round and len(codes):
+                at = np.minimum(np.searchsorted(codes, cause.codes), len(codes) - 1)
+                known = codes[at] == cause.codes
+                rates[at[known]] = np.maximum(rates[at[known]], cause.focus[known])
+        return rates
+
+    def compared(self, group: Ints, now_round: int) -> tuple[float, float]:
+        """ALQR of a group and of all others, over the hotspots that the group made in this round: of all that they
+        asked for lately, how much lies there. Of sums, because a mean over users goes by those who ask least: one
+        query, by chance in a hotspot, is 100 %."""
+        theirs, others = [0.0], [0.0]
+        for cause in self._causes:
+            members = np.isin(cause.codes, group) & (cause.round == now_round)
+            if members.any():
+                weight, asked = float(cause.weights[members].sum()), float(cause.asked[members].sum())
+                theirs.append(weight / asked)
+                others.append((cause.weight_all - weight) / max(cause.asked_all - asked, 1.0))
+        return sum(theirs) / max(len(theirs) - 1, 1), sum(others) / max(len(others) - 1, 1)
+
+    def charge(self, group: Ints) -> Charge:
+        """Against a group, codes ascending: only hotspots count that would not have been without the group."""
+        theirs: list[tuple[Cause, Bools, float]] = []
+        for cause in self._causes:
+            members = np.isin(cause.codes, group)
+            if members.any():
+                members &= cause.weights >= self._rules.alike_min * np.median(cause.weights[members])
+                share = float(cause.weights[members].sum()) / cause.weight_all
+                if share >= self._rules.share_min:
+                    theirs.append((cause, members, share))
+        at = [np.searchsorted(group, cause.codes[members]) for cause, members, _ in theirs]
+        labels = separate([cause.place for cause, _, _ in theirs], self._rules.place_gap)
+        steady = [
+            where[cause.focus[members] >= self._rules.trade_focus_min]
+            for where, (cause, members, _) in zip(at, theirs, strict=True)
+        ]
+        listed = [_plain(cause, share, int(members.sum())) for cause, members, share in theirs]
+        rounds = _distinct(steady, [cause.round for cause, _, _ in theirs], len(group))
+        return Charge(_distinct(at, labels, len(group)), rounds, listed)
+
+    def guilty(self, group: Ints, cancels: Floats) -> tuple[Bools, Charge]:
+        """Whom of a group to block. `cancels`: how much of what they registered they cancelled.
+
+        Who goes free takes his share along, so the rest is charged again, until all that are left are guilty."""
+        rules, left = self._rules, np.ones(len(group), np.bool_)
+        while True:
+            charge = self.charge(group[left])
+            trades = (charge.rounds >= rules.trade_rounds_min) & (cancels[left] >= rules.trade_cancels_min)
+            held = trades | (charge.places >= rules.places_min)
+            if held.all():
+                return left, charge
+            left[np.flatnonzero(left)[~held]] = False
+
+    def to_arrays(self) -> dict[str, Array]:
+        lengths = [len(cause.codes) for cause in self._causes]
+        heads = [(c.hotspot_id, c.round, *c.place, c.weight_all, c.asked_all) for c in self._causes]
+        empty = {name: np.empty(0, np.int64 if name == "codes" else np.float64) for name in COLUMNS}
+        flat = {name: np.concatenate([empty[name], *(getattr(c, name) for c in self._causes)]) for name in COLUMNS}
+        return {"heads": np.array(heads, np.float64).reshape(-1, 6), "lengths": np.array(lengths, np.int64), **flat}
+
+    @classmethod
+    def from_arrays(cls, rules: GuardRules, arrays: dict[str, Array]) -> "Causes":
+        self = cls(rules)
+        ends = np.cumsum(arrays["lengths"])
+        for head, start, end in zip(arrays["heads"].tolist(), ends - arrays["lengths"], ends, strict=True):
+            number, at, x, y, weight_all, asked_all = head
+            parts = (arrays[name][start:end] for name in COLUMNS)
+            self._causes.append(Cause(int(number), int(at), (x, y), weight_all, asked_all, *parts))
+        return self
+
+
+def separate(places: list[Place], gap: float) -> list[int]:
+    """A label for each, the same for those within `gap` of each other, also step by step. One that is nowhere is
+    alone."""
+    x, y = np.array(places, np.float64).reshape(-1, 2).T
+    near = np.maximum(np.abs(x[:, None] - x), np.abs(y[:, None] - y)) <= gap
+    labels = np.arange(len(places))
+    while True:
+        lowest = np.minimum(np.where(near, labels, len(places)).min(axis=1, initial=len(places)), labels)
+        if (lowest == labels).all():
+            return [int(label) for label in labels]
+        labels = lowest
+
+
+def _distinct(at: list[Ints], labels: list[int], members: int) -> Ints:
+    """Of each member: how many different labels it has."""
+    if not at:
+        return np.zeros(members, np.int64)
+    pairs = np.concatenate([where * (max(labels) + 1) + label for where, label in zip(at, labels, strict=True)])
+    return np.bincount(np.unique(pairs) // (max(labels) + 1), minlength=members)
+
+
+def _plain(cause: Cause, share: float, members: int) -> dict[str, Any]:
+    place = None if np.isnan(cause.place[0]) else [round(v, 4) for v in cause.place]
+    return {"id": cause.hotspot_id, "round": cause.round, "share": round(share, 3), "users": members, "place": place}

@@ -1,0 +1,179 @@
+"""Algorithm 4: halve the users by K-Means++ until those who are left made the same hotspots; then judge them.
+
+Blocks nobody (`guard.py` does) and counts nothing (`features.py`, `causes.py`). Thesis §5.4.
+
+    everybody ──2-means──► the half with the higher ALQR ──► ... ──► all in the same hotspots (sd of x11 near zero)
+                                                                              │
+    the others' ALQR × β  <  theirs?  in hotspots now?  ──► suspicious ──► found so before? ──► confirmed
+
+ALQR of a cluster is, as printed, the mean of its users' x14; unnormalised, because normalised the least rate would be 0
+and every other infinitely larger. As printed, a cluster is confirmed if exactly these users were suspicious together in
+an earlier round. The "careful" way, which is the default, differs; the reasons and figures are in `docs/guard.md`.
+
+ 1. Only makers of this round's hotspots are clustered (`causes.py`), and looked at before they are first halved.
+ 2. A user's rate is the focus on this round's hotspots, and the ALQR that β is applied to is of sums, not a mean.
+ 3. Users are suspected and confirmed one by one: who joins late or stays away once does not protect the others.
+ 4. It runs again on the makers who are left, until one cluster is normal.
+ 5. Nobody is confirmed without what `causes.py` asks for, nor where there are few others to compare with.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.guard.causes import Causes
+from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
+from geoswarm.guard.rules import GuardRules
+from geoswarm.jit import Array, Bools, Floats, Ints
+
+NOBODY = np.empty(0, np.int64)
+CLUSTERS_REMEMBERED_MAX = 64
+"""Suspicious clusters of the printed algorithm: one a round for at most half an hour, by default."""
+
+
+class Verdict(NamedTuple):
+    suspicious: Ints
+    """Codes, ascending, of all that this round found, the confirmed included."""
+    confirmed: Ints
+    evidence: dict[str, Any]
+    """Plain values, for the journal."""
+
+
+class Detector:
+    def __init__(self, rules: GuardRules, rng: np.random.Generator) -> None:
+        self._rules, self._rng = rules, rng
+        self._since = np.empty(0, np.int64)
+        self._until = np.empty(0, np.int64)  # by code: suspected since and until which round; -1: not
+        self._clusters: list[tuple[int, int, Ints]] = []  # printed: since, until, codes
+
+    def detect(self, table: FeatureTable, now_round: int, causes: Causes | None = None) -> Verdict:
+        """`causes` is needed unless the algorithm is the printed one."""
+        if causes is None or self._rules.algorithm == "printed":
+            return self._printed(table, now_round)
+        return self._careful(table, now_round, causes)
+
+    def suspected(self, now_round: int) -> Ints:
+        return np.flatnonzero(self._until >= now_round)
+
+    def forget(self, codes: Ints) -> None:
+        codes = codes[codes < len(self._since)]
+        self._since[codes] = self._until[codes] = -1
+
+    def _printed(self, table: FeatureTable, now_round: int) -> Verdict:
+        self._clusters = [known for known in self._clusters if known[1] >= now_round]
+        rates, rows = table.raw[:, X14], np.arange(len(table.codes))
+        if len(rows) < 2:
+            return Verdict(NOBODY, NOBODY, {"users": len(rows)})
+        rows = self.narrowed(table, self._half(table, rows, rates), rates)
+        rate, norm = float(rates[rows].mean()), float(np.delete(rates, rows).mean()) if len(rows) < len(rates) else 0.0
+        evidence = {"users": len(rows), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)}
+        if rate <= norm * self._rules.beta or not (table.raw[rows, X3] > 0).all():
+            return Verdict(NOBODY, NOBODY, evidence)
+        codes, until = table.codes[rows], now_round + self._removal()
+        for i, (since, _, before) in enumerate(self._clusters):
+            if np.array_equal(before, codes):
+                self._clusters[i] = (since, until, codes)
+                return Verdict(codes, codes, evidence)
+        self._clusters = [*self._clusters, (now_round, until, codes)][-CLUSTERS_REMEMBERED_MAX:]
+        return Verdict(codes, NOBODY, evidence)
+
+    def _careful(self, table: FeatureTable, now_round: int, causes: Causes) -> Verdict:
+        causes.expire(now_round)
+        rates = causes.rates(table.codes, now_round)
+        rows = np.flatnonzero(rates)
+        normal = int(np.count_nonzero(table.raw[:, X6]))
+        clusters: list[dict[str, Any]] = []
+        found = [NOBODY]
+        while len(rows) and len(clusters) < self._rules.clusters_max:
+            cluster = self.narrowed(table, rows, rates)
+            normal -= len(cluster)
+            rate, norm = causes.compared(table.codes[cluster], now_round)
+            clusters.append({"users": len(cluster), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)})
+            if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
+                break
+            found.append(cluster)
+            rows = np.setdiff1d(rows, cluster, assume_unique=True)
+        rows = np.sort(np.concatenate(found))
+        codes = table.codes[rows]
+        again = self._suspect(codes, now_round)
+        cancels = ratio(table.raw[rows, X7], table.raw[rows, X6])[again]
+        guilty, charge = causes.guilty(codes[again], cancels)
+        evidence = {"clusters": clusters, "hotspots": charge.hotspots, "suspected_before": int(again.sum())}
+        if guilty.any():
+            held = {"places": charge.places, "rounds": charge.rounds, "cancels": cancels[guilty]}
+            evidence |= {f"{name}_least": round(float(np.min(values)), 3) for name, values in held.items()}
+        return Verdict(codes, codes[again][guilty], evidence)
+
+    def narrowed(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
+        """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature tells apart."""
+        while len(rows) > 1 and not self._agree(table.raw[rows, X11]):
+            half = self._half(table, rows, rates)
+            if len(half) == len(rows):
+                break
+            rows = half
+        return rows
+
+    def _agree(self, sequences: Floats) -> bool:
+        """In the same hotspots with new queries, more or less: see `GuardRules.near_zero`."""
+        return float(np.std(sequences)) <= self._rules.near_zero * float(np.mean(sequences))
+
+    def _half(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
+        """The cluster, of two, with the higher ALQR; all, if they cannot be told apart."""
+        first = self._first_cluster(table.normalised[rows])
+        if first.all() or not first.any():
+            return rows
+        return rows[first if rates[rows[first]].mean() > rates[rows[~first]].mean() else ~first]
+
+    def _first_cluster(self, points: Array) -> Bools:
+        if (points == points[0]).all():
+            return np.ones(len(points), np.bool_)
+        from sklearn.cluster import KMeans  # here: it takes a second, and a calm stream never needs it
+        from threadpoolctl import threadpool_limits
+
+        drawn = points
+        if len(points) > self._rules.clustered_rows_max:
+            drawn = points[self._rng.choice(len(points), self._rules.clustered_rows_max, replace=False)]
+            if (drawn == drawn[0]).all():
+                drawn = points
+        seed = int(self._rng.integers(1 << 31))
+        with threadpool_limits(1):  # sums in one order, so that one seed gives one answer on any machine
+            means = KMeans(2, init="k-means++", n_init=self._rules.clusterings, random_state=seed).fit(drawn)
+            first: Bools = means.predict(points) == 0
+        return first
+
+    def _suspect(self, codes: Ints, now_round: int) -> Bools:
+        """Remember them, and say who was suspected before."""
+        if len(codes) and (rows := int(codes.max()) + 1) > len(self._since):
+            more = np.full(max(rows, 2 * len(self._since)) - len(self._since), -1, np.int64)
+            self._since, self._until = np.concatenate([self._since, more]), np.concatenate([self._until, more])
+        again = self._until[codes] >= now_round
+        self._since[codes[~again]] = now_round
+        self._until[codes] = now_round + self._removal()
+        return again & (self._since[codes] < now_round)
+
+    def _removal(self) -> int:
+        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the print."""
+        return int(self._rng.integers(self._rules.suspicious_rounds_min, self._rules.suspicious_rounds_max + 1))
+
+    def to_arrays(self) -> dict[str, Array]:
+        codes = np.flatnonzero(self._until >= 0)
+        clusters = [np.array([since, until, *members], np.int64) for since, until, members in self._clusters]
+        return {
+            "suspects": np.column_stack([codes, self._since[codes], self._until[codes]]),
+            "cluster_lengths": np.array([len(c) for c in clusters], np.int64),
+            "clusters": np.concatenate([NOBODY, *clusters]),
+        }
+
+    @classmethod
+    def from_arrays(cls, rules: GuardRules, rng: np.random.Generator, arrays: dict[str, Array]) -> "Detector":
+        self = cls(rules, rng)
+        codes, since, until = arrays["suspects"].astype(np.int64).T
+        if len(codes):
+            self._since = np.full(int(codes.max()) + 1, -1, np.int64)
+            self._until = self._since.copy()
+            self._since[codes], self._until[codes] = since, until
+        lengths = arrays["cluster_lengths"]
+        if len(lengths):
+            parts = np.split(arrays["clusters"], np.cumsum(lengths)[:-1])
+            self._clusters = [(int(part[0]), int(part[1]), part[2:]) for part in parts]
+        return self

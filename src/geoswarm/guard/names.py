@@ -1,0 +1,120 @@
+"""Users' names as row numbers, for so many users at a time.
+
+Who has to make room is decided here, because an attacker can invent names by the million. Not in the print, whose 110
+users all fit.
+
+    idle      nothing heard of for longer than Guard remembers: nothing is lost
+    young     came within the rounds that the sensor tells apart: a flood of names drives out its own
+    others    at random: whoever comes back begins anew, which never makes a user look worse (`features.py`)
+    makers    of remembered hotspots never go: nobody can hide behind a flood of names; they fill half the table at most
+"""
+
+import hashlib
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.guard.features import Features
+from geoswarm.guard.rules import GuardRules
+from geoswarm.guard.sensor import AGES
+from geoswarm.jit import Ints
+
+NAME_BYTES_MAX = 200
+"""A longer name is known by its beginning and a digest."""
+NO_CODE = -1
+"""Nobody: no name was given, or there is no room."""
+
+
+def known_as(name: str) -> str:
+    whole = name.encode("utf-8", "surrogatepass")
+    if len(whole) <= NAME_BYTES_MAX:
+        return name
+    return name[:32] + "…" + hashlib.blake2b(whole, digest_size=16).hexdigest()
+
+
+class Names:
+    def __init__(self, rules: GuardRules, features: Features, rng: np.random.Generator) -> None:
+        self._rules, self._features, self._rng = rules, features, rng
+        self._codes: dict[str, int] = {}
+        self._names: list[str | None] = []
+        self._free: list[int] = []
+        self.driven_out = 0
+        """Rows that had to make room since the start, idle ones not counted."""
+
+    def __len__(self) -> int:
+        return len(self._codes)
+
+    def code(self, name: str) -> int:
+        return self._codes.get(known_as(name), NO_CODE)
+
+    def name(self, code: int) -> str:
+        return self._names[code] or ""
+
+    def codes(self, users: pa.StringArray, makers: Callable[[], Ints]) -> Ints:
+        """Of each user, new ones included. They hold until the next call, and those of `makers` beyond."""
+        coded = pc.dictionary_encode(users)
+        if isinstance(coded, pa.ChunkedArray):
+            coded = coded.combine_chunks()
+        names = [known_as(name) for name in coded.dictionary.to_pylist()]
+        found = np.array([self._codes.get(name, NO_CODE) for name in names] or [NO_CODE], np.int64)
+        new = np.flatnonzero(found[: len(names)] == NO_CODE)
+        if len(new):
+            wanted = list(dict.fromkeys(names[i] for i in new))
+            rows = self._room(len(wanted), found[found >= 0], makers)
+            self._give(wanted[: len(rows)], rows)
+            found[new] = [self._codes.get(names[i], NO_CODE) for i in new]
+        which = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return np.where(which < 0, NO_CODE, found[which])
+
+    def drop(self, codes: Ints) -> None:
+        for code in codes.tolist():
+            name = self._names[code]
+            if name is not None:
+                del self._codes[name]
+                self._names[code] = None
+                self._free.append(code)
+        self._features.end(codes)
+
+    def _give(self, names: list[str], rows: Ints) -> None:
+        self._features.begin(rows)
+        for name, row in zip(names, rows.tolist(), strict=True):
+            self._codes[name] = row
+            self._names[row] = name
+
+    def _room(self, wanted: int, pinned: Ints, makers: Callable[[], Ints]) -> Ints:
+        """So many rows, or as many as there are."""
+        missing = wanted - len(self._free) - (self._rules.users_max - len(self._names))
+        if missing > 0:
+            self.drop(self._leaving(missing, pinned, makers))
+        rows = [self._free.pop() for _ in range(min(wanted, len(self._free)))]
+        fresh = range(len(self._names), min(len(self._names) + wanted - len(rows), self._rules.users_max))
+        self._names.extend([None] * len(fresh))
+        return np.array([*rows, *fresh], np.int64)
+
+    def _leaving(self, wanted: int, pinned: Ints, makers: Callable[[], Ints]) -> Ints:
+        features = self._features
+        may_go = features.active >= 0
+        may_go[pinned] = False
+        may_go[makers()] = False
+        idle = may_go & (features.active < features.round - self._rules.suspicious_rounds_max)
+        young = may_go & ~idle & (features.born > features.round - AGES)
+        leaving: list[Ints] = []
+        for group in (idle, young, may_go & ~idle & ~young):
+            left = wanted - sum(len(part) for part in leaving)
+            if left <= 0:
+                break
+            codes = np.flatnonzero(group)
+            leaving.append(codes if len(codes) <= left else self._rng.choice(codes, left, replace=False))
+        self.driven_out += sum(len(part) for part in leaving[1:])
+        return np.concatenate(leaving)
+
+    def to_strings(self) -> pa.StringArray:
+        """By code; null where nobody is."""
+        return pa.array(self._names, pa.string())
+
+    def restore(self, names: pa.StringArray) -> None:
+        self._names = names.to_pylist()
+        self._codes = {name: code for code, name in enumerate(self._names) if name is not None}
+        self._free = [code for code, name in enumerate(self._names) if name is None]

@@ -1,0 +1,60 @@
+"""Where the sensor looks after a rebalance, and what it tells Guard of it. Thesis §5.3.1.
+
+Shared by the engine and the simulator, which differ in how they keep live queries; `sensor.py` has the summary itself.
+
+    a plan was applied ──► triggers: which partitions ──► queries in them ──► place ──► queries round it ──► Guard
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.guard.guard import Guard
+from geoswarm.guard.sensor import Place, place_of, summarise
+from geoswarm.jit import Floats, Ints
+from geoswarm.space.plan import Plan
+
+GIVES = ("move", "split", "divide")
+
+
+class Queries(NamedTuple):
+    """Live ones, as parallel arrays. `x` and `y` are their centres as shares of the world's sides."""
+
+    users: Ints
+    """Numbers of names."""
+    names: pa.StringArray
+    born_s: Floats
+    x: Floats
+    y: Floats
+
+
+def triggers(plan: Plan, changes: list[dict[str, Any]], work_us: Mapping[int, float]) -> list[int]:
+    """The costliest partition of each executor that moved or cut one: what it is relieved of may be another, as when
+    the hot one is a single cell. Where a plan was drawn afresh, the costliest of the busiest executor."""
+    owner = {p.id: p.executor for p in plan.partitions}
+    gives = [change["partition"] for change in changes if change["change"] in GIVES]
+    givers = {owner[partition] for partition in gives if partition in owner}
+    if any(partition not in owner for partition in gives):  # merged first, to be cut anew: under a number to come
+        givers |= {change["executor"] for change in changes if change["change"] == "merge"}
+    if not changes:
+        busy = dict.fromkeys(owner.values(), 0.0)
+        for partition, executor in owner.items():
+            busy[executor] += work_us.get(partition, 0.0)
+        givers = {max(busy, key=lambda executor: busy[executor])}
+    held = {giver: [i for i, executor in owner.items() if executor == giver] for giver in sorted(givers)}
+    return [max(partitions, key=lambda i: work_us.get(i, 0.0)) for partitions in held.values()]
+
+
+def sense(guard: Guard, inside: Queries, around: Callable[[Place, float], Queries]) -> None:
+    """`inside` are the queries that meet the partition; `around` gives those round a place, so far each way."""
+    ages = guard.round - guard.rounds_at(inside.born_s)
+    place, chosen = place_of(ages, inside.x, inside.y), inside
+    if guard.rules.reach > 0:
+        chosen = around(place, guard.rules.reach)
+        ages = guard.round - guard.rounds_at(chosen.born_s)
+    known = np.flatnonzero(np.bincount(chosen.users, minlength=len(chosen.names)))
+    codes = np.empty(len(chosen.names), np.int64)
+    codes[known] = guard.codes(chosen.names.take(pa.array(known)))
+    guard.hotspot(summarise(codes[chosen.users], ages)._replace(place=place))

@@ -1,0 +1,71 @@
+"""What a hotspot is made of: users × age of their queries, summarised for Guard.
+
+Knows neither partitions nor files: the engine hands over one row per live query. Thesis §5.3.1.
+
+The print summarises the partition that made the cluster rebalance. This engine cuts a place that is hot into ever
+smaller ones, and in each lies only a small part of what anybody asked for. So the summary is of the place: the
+partition's youngest queries tell where it is (`place_of`), and all live queries round it (`near`) are summarised.
+
+    query   user  age             users  0  1  2  3  4  older
+      17      4    0                4    2  .  .  .  .   1
+      18      4    0        ->      9    .  1  .  .  .   .
+      33      9    1
+       2      4   31              ages are whole detection rounds: 0 is the current one
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.errors import InputError
+from geoswarm.jit import Bools, Floats, Ints
+
+AGES = 5
+"""Rounds that are told apart; a query older than that weighs less than 1/16 and is only counted."""
+Place = tuple[float, float]
+"""As shares of the world's sides."""
+NOWHERE: Place = (float("nan"), float("nan"))
+
+
+class Hotspot(NamedTuple):
+    users: Ints
+    """Codes, as of `Guard.codes`, ascending, each once."""
+    counts: Ints
+    """(n, 6): live queries of each in the partition by age, 0 to 4 and older."""
+    place: Place = NOWHERE
+    """Where what is new lies. Unknown: it is no other hotspot's place."""
+
+
+def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None = None) -> Hotspot:
+    """From one row per live query that meets the partition. `x` and `y` are the queries' centres, as shares of the
+    world's sides. Users without a code (below 0) are left out."""
+    users, ages = np.asarray(users, np.int64), np.clip(np.asarray(ages, np.int64), 0, AGES)
+    if users.shape != ages.shape or users.ndim != 1:
+        raise InputError(f"{users.shape} users and {ages.shape} ages: give one of each for every query")
+    place = NOWHERE if x is None or y is None else place_of(ages, x, y)
+    if len(users) and users.min() < 0:
+        known = users >= 0
+        users, ages = users[known], ages[known]
+    if not len(users):
+        return Hotspot(np.empty(0, np.int64), np.empty((0, AGES + 1), np.int64), place)
+    bins = int(users.max()) + 1
+    if bins <= 4 * len(users) + 4096:  # counting beats sorting, unless few queries have far-off codes
+        counts = np.bincount(users * (AGES + 1) + ages, minlength=bins * (AGES + 1)).reshape(bins, AGES + 1)
+        who = np.flatnonzero(counts.any(axis=1))
+        return Hotspot(who, counts[who], place)
+    who, which = np.unique(users, return_inverse=True)
+    counts = np.bincount(which * (AGES + 1) + ages, minlength=len(who) * (AGES + 1))
+    return Hotspot(who, counts.reshape(len(who), AGES + 1), place)
+
+
+def place_of(ages: Ints, x: Floats, y: Floats) -> Place:
+    """The middle of the youngest queries. The median: a few strays do not move it, a majority does."""
+    if not len(ages):
+        return NOWHERE
+    youngest = ages == ages.min()
+    return float(np.median(x[youngest])), float(np.median(y[youngest]))
+
+
+def near(place: Place, x: Floats, y: Floats, reach: float) -> Bools:
+    """Which queries lie round the place of a hotspot."""
+    return np.maximum(np.abs(x - place[0]), np.abs(y - place[1])) <= reach

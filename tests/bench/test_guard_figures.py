@@ -1,0 +1,112 @@
+"""Guard's figures at a tiny size: every kind has its line, times are in order, and the pictures are drawn."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from geoswarm.bench import (
+    guard_fig6_14,
+    guard_fig6_18,
+    guard_fig6_19,
+    guard_fig6_20,
+    guard_fig6_21,
+    guard_fig6_22,
+    guard_timeline,
+    guard_worlds,
+)
+from geoswarm.bench.guard_outcomes import ATTACK, CALM, KINDS, OURS, Outcome, availability, recovery_s
+from geoswarm.bench.guard_timeline import Sizes
+from geoswarm.bench.harness import Result, Scale, bench_names
+from geoswarm.sim.attack_world import Sensed
+from geoswarm.sim.spans import Span
+
+TINY = Sizes(128, 50, 1, (OURS,), queries=200_000, warm_s=60.0, minutes=8, step_s=15.0, cells_per_side=60)
+
+
+def silent(_: str) -> None:
+    pass
+
+
+def outcome(rates: list[float], **more: object) -> Outcome:
+    spans = [Span(i * 15.0, 15.0, 1.0, rate * 15.0, 0.0, 0.0, (0.0,), 0, 0, 1) for i, rate in enumerate(rates)]
+    plain = Outcome(OURS, ATTACK, 600, 10, 0, spans, [], {}, [], [], [])
+    return replace(plain, **more)  # type: ignore[arg-type]
+
+
+def test_all_of_guards_figures_are_listed() -> None:
+    assert {f"guard-fig6.{n}" for n in range(14, 23)} | {"guard-worlds"} <= set(bench_names())
+
+
+def test_a_timeline_has_a_line_for_every_kind() -> None:
+    result = guard_timeline.measure(600, TINY, 1, silent)
+    assert {row["kind"] for row in result.rows} == set(KINDS)
+    for kind in KINDS:
+        lines = [row for row in result.rows if row["kind"] == kind]
+        assert [row["minute"] for row in lines] == list(range(8))
+        assert min(row["events_per_s"] for row in lines) > 0
+    before = {kind: [r["events_per_s"] for r in result.rows if r["kind"] == kind][:5] for kind in KINDS}
+    assert all(rates == before[CALM] for rates in before.values())
+    assert {"unguarded_loss_max", "guarded_loss_max", "guarded_kept_loss_max", "extra_loss_max"} <= set(result.summary)
+    assert len(guard_fig6_14.plot(result).axes[0].lines) == len(KINDS) + 1
+
+
+def test_rates_have_losses_and_boxes() -> None:
+    thrown = guard_fig6_18.measure(TINY, 1, silent, (600,))
+    assert [row["kind"] for row in thrown.rows].count(CALM) == 1
+    assert math.isclose(
+        max(row["loss"] for row in thrown.rows if row["kind"] == ATTACK), thrown.summary["unguarded_loss_max"]
+    )
+    assert guard_fig6_18.plot(thrown).axes
+    boxes = guard_fig6_19.measure(TINY, 1, silent, (1200,))
+    for row in boxes.rows:
+        assert 0 <= row["min"] <= row["q1"] <= row["median"] <= row["q3"] <= row["max"] <= 1
+    assert guard_fig6_19.plot(boxes).axes
+
+
+def test_times_to_block_and_recover_have_a_row_for_every_rate_and_number_of_attackers() -> None:
+    by_number = guard_fig6_20.measure(TINY, 1, silent, (600,), (1, 10))
+    assert [(row["rate"], row["attackers"]) for row in by_number.rows] == [(600, 1), (600, 10)]
+    assert {"false_blocks", "missed"} <= set(by_number.summary)
+    assert guard_fig6_20.plot(by_number).axes
+    assert guard_fig6_21.plot(by_number).axes
+    recovered = guard_fig6_22.measure(TINY, 1, silent, (600,))
+    assert {row["kind"] for row in recovered.rows} == {"guarded", "queries kept"}
+    assert guard_fig6_22.plot(recovered).axes
+
+
+def test_every_kind_of_world_can_be_played() -> None:
+    kinds = [*guard_worlds.NATURAL, *guard_worlds.NEW]
+    tiny = TINY._replace(minutes=4)
+    result: Result = guard_worlds.measure([guard_worlds.Case(kind, OURS, 1) for kind in kinds], tiny, silent)
+    assert [row["kind"] for row in result.rows] == kinds
+    assert result.summary["worlds"] == len(kinds)
+    assert {f"caught_{kind}" for kind in guard_worlds.NEW} < set(result.summary)
+
+
+def test_there_are_more_than_two_hundred_worlds_of_all_kinds() -> None:
+    chosen = guard_worlds.cases(Scale.FULL, 0)
+    assert len(set(chosen)) == len(chosen) >= 200
+    assert {case.kind for case in chosen} == {guard_worlds.THESIS, *guard_worlds.NATURAL, *guard_worlds.NEW}
+    assert {case.kind for case in guard_worlds.cases(Scale.SMALL, 0)} == {case.kind for case in chosen}
+
+
+def test_availability_is_whole_while_the_stream_is_taken() -> None:
+    assert availability(outcome([100.0] * 4 + [45.0] * 4), 100.0) == [1.0, pytest.approx(0.5)]
+
+
+def test_recovery_counts_from_the_lowest_round_to_a_minute_at_the_level_before() -> None:
+    rates = [100.0] * 20 + [50.0, 30.0, 60.0, 90.0] + [99.0] * 12
+    blocked = {"blocked_at_s": {"attacker0": 330.0}}
+    assert recovery_s(outcome(rates, **blocked), 100.0) == 30.0
+    assert recovery_s(outcome(rates[:24], **blocked), 100.0) is None
+    assert recovery_s(outcome(rates), 100.0) is None
+
+
+def test_rounds_to_block_count_from_the_second_malicious_hotspot() -> None:
+    hotspots = [Sensed(at_s, 10, 5, 5) for at_s in (310.0, 370.0, 400.0)]
+    found = outcome([1.0], sensed=hotspots, blocked_at_s={"attacker0": 420.0}, suspected_at_s=[360.0, 420.0])
+    assert found.rounds_to_block == 1
+    assert found.block_s == 110.0
+    assert found.detect_s == pytest.approx((50.0 + 50.0 + 20.0) / 3)
+    assert replace(found, missed=["attacker1"]).rounds_to_block is None
