@@ -20,6 +20,7 @@ from geoswarm.flow.merge import as_arrays, as_pairs, joined
 from geoswarm.flow.observe import Load, LoadReport, count_points, some_said
 from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.guard.rules import GuardRules
 from geoswarm.layout.uniform import uniform
 from geoswarm.sim.oracle import Pair, pairs_of
 from geoswarm.space.grid import Grid
@@ -48,9 +49,10 @@ class PureEngine:
         contract: Contract,
         tuning: Tuning | None = None,
         first_plan: Callable[[Grid, int], Plan] = uniform,
+        guard: GuardRules | None = None,
     ) -> None:
         self.tuning, self._contract = tuning or Tuning(deltas_max=3), contract
-        self.checkpoint = Checkpoint(str(folder), contract, self.tuning, first_plan)
+        self.checkpoint = Checkpoint(str(folder), contract, self.tuning, first_plan, guard=guard)
 
     def batch(
         self,

@@ -170,6 +170,37 @@ def with_on(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
     return operations.append_column("on", pa.array([ON[i] for i in rng.choice(len(ON), len(operations), p=shares)]))
 
 
+PREDICATES = [None, "intersects", "contains", "within", "covers", " covers ", "inside"]
+
+
+def with_predicates(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Each region must lie in some way to what is published, now and then in one that there is not."""
+    chosen = rng.choice(len(PREDICATES), len(operations), p=[0.25, 0.1, 0.2, 0.2, 0.15, 0.05, 0.05])
+    return operations.append_column("predicate", pa.array([PREDICATES[i] for i in chosen], pa.string()))
+
+
+def with_areas(
+    rng: np.random.Generator, rows: pa.Table, share: float = 0.5, *, snap: float | None = None, near: float = 180.0
+) -> pa.Table:
+    """Some of the events are polygons, rectangles, circles, or points as geometry; a few are nonsense. Most areas leave
+    it to the engine where they are."""
+    n = len(rows)
+    sides = rectangles(rng, n, snap=snap) * (near / 180)
+    regions = {name: sides[:, k] for k, name in enumerate(("xmin", "ymin", "xmax", "ymax"))}
+    drawn = with_shapes(rng, pa.table(regions | {"geometry": pa.nulls(n, pa.binary())}), snap=snap)["geometry"]
+    # An edge of more than 180 degrees would be taken to go the other way round.
+    boxes = shapely.to_wkb(shapely.segmentize(shapely.box(*sides.T), 90.0))
+    points = shapely.to_wkt(shapely.points(rows["x"].to_numpy(), rows["y"].to_numpy()), rounding_precision=-1)
+    kinds = rng.choice(4, n, p=[1 - share, share * 0.6, share * 0.35, share * 0.05])
+    chosen = zip(kinds, drawn.to_pylist(), boxes, points, strict=True)
+    shapes = [(None, shape, box, point.encode())[kind] for kind, shape, box, point in chosen]
+    lost = np.array([shape is not None for shape in shapes]) & (rng.random(n) < 0.9)
+    for axis in ("x", "y"):
+        place = rows.schema.get_field_index(axis)
+        rows = rows.set_column(place, axis, pa.array(rows[axis].to_numpy(), mask=lost))
+    return rows.append_column("geometry", pa.array(shapes, pa.binary()))
+
+
 def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
     """What may be known of a stream beforehand, with words for those strategies that look at them."""
     texts = pa.array([sentence(rng) for _ in points], pa.string())

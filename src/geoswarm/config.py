@@ -56,6 +56,13 @@ class Tuning(_Settings):
     """An object that is not heard of for so long is forgotten: where it was inside, it leaves without a word."""
     matches: Literal["arrays", "pairs"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
+    pipeline: Literal["spis", "sps", "rihps", "risps"] = "spis"
+    """How events find subscriptions (Distributor §4.2). "spis": both are divided by space, and found by an index. To
+    compare with: "sps", every subscription of the partition is tested; "rihps" and "risps", the router looks up who may
+    match, and sends the event to where these are, by the hash of their ids or by where they lie."""
+    join_at: Literal["static", "stream"] = "static"
+    """Where they meet (Distributor §4.5). "static": the subscriptions stay, and workers keep what they made of them.
+    "stream", to compare with: the subscriptions of every partition travel to its events, anew for each batch."""
     exchange: Literal["packed", "rows"] = "packed"
     """How events travel to their executor; the row exchange is kept for comparison (docs/decisions)."""
     route_rows_max: int = Field(default=1_000_000, ge=1)

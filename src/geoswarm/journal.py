@@ -1,14 +1,15 @@
 """The append-only record of what the engine did: starts, batches with their loads, plans, refusals.
 
 Nothing reads it to decide anything; `status`, `explain`, the demo's live view and the tests read it to tell. One JSON
-object a line, in files of bounded length of which the newest are kept. A line torn by a crash is passed over.
+object a line, in files of bounded length of which the newest are kept. A line torn by a crash is passed over. With a
+key each line is encrypted by itself (`state/lines.py`).
 """
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
+from geoswarm.state.lines import LineFile, read_lines
 from geoswarm.state.storage import Storage
 
 FOLDER = "journal"
@@ -22,29 +23,21 @@ class Journal:
         self._storage = storage
         numbers = [int(name.split(".")[0]) for name in storage.names(FOLDER)]
         self._number = max(numbers, default=-1) + 1
-        self._count = 0
-        self._lines: list[str] = []
-        """Of the file under way, where it must be written whole each time."""
+        self._file = self._next_file()
 
     def append(self, kind: str, **fields: Any) -> dict[str, Any]:
         """`fields` are plain JSON values; time is one of them where it matters. Returns the entry."""
         entry = {"kind": kind, **fields}
-        line = json.dumps(entry, separators=(",", ":"))
-        name = f"{FOLDER}/{self._number:08d}.jsonl"
-        self._count += 1
-        if self._storage.is_remote:  # object stores cannot append
-            self._lines.append(line)
-            self._storage.write(name, ("\n".join(self._lines) + "\n").encode())
-        else:
-            path = Path(self._storage.path(name))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with path.open("a") as file:
-                file.write(line + "\n")
-        if self._count == LINES_PER_FILE:
-            self._number, self._count, self._lines = self._number + 1, 0, []
+        self._file.append(json.dumps(entry, separators=(",", ":")))
+        if self._file.lines == LINES_PER_FILE:
+            self._file = self._next_file()
             for old in self._storage.names(FOLDER)[:-FILES_MAX]:
                 self._storage.remove(f"{FOLDER}/{old}")
         return entry
+
+    def _next_file(self) -> LineFile:
+        number, self._number = self._number, self._number + 1
+        return LineFile(self._storage, f"{FOLDER}/{number:08d}.jsonl")
 
 
 def last(storage: Storage, kind: str) -> dict[str, Any] | None:
@@ -66,13 +59,19 @@ def read(storage: Storage, *kinds: str) -> Iterator[dict[str, Any]]:
                 yield entry
 
 
+def follow(storage: Storage, name: str, start: int) -> tuple[list[dict[str, Any]], int]:
+    """The entries of one file from byte `start` on, and where the next one will begin."""
+    lines, end = read_lines(storage, f"{FOLDER}/{name}", start)
+    return [entry for entry in map(_parse, lines) if entry is not None], end
+
+
 def _lines(storage: Storage, name: str) -> list[str]:
-    return storage.read(f"{FOLDER}/{name}").decode(errors="replace").splitlines()
+    return read_lines(storage, f"{FOLDER}/{name}")[0]
 
 
 def _parse(line: str) -> dict[str, Any] | None:
     try:
-        entry: dict[str, Any] = json.loads(line)
+        entry = json.loads(line)
     except ValueError:
         return None  # torn by a crash
-    return entry
+    return entry if isinstance(entry, dict) else None

@@ -1,9 +1,9 @@
 """The nouns as Arrow schemas: Event, Operation (a change of a Subscription), Match, DeadLetter.
 
-An event may carry any further columns; they travel through to its matches untouched. Two of them have a meaning:
+An event may carry any further columns; they travel through to its matches untouched. Three of them have a meaning:
 `text` is what `keywords` are looked for in, `object_id` says whose event it is, for subscriptions that ask `on` what an
-object does: with which event it comes inside, leaves, or has stayed. The region of a subscription is a rectangle, or a
-`geometry`.
+object does: with which event it comes inside, leaves, or has stayed; and an event with a `geometry` is that area. The
+region of a subscription is a rectangle, or a `geometry`.
 """
 
 import pyarrow as pa
@@ -27,6 +27,14 @@ OBJECT = pa.field("object_id", pa.int64())
 """Who an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null, nobody is
 known to enter or leave by it."""
 
+GEOMETRY = pa.field("geometry", pa.binary())
+"""The area that an event is: WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), binary or string. `x` and `y` may then be
+null, and become the middle of the rectangle round it. Without the column, or where it is null, the event is a point."""
+
+PREDICATES = ("intersects", "contains", "within", "covers")
+"""How a subscription's region must lie to a publication, by code: the region ... the publication. `shapes/exact.py`
+explains them."""
+
 OPERATION = pa.schema(
     [
         pa.field("op", pa.string(), nullable=False),  # register | replace | cancel
@@ -40,6 +48,7 @@ OPERATION = pa.schema(
         pa.field("geometry", pa.binary()),  # WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), instead of sides
         pa.field("keywords", pa.string()),  # flood AND (river OR dam); null: whatever is said
         pa.field("on", pa.string()),  # inside | enter | exit | dwell(SECONDS); null: inside
+        pa.field("predicate", pa.string()),  # intersects | contains | within | covers; null: intersects
     ]
 )
 

@@ -10,11 +10,21 @@ from geoswarm.cli import doctor
 from geoswarm.cli.doctor import Finding, examine, render
 from geoswarm.errors import MachineError
 from geoswarm.spark.java import JavaRuntime
+from geoswarm.state.key_source import KEY_FILE, make_key_file
 
 
 def test_every_check_reports_once_and_every_complaint_has_a_remedy(tmp_path: Path) -> None:
     findings = examine(tmp_path)
-    assert [f.name for f in findings] == ["Python", "Java", "PySpark", "kernels", "cores", "memory", "disk"]
+    assert [f.name for f in findings] == [
+        "Python",
+        "Java",
+        "PySpark",
+        "kernels",
+        "cores",
+        "memory",
+        "disk",
+        "encryption",
+    ]
     assert [f for f in findings if (f.ok == "ok") != (f.remedy == "")] == []
 
 
@@ -90,3 +100,18 @@ def test_the_table_shows_brackets_as_they_are() -> None:
     shown = console.export_text()
     assert "local[2] did not start" in shown
     assert "see [the log]" in shown
+
+
+def test_the_doctor_says_whether_encryption_is_on_and_never_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(KEY_FILE, raising=False)
+    assert doctor.look_at_encryption().what.startswith("off")
+    made = make_key_file(tmp_path / "key")
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "key"))
+    found = doctor.look_at_encryption()
+    assert (found.ok, found.what) == ("ok", f"on, with key {made.id} from the key file {tmp_path / 'key'}")
+    (tmp_path / "key").chmod(0o644)
+    found = doctor.look_at_encryption()
+    assert found.ok == "fail"
+    assert found.remedy.startswith("chmod 600")

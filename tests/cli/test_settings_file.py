@@ -249,3 +249,13 @@ def test_every_example_is_a_good_settings_file(tmp_path: Path, example: Path) ->
     for folder in ("events", "operations"):
         (tmp_path / folder).mkdir()
     assert read(tmp_path, example.read_text()).checkpoint.path.startswith(str(tmp_path))
+
+
+def test_a_key_file_may_be_named_but_must_be_there(tmp_path: Path) -> None:
+    text = GOOD + '\n[encryption]\nkey_file = "key"\n'
+    (complaint,) = complaints(tmp_path, text)
+    assert "[encryption] key_file key is no file: make one with `geoswarm key FILE`" in complaint
+    (tmp_path / "key").touch()
+    settings = read(tmp_path, text)
+    assert settings.encryption is not None
+    assert settings.encryption.key_file == str(tmp_path / "key")

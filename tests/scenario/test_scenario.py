@@ -35,7 +35,7 @@ def test_the_scenario_has_something_of_everything() -> None:
     answers = expected(SCENARIO, IN_STEP)
     assert all(len(answer.pairs) > 40 for answer in answers)
     assert all(answer.matched < answer.events_in - answer.dead["event"] for answer in answers), "some meet nothing"
-    assert all(answer.dead["event"] == 8 and answer.dead["operation"] > 9 for answer in answers)
+    assert all(answer.dead["event"] == 9 and answer.dead["operation"] > 9 for answer in answers)
     assert max(Counter(event for a in answers for event, _ in a.pairs).values()) > 3, "some events meet many"
 
 

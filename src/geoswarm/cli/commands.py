@@ -1,4 +1,4 @@
-"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | status`.
+"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
 Prints what other files found out; does nothing by itself. Spark is not imported before a command needs it, so that help
 and errors come at once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
@@ -7,6 +7,7 @@ and errors come at once. What went wrong is one red line on stderr and exit code
 import json
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -159,20 +160,48 @@ def doctor(
 
 
 @app.command()
+def key(new_file: Annotated[Path, typer.Argument(help="Where the key goes; must not exist.")]) -> None:
+    """Make a key to encrypt with, in a file that only you can read. Who loses it loses its checkpoints."""
+    from geoswarm.state.key_source import KEY_FILE, make_key_file
+
+    made = make_key_file(new_file)
+    out.print(
+        f"key {made.id} is in {new_file}: keep a copy elsewhere, and set {KEY_FILE}={new_file.absolute()}",
+        soft_wrap=True,
+        highlight=False,
+        markup=False,
+    )
+
+
+@app.command()
 def join(
     points: Annotated[Path, typer.Argument(help="A file or folder of points: Parquet, CSV with a header, JSON lines.")],
     regions: Annotated[Path, typer.Argument(help="A file of regions: GeoParquet or GeoJSON.")],
     output: Annotated[Path, typer.Option("--output", "-o", help="A folder for the pairs, as Parquet; must not exist.")],
     x: Annotated[str, typer.Option(help="The column with the longitude.")] = "x",
     y: Annotated[str, typer.Option(help="The column with the latitude.")] = "y",
+    geometry: Annotated[str | None, typer.Option(help="A column with areas, instead of x and y.")] = None,
+    predicate: Annotated[
+        str, typer.Option(help="How a region lies to a point or area: intersects, contains, within or covers.")
+    ] = "intersects",
     region_id: Annotated[str | None, typer.Option("--id", help="The column or property with a region's id.")] = None,
     master: Annotated[str, typer.Option(help="Spark's.")] = "local[*]",
     as_json: AsJson = False,
 ) -> None:
-    """Say which point lies in which region, once and for all points: a spatial join on Spark."""
+    """Say which point, or area, lies in which region, once and for all of them: a spatial join on Spark."""
     from geoswarm.cli.join_files import join_files
 
-    told = join_files(points, regions, output, x=x, y=y, region_id=region_id, master=master)
+    told = join_files(
+        points,
+        regions,
+        output,
+        x=x,
+        y=y,
+        geometry=geometry,
+        predicate=predicate,
+        region_id=region_id,
+        master=master,
+    )
     if as_json:
         print(json.dumps(told))
     else:
@@ -218,21 +247,29 @@ def explain(
     checkpoint: CheckpointFolder,
     plan: Annotated[int | None, typer.Argument(help="The epoch of a plan; without it, every round is told.")] = None,
     operator: Annotated[str | None, typer.Option(help="A keyed operator: tell how its keys were dealt out.")] = None,
+    user: Annotated[str | None, typer.Option(help="A user: tell what Guard holds against them, and why.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say how a plan came about: what was measured, decided and refused, round by round."""
+    """Say how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
     from geoswarm.cli.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.cli.watch import existing
 
     if plan is not None and operator is not None:
         raise SettingsError("a PLAN is one of places, an --operator has plans of its own: give one of the two")
     storage = existing(checkpoint)
+    if user is not None:
+        if plan is not None or operator is not None:
+            raise SettingsError("a --user has neither a PLAN nor an --operator: give one of the three")
+        from geoswarm.cli.users import told_of, user_sentences
+
+        told = told_of(storage, user)
+        _say([json.dumps(told)] if as_json else user_sentences(told))
+        return
     entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
     if as_json:
         print(json.dumps(entries))
         return
-    for line in sentences(entries) if operator is None else key_sentences(entries):
-        out.print(line, soft_wrap=True, highlight=False, markup=False)
+    _say(sentences(entries) if operator is None else key_sentences(entries))
     if not entries:
         out.print("no round has ended yet: the first plan is in force")
 
@@ -248,3 +285,63 @@ def status(checkpoint: CheckpointFolder, as_json: AsJson = False) -> None:
         print(json.dumps(found))
     else:
         out.print(status_table(found))
+
+
+@app.command()
+def users(
+    checkpoint: CheckpointFolder,
+    most: Annotated[int, typer.Option(min=0, help="How many of those who have or ask for most to show.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """List users: who is blocked, suspected or exempt, and who has or asks for most. The engine may be running."""
+    from geoswarm.cli.users import overview, users_table
+    from geoswarm.cli.watch import existing
+
+    found = overview(existing(checkpoint), most)
+    if as_json:
+        print(json.dumps(found))
+    else:
+        out.print(users_table(found))
+        _say(found["notes"])
+
+
+User = Annotated[str, typer.Argument(help="As operations name the user.")]
+
+
+@app.command()
+def block(
+    checkpoint: CheckpointFolder,
+    user: User,
+    why: Annotated[str, typer.Option(help="For the user's dead letters, and for whoever asks later.")] = "",
+    remove: Annotated[str, typer.Option(help="Of the user's standing queries: nothing, recent or all.")] = "nothing",
+) -> None:
+    """Refuse what a user asks for, from the next batch on."""
+    _command(checkpoint, "block", user, why, remove)
+
+
+@app.command()
+def unblock(checkpoint: CheckpointFolder, user: User) -> None:
+    """Let a user in again, and forget what was held against them."""
+    _command(checkpoint, "unblock", user)
+
+
+@app.command()
+def exempt(
+    checkpoint: CheckpointFolder,
+    user: User,
+    undo: Annotated[bool, typer.Option("--undo", help="The user is like all others again.")] = False,
+) -> None:
+    """Never block a user, and set no limits."""
+    _command(checkpoint, "unexempt" if undo else "exempt", user)
+
+
+def _command(checkpoint: str, command: str, user: str, why: str = "", remove: str = "nothing") -> None:
+    from geoswarm.cli.users import give
+    from geoswarm.cli.watch import existing
+
+    _say([give(existing(checkpoint), command, user, why, remove)])
+
+
+def _say(lines: Iterable[str]) -> None:
+    for line in lines:
+        out.print(line, soft_wrap=True, highlight=False, markup=False)

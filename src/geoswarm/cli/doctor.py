@@ -15,9 +15,10 @@ from typing import Literal
 import numpy as np
 from rich.table import Table
 
-from geoswarm.errors import MachineError
+from geoswarm.errors import MachineError, SettingsError
 from geoswarm.spark.java import find_java
 from geoswarm.spark.session import pandas_version, pyspark_version, try_session
+from geoswarm.state.key_source import KEY_FILE, KeySource
 
 PYTHON_MIN = (3, 11)
 CORES_MIN = 2
@@ -49,6 +50,7 @@ def examine(folder: Path | None = None, *, start_spark: bool = False) -> list[Fi
         look_at_cores,
         look_at_memory,
         lambda: look_at_disk(folder),
+        look_at_encryption,
     ]
     if start_spark:
         looks.append(look_at_session)
@@ -138,6 +140,18 @@ def look_at_disk(folder: Path | None = None) -> Finding:
     if free_gb < DISK_GB_MIN:
         return Finding("disk", "warn", what, f"free {DISK_GB_MIN - free_gb:.1f} GB, or choose another folder")
     return Finding("disk", "ok", what)
+
+
+def look_at_encryption() -> Finding:
+    """On or off, and which key; never the key."""
+    try:
+        source = KeySource.from_environment()
+        if source is None:
+            return Finding("encryption", "ok", f"off ({KEY_FILE} is not set): files and traffic are in clear")
+        return Finding("encryption", "ok", f"on, with key {source.cipher().id} from {source}")
+    except (MachineError, SettingsError) as error:
+        what, _, remedy = str(error).rpartition(": ")
+        return Finding("encryption", "fail", what, remedy)
 
 
 def look_at_session() -> Finding:

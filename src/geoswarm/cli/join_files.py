@@ -2,15 +2,25 @@
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from geoswarm.errors import InputError, SettingsError
+from geoswarm.shapes.exact import Predicate, check_predicate
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}
 
 
 def join_files(
-    points: Path, regions: Path, output: Path, *, x: str, y: str, region_id: str | None, master: str
+    points: Path,
+    regions: Path,
+    output: Path,
+    *,
+    x: str,
+    y: str,
+    geometry: str | None = None,
+    predicate: str = "intersects",
+    region_id: str | None,
+    master: str,
 ) -> dict[str, Any]:
     began_s = time.perf_counter()
     kind = _format(points)
@@ -18,13 +28,15 @@ def join_files(
         raise SettingsError(f"{output} exists: name a new folder, or remove it")
     if not regions.is_file():
         raise InputError(f"no file {regions}: name a GeoParquet or GeoJSON file of regions")
+    check_predicate(predicate)
     from geoswarm.spark.batch_join import Joined
     from geoswarm.spark.session import build_session
 
     spark = build_session(master, "geoswarm-join")
     reader = spark.read.option("header", True).option("inferSchema", True)
     rows = reader.format(kind).load(str(points))
-    with Joined(rows, str(regions), x=x, y=y, region_id=region_id) as joined:
+    asked = cast(Predicate, predicate)
+    with Joined(rows, str(regions), x=x, y=y, geometry=geometry, predicate=asked, region_id=region_id) as joined:
         joined.pairs.write.parquet(str(output))
         pairs = spark.read.parquet(str(output)).count()
         told = {"pairs": pairs, "points": rows.count(), "regions": joined.regions, "refused": joined.refused}

@@ -24,6 +24,7 @@ from geoswarm.cli.settings_file import (
     TweetsEvents,
 )
 from geoswarm.cli.settings_file import Sink as SinkSection
+from geoswarm.state.key_source import KEY_FILE
 
 if TYPE_CHECKING:
     from geoswarm.spark.engine import Engine
@@ -41,11 +42,14 @@ def build_engine(settings: PipelineSettings) -> "Engine":
     from geoswarm.spark.jars import kafka_conf
     from geoswarm.spark.session import build_session
 
+    if settings.encryption is not None:
+        # As if it had been in the environment: whatever this process opens or starts, it does with the key.
+        os.environ[KEY_FILE] = settings.encryption.key_file
     conf = dict(settings.spark.conf)
     if settings.needs_kafka and "spark.jars" not in conf:
         conf |= kafka_conf(stand_in=True)
     spark = build_session(settings.spark.master, conf=conf)
-    return Engine(spark, settings.contract, settings.tuning, checkpoint=settings.checkpoint.path)
+    return Engine(spark, settings.contract, settings.tuning, checkpoint=settings.checkpoint.path, guard=settings.guard)
 
 
 def load(engine: "Engine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":

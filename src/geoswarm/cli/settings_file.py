@@ -1,7 +1,8 @@
 """A pipeline written down in TOML, read into settings that are known to be good.
 
-Builds nothing: `launch.py` does. Sections [contract] and [tuning] are the values of `config.py`. Relative paths start
-at the settings file's own folder, so that a start from another folder never begins a second checkpoint by accident.
+Builds nothing: `launch.py` does. Sections [contract] and [tuning] are the values of `config.py`, [guard] those of
+`guard/limits.py` and `guard/rules.py`. Relative paths start at the settings file's own folder, so that a start from
+another folder never begins a second checkpoint by accident.
 Every error of a file is found at once, and each names its line and a remedy (`settings_errors.py`, `toml_lines.py`).
 """
 
@@ -17,6 +18,7 @@ from geoswarm.cli.settings_errors import Problem, invalid_toml, problem_of, shar
 from geoswarm.cli.toml_lines import find_line, key_lines
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.errors import GeoswarmError, SettingsError
+from geoswarm.guard.limits import GuardSettings
 from geoswarm.workload.posts import Posts
 from geoswarm.workload.tweets import Tweets
 
@@ -54,6 +56,12 @@ Format = Literal["parquet", "json", "csv"]
 
 class CheckpointSection(_Section):
     path: Text
+
+
+class EncryptionSection(_Section):
+    """The switch of `state/key_source.py`, written down. A key itself never stands in a settings file."""
+
+    key_file: Text
 
 
 class SparkSection(_Section):
@@ -182,6 +190,9 @@ class PipelineSettings(_Section):
     contract: Contract = Contract()
     tuning: Tuning = Tuning()
     checkpoint: CheckpointSection
+    encryption: EncryptionSection | None = None
+    guard: GuardSettings | None = None
+    """None: everybody may do everything."""
     spark: SparkSection = SparkSection()
     events: Events
     operations: Operations | None = None
@@ -226,11 +237,13 @@ def _line(file: Path, line: int, say: str) -> str:
 
 
 def _at_home(settings: PipelineSettings, folder: Path) -> PipelineSettings:
-    changed = {}
+    changed: dict[str, _Section] = {}
     for name in ("checkpoint", "events", "operations", "subscriptions", "sink"):
         section = getattr(settings, name)
         if section is not None and "path" in type(section).model_fields and "://" not in section.path:
             changed[name] = section.model_copy(update={"path": str(folder / section.path)})
+    if settings.encryption is not None:
+        changed["encryption"] = EncryptionSection(key_file=str(folder / settings.encryption.key_file))
     for name in ("delivery", "trending"):
         stage = getattr(settings, name)
         if stage is not None and isinstance(stage.sink, ParquetSink) and "://" not in stage.sink.path:
@@ -248,6 +261,9 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
         yield ("trigger", "every_s"), "[trigger] has both every_s and available_now: keep one of them"
     if settings.delivery and settings.delivery.per_interval == 0 and not settings.delivery.digest:
         yield ("delivery", "digest"), "[delivery] neither sends anything at once nor in a digest: set one of the two"
+    if settings.encryption is not None and not Path(settings.encryption.key_file).is_file():
+        say = f"[encryption] key_file {settings.encryption.key_file} is no file: make one with `geoswarm key FILE`"
+        yield ("encryption", "key_file"), say
     if isinstance(events, TweetsEvents | PostsEvents):
         yield from _generated_relations(events, settings)
     for name in ("events", "operations", "subscriptions"):

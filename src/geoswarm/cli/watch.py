@@ -4,10 +4,8 @@ Reads only, and takes no lock, so any number of watchers may look at an engine w
 run twice is journalled twice; it counts once here, as in the output.
 """
 
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from geoswarm import journal
@@ -41,22 +39,8 @@ class Follower:
         for name in names:
             if name < newest_read:
                 continue
-            whole, _, _ = self._unread(name).rpartition(b"\n")
-            self._offsets[name] += len(whole) + 1 if whole else 0
-            for line in whole.splitlines():
-                try:
-                    entry = json.loads(line)
-                except ValueError:
-                    continue  # torn by a crash
-                if isinstance(entry, dict):
-                    yield entry
-
-    def _unread(self, name: str) -> bytes:
-        if self._storage.is_remote:
-            return self._storage.read(f"{FOLDER}/{name}")[self._offsets[name] :]
-        with Path(self._storage.path(f"{FOLDER}/{name}")).open("rb") as file:
-            file.seek(self._offsets[name])
-            return file.read()
+            entries, self._offsets[name] = journal.follow(self._storage, name, self._offsets[name])
+            yield from entries
 
 
 @dataclass
@@ -112,7 +96,9 @@ def status(checkpoint: str) -> dict[str, Any]:
         "checkpoint": storage.root,
         "contract": storage.read_document("contract.json"),
         "engines": newest_term(storage),
-        "last_process": storage.read("lock").decode() if not storage.is_remote and storage.exists("lock") else None,
+        "last_process": storage.read_as_is("lock").decode()
+        if not storage.is_remote and storage.exists("lock")
+        else None,
         "subscriptions": newest.subs if newest else 0,
         "subscription_bytes": newest.bytes if newest else 0,
         "segments": len(newest.segments) if newest else 0,

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from geoswarm.jit import Floats
+from geoswarm.jit import Floats, Ints
 
 GATHERED_BYTES_MAX = 256 << 20
 """Keeps what one task packs at once far below the 2 GB that an Arrow binary column may hold."""
@@ -32,3 +33,24 @@ def gather(
             held, rows, size = [], 0, 0
     if rows:
         yield pa.concat_batches(held)
+
+
+def row_bytes(batch: pa.RecordBatch) -> Ints:
+    """Of each row: text and geometries by their own length, everything else by its mean."""
+    sizes, rest = np.zeros(len(batch), np.int64), 0
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            sizes += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        else:
+            rest += column.nbytes
+    return sizes + rest // max(1, len(batch)) + 1
+
+
+def cuts(sizes: Ints, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Runs (first, end) of rows of these sizes that have at most `bytes_max` together; one row may have more."""
+    ends, first = np.cumsum(sizes), 0
+    while first < len(sizes):
+        done = int(ends[first - 1]) if first else 0
+        end = max(first + 1, int(np.searchsorted(ends, done + bytes_max, "right")))
+        yield first, end
+        first = end

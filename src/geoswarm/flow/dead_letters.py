@@ -4,7 +4,9 @@ Who turns a row away decides why (`guard.py`, `state/subscriptions.py`); this on
 """
 
 import json
+from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import repeat
 from typing import Any
 
 import numpy as np
@@ -31,12 +33,20 @@ REASONS = {
     "invalid": "a region crosses itself in a way that cannot be mended",
     "keywords": "a keyword expression that cannot be read, or is too large",
     "on": "what the subscription is on is none of inside, enter, exit, dwell(SECONDS)",
+    "predicate": "the predicate is none of intersects, contains, within, covers",
     "inverted": "a rectangle's minimum exceeds its maximum",
     "no-area": "a rectangle has no area",
     "expired": "the subscription expires before it could match",
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
-    "full": "the engine holds as many subscriptions as it may",
+    "full": "the engine holds as many subscriptions, or accounts of users, as it may",
+    "no-user": "an operation says no user, and Guard must know who asks",
+    "user-name": "a user's name is too long, or no text",
+    "blocked": "Guard or an operator has blocked the user",
+    "user-rate": "the user does more operations a second than one user may",
+    "user-subscriptions": "the user has as many live subscriptions as one user may",
+    "user-cost": "the user's subscriptions together cost as much as those of one user may",
+    "not-owner": "the subscription is somebody else's",
     "key": "the key of a row is missing, so nobody can be asked to remember it",
 }
 
@@ -46,20 +56,38 @@ class DeadLetters:
         """`kind` is "event" or "operation"; `batch_id` is -1 outside any batch."""
         self._kind, self._batch_id = kind, batch_id
         self._rows: list[tuple[int, str, str, str, str]] = []
+        self._unwritten = 0
 
-    def add(self, batch: pa.RecordBatch, chosen: Bools, reason: str, detail: str) -> None:
-        """`detail` may name the row's columns in braces: "subscription {sub_id} has no xmin"."""
+    def add(
+        self,
+        batch: pa.RecordBatch,
+        chosen: Bools,
+        reason: str,
+        detail: str,
+        each: Iterable[Mapping[str, Any]] | None = None,
+    ) -> None:
+        """`detail` may name the row's columns in braces: "subscription {sub_id} has no xmin"; and what `each` says of
+        one chosen row after another."""
         if not chosen.any():
             return
         assert reason in REASONS, reason
-        for row in _rows(batch.filter(pa.array(chosen))):
+        more = iter(each) if each is not None else repeat({})
+        for row, said_besides in zip(_rows(batch.filter(pa.array(chosen))), more, strict=False):
             raw = row.pop(MALFORMED, None)
             text = raw if raw is not None else json.dumps(row, default=_plain)
-            said = detail.format(**row)
+            said = detail.format(**row, **said_besides)
             self._rows.append((self._batch_id, self._kind, reason, said[:TEXT_MAX], text[:TEXT_MAX]))
 
+    def add_more(self, reason: str, count: int, detail: str) -> None:
+        """So many rows at once, which are counted and not kept."""
+        assert reason in REASONS, reason
+        text = json.dumps({"operations": count})
+        self._rows.append((self._batch_id, self._kind, reason, detail[:TEXT_MAX], text))
+        self._unwritten += count - 1
+
     def __len__(self) -> int:
-        return len(self._rows)
+        """Rows that were turned away, those included that are only counted."""
+        return len(self._rows) + self._unwritten
 
     def table(self) -> pa.Table:
         columns = zip(*self._rows, strict=True) if self._rows else ((),) * len(DEAD_LETTER)
@@ -77,6 +105,12 @@ class Triage:
         fresh = chosen & ~self.doomed
         self._dead.add(self._batch, fresh, reason, detail)
         self.doomed |= fresh
+
+    def turn_away_one(self, row: int, reason: str, detail: str) -> None:
+        """For details that are the row's own: many rows cost no more than as many."""
+        if not self.doomed[row]:
+            self._dead.add(self._batch.slice(row, 1), np.ones(1, np.bool_), reason, detail)
+            self.doomed[row] = True
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 Looks at one row at a time and knows no history: a duplicate `register` or a `cancel` of an unknown id is found where
 the subscriptions are (`state/subscriptions.py`). Nothing is repaired or dropped: rows in = rows on + dead letters.
+Events that are areas are in `guard_areas.py`.
 """
 
 from typing import NamedTuple
@@ -9,14 +10,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import shapely
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
-from geoswarm.jit import Bools, Floats, Ints
-from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
+from geoswarm.flow.guard_areas import guard_areas, has_areas
+from geoswarm.jit import Bools, Bytes, Floats, Ints
+from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION, PREDICATES
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.parse import parse_shapes
-from geoswarm.shapes.shapes import Shapes
+from geoswarm.shapes.shapes import Shapes, concatenate, no_shapes, of_polygons
 from geoswarm.space.grid import Grid
 from geoswarm.text.expression import Expressions, compile_expressions
 
@@ -28,14 +31,17 @@ _ON = pa.array([b"inside", b"enter", b"exit"])
 _ON_CODES = np.array([INSIDE, ENTER, EXIT], np.int64)
 _NUMBER = r"(?:[0-9]{1,10}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
 _ON_PATTERN = rf"^\s*(?:(?P<word>inside|enter|exit)|dwell\(\s*(?P<seconds>{_NUMBER})\s*\))\s*$"
+_PREDICATE_PATTERN = rf"^\s*(?P<word>{'|'.join(PREDICATES)})\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
 
 
 def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.RecordBatch:
-    """The events that can be routed. Columns beyond the required ones may hold anything."""
+    """The events that can be routed. Columns beyond those that have a meaning may hold anything."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
+    if has_areas(batch):
+        batch = guard_areas(batch, grid, triage)
     for name in EVENT.names:
         if batch.column(name).null_count:
             triage.turn_away(_null(batch, name), "null", f"{name} is null: send a value")
@@ -61,6 +67,8 @@ class Guarded(NamedTuple):
     """What `geometry` says, row by row; None: nobody's region is but a rectangle."""
     on: Ints
     """What `on` says, as one of the numbers of `model.py`."""
+    predicates: Bytes
+    """What `predicate` says, by code; a rectangle that asks for more than to intersect has become a shape."""
 
 
 def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> Guarded:
@@ -78,6 +86,7 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
         batch = _with_boxes(batch, shapes, grid)
     words = _guard_keywords(batch, puts, triage)
     on = _guard_on(batch, puts, triage)
+    predicates = _guard_predicate(batch, puts, triage)
     for name in SIDES:
         detail = f"subscription {{sub_id}} has no {name}: send all four sides"
         triage.turn_away(puts & _null(batch, name), "null", detail)
@@ -86,9 +95,12 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     triage.turn_away(
         puts & (expires_us <= now_us), "expired", "subscription {sub_id} expired {expires}: send a later time"
     )
+    boxed = puts & ~triage.doomed & (predicates > 0) & _null(batch, "geometry")
+    if boxed.any():
+        shapes = _with_boxed(batch, shapes, np.flatnonzero(boxed))
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
-    return Guarded(batch, ~triage.doomed, words, shapes, on)
+    return Guarded(batch, ~triage.doomed, words, shapes, on, predicates)
 
 
 def _guard_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> Shapes | None:
@@ -98,11 +110,17 @@ def _guard_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage
     column = pc.if_else(pa.array(given), batch.column("geometry"), pa.scalar(None, pa.binary()))
     shapes, refused, _ = parse_shapes(column, grid)
     for row, reason, detail in refused:
-        chosen = np.zeros(len(batch), np.bool_)
-        chosen[row] = True
         said = detail.replace("{", "{{").replace("}", "}}")
-        triage.turn_away(chosen, reason, f"subscription {{sub_id}}: {said}")
+        triage.turn_away_one(row, reason, f"subscription {{sub_id}}: {said}")
     return shapes
+
+
+def _with_boxed(batch: pa.RecordBatch, shapes: Shapes | None, rows: Ints) -> Shapes:
+    """Some rectangles as shapes: the loops over rectangles know of no predicate."""
+    boxes = of_polygons(shapely.box(*(_floats(batch, side)[rows] for side in SIDES)))
+    source = np.arange(len(batch))
+    source[rows] = len(batch) + np.arange(len(rows))
+    return concatenate([shapes or no_shapes(len(batch)), boxes]).take(source)
 
 
 def _with_boxes(batch: pa.RecordBatch, shapes: Shapes, grid: Grid) -> pa.RecordBatch:
@@ -160,6 +178,18 @@ def _guard_on(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Ints:
     detail = "subscription {sub_id} is on {on!r}: send inside, enter, exit or dwell(SECONDS), with "
     triage.turn_away(puts & wrong, "on", detail + f"SECONDS from 0 to {DWELL_S_MAX:.0f}")
     return on
+
+
+def _guard_predicate(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Bytes:
+    column = batch.column("predicate")
+    if column.null_count == len(batch):
+        return np.zeros(len(batch), np.uint8)
+    words = pc.extract_regex(column.cast(pa.binary()), _PREDICATE_PATTERN)
+    codes = pc.index_in(words.field("word"), pa.array(PREDICATES).cast(pa.binary()))
+    wrong = ~_null(batch, "predicate") & ~words.is_valid().to_numpy(zero_copy_only=False)
+    detail = f"subscription {{sub_id}} has predicate {{predicate!r}}: send one of {', '.join(PREDICATES)}"
+    triage.turn_away(puts & wrong, "predicate", detail)
+    return np.asarray(codes.fill_null(0).to_numpy(zero_copy_only=False), np.uint8)
 
 
 def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:

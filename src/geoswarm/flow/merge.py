@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.errors import StreamError
+from geoswarm.flow.batches import cuts, row_bytes
 from geoswarm.flow.match.match import Met
 from geoswarm.jit import Bools
 from geoswarm.model import EVENT, SUB_ID, SUB_IDS
@@ -76,8 +77,7 @@ def apart(rows: pa.RecordBatch) -> Met:
 def as_pairs(met: Met, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:
     """One row per event and subscription, in batches of about `bytes_max`: a long text is repeated in each row."""
     rows = np.repeat(np.arange(len(met.events)), np.diff(met.offsets))
-    step = max(1, bytes_max * len(met.events) // max(1, met.events.nbytes))
     schema = match_schema(met.events.schema, "pairs")
-    for start in range(0, len(rows), step):
-        events = met.events.take(pa.array(rows[start : start + step]))
-        yield pa.record_batch([*events.columns, pa.array(met.subs[start : start + step])], schema=schema)
+    for first, end in cuts(row_bytes(met.events)[rows], bytes_max):
+        events = met.events.take(pa.array(rows[first:end]))
+        yield pa.record_batch([*events.columns, pa.array(met.subs[first:end])], schema=schema)

@@ -6,7 +6,8 @@ index itself, which every worker has (`flow/match/text.py`).
 
     event ── cell ──► rectangle, not divided ───────────────► its partition, if anybody asks
                  └──► divided ── each wanted term ── share ─► the partition that has it
-                              └─ somebody asks for no words ► the partition that has share 0
+                              ├─ somebody asks for no words ► the partition that has share 0
+                              └─ it has a geometry ─────────► that one alone, which looks everything up for it
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.match.text import wanted
 from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
 from geoswarm.jit import Bools, Ints, kernel
-from geoswarm.model import TEXT
+from geoswarm.model import GEOMETRY, TEXT
 from geoswarm.radix import sorted_order
 from geoswarm.space.holders import Holders, holders
 from geoswarm.space.plan import Plan
@@ -71,8 +72,11 @@ def route_terms(
     # The index is searched in the order of its cells; everything below is in that order.
     tokens = tokenize(texts.take(pa.array(order)))
     asked = wanted(Points(codes[order], x[order], y[order]), tokens, segments)
-    plain = every or any(segment.levels for segment in segments)
-    places, targets = _targets(slots[order], tokens, asked, plain, _ways(plan))
+    plain = every or any(s.levels or (s.regions is not None and s.regions.cells) for s in segments)
+    whole = np.zeros(len(events), np.bool_)
+    if GEOMETRY.name in events.schema.names:
+        whole = events.column(GEOMETRY.name).is_valid().to_numpy(zero_copy_only=False)[order]
+    places, targets = _targets(slots[order], tokens, asked, plain, whole, _ways(plan))
     rows = order[places]
     copies = np.bincount(rows, minlength=len(events)).astype(np.int32)
     numbers = np.arange(first_event, first_event + len(events))
@@ -96,8 +100,10 @@ def _ways(plan: Plan) -> _Ways:
 
 
 @kernel
-def _targets(slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, ways: _Ways) -> tuple[Ints, SlotKeys]:
-    """(event, slot) for every parcel that an event is in, in the order of the events."""
+def _targets(
+    slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, whole: Bools, ways: _Ways
+) -> tuple[Ints, SlotKeys]:
+    """(event, slot) for every parcel that an event is in, in the order of the events. Whoever is `whole` is in one."""
     room = len(slots) + len(tokens.hashes)
     places, targets = np.empty(room, np.int64), np.empty(room, np.uint32)
     held = ways.holders
@@ -108,15 +114,17 @@ def _targets(slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, ways: _
         cut = held.cut_of_slot[slot]
         begin, end = tokens.offsets[i], tokens.offsets[i + 1]
         if cut < 0:
-            if plain or asked[begin:end].any():
+            if plain or whole[i] or asked[begin:end].any():
                 places[n], targets[n] = i, slot
                 n += 1
             continue
         owners = held.starts[slot]
-        if plain:
+        if plain or whole[i]:
             places[n], targets[n] = i, held.slots[owners]
             sent[held.slots[owners]] = i
             n += 1
+        if whole[i]:
+            continue
         listed = ways.listed[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
         shares = ways.shares[ways.listed_starts[cut] : ways.listed_starts[cut + 1]]
         directory = ways.directories[ways.directory_starts[cut] : ways.directory_starts[cut + 1]]

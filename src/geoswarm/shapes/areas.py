@@ -1,7 +1,7 @@
 """Which candidate areas meet their shapes: publications that are themselves polygons or circles.
 
 Points are in `exact.py`, where the predicates are explained: "the region ... the publication". Between areas, contains
-is the same as covers. Polygons among themselves are GEOS's, with the regions prepared once per call. Circles are on the
+is the same as covers. Polygons among themselves are GEOS's, with the shapes prepared once per call. Circles are on the
 sphere, against edges that are straight in degrees: to a millimetre, or a hundred-millionth of the radius.
 
 A polygon that was cut at the antimeridian has its cut for a border: a circle across it is not within the polygon.
@@ -44,7 +44,15 @@ def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predica
     area_numbers, each_area = np.unique(events, return_inverse=True)
     regions, published = shapes.take(numbers).polygons(), areas.take(area_numbers).polygons()
     shapely.prepare(regions)
-    answers: Bools = getattr(shapely, predicate)(regions[each], published[each_area])
+    shapely.prepare(published)
+    one, two = regions[each], published[each_area]
+    # GEOS uses what it prepared of the first only, and whoever has a million vertices must be that.
+    if predicate == "within":
+        one, two, predicate = two, one, "contains"
+    elif predicate == "intersects":
+        swapped = areas.vertex_counts()[events] > shapes.vertex_counts()[chosen]
+        one, two = np.where(swapped, two, one), np.where(swapped, one, two)
+    answers: Bools = getattr(shapely, predicate)(one, two)
     return answers
 
 
@@ -109,8 +117,10 @@ def _border_within(lon: float, lat: float, metres: float, shape: int, flat: Flat
 
 @kernel
 def _edge_within(lon: float, lat: float, metres: float, x0: float, y0: float, x1: float, y1: float) -> bool:
-    """Halves the edge while a half might come near enough: it is no longer in metres than in degrees at the equator."""
-    length = EARTH_M * np.radians(np.hypot(x1 - x0, y1 - y0))
+    """Halves the edge while a half might come near enough: it is no longer in metres than its degrees are at the
+    latitude nearest to the equator that it has."""
+    low = 0.0 if y0 * y1 < 0 else min(abs(y0), abs(y1))
+    length = EARTH_M * np.radians(np.hypot((x1 - x0) * np.cos(np.radians(low)), y1 - y0))
     short = max(1e-3, 1e-4 * metres)
     stack = np.empty((64, 4))  # from, to, distance there; each half is halved again before the other
     stack[0, 0], stack[0, 1] = 0.0, 1.0

@@ -24,6 +24,7 @@ from geoswarm.shapes.circle import SLACK_M, farthest_m, nearest_m
 from geoswarm.shapes.exact import flat_of
 from geoswarm.shapes.inside import INSIDE, OUTSIDE, Flat, place_of
 from geoswarm.shapes.shapes import Shapes
+from geoswarm.shapes.threads import in_pieces
 from geoswarm.space.grid import column_of, row_of, zcode
 
 T = TypeVar("T", bound=np.generic)
@@ -59,8 +60,18 @@ def cover(shapes: Shapes, frame: Floats, cells_max: int = CELLS_MAX) -> Cover:
     """The shapes must lie within the frame, of 2^k columns and as many rows. Rows without a shape have no cells."""
     cells_max = max(cells_max, CELLS_MIN)
     bounds, circles = shapes.bounds(), shapes.are_circles()
-    levels_max = int(np.log2(frame[4]))
-    return Cover(*_cover(flat_of(shapes), bounds, circles, frame, levels_max, cells_max))
+    levels_max, flat = int(np.log2(frame[4])), flat_of(shapes)
+
+    def some(first: int, end: int) -> Cover:
+        rows = flat._replace(first_rings=flat.first_rings[first : end + 1])
+        return Cover(*_cover(rows, bounds[first:end], circles[first:end], frame, levels_max, cells_max))
+
+    parts = in_pieces(some, len(shapes))
+    if len(parts) == 1:
+        return parts[0]
+    counts = np.concatenate([np.diff(part.starts) for part in parts])
+    starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+    return Cover(starts, *(np.concatenate(column) for column in list(zip(*parts, strict=True))[1:]))
 
 
 @kernel

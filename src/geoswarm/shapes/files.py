@@ -6,7 +6,7 @@ in another coordinate system is refused as a whole, by name. Memory is bounded b
     sub_id     integer ids, or the number of the row where ids are words or absent
     name       ids that are words; absent if there are none
     geometry   WKB; what GEOS cannot read stays as it was written, to be refused with its row
-    user, keywords, expires, on       if the file has them
+    user, keywords, expires, on, predicate       if the file has them
 """
 
 import json
@@ -32,7 +32,7 @@ BATCH_CHARS = 1 << 25
 """Of the geometries in one batch."""
 FEATURE_CHARS_MAX = 1 << 28
 """Of one feature, as text; a million vertices have about forty million."""
-OPTIONAL = ("user", "keywords", "expires", "on")
+OPTIONAL = ("user", "keywords", "expires", "on", "predicate")
 _SPACE = " \t\n\r\x1e\ufeff"
 
 

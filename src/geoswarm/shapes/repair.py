@@ -14,7 +14,8 @@ import shapely
 from geoswarm.jit import Ints
 from geoswarm.shapes.exact import flat_of
 from geoswarm.shapes.shapes import Geometries, Shapes
-from geoswarm.shapes.tangle import tangles
+from geoswarm.shapes.tangle import Tangles, tangles
+from geoswarm.shapes.threads import in_pieces
 
 PAIRS_MAX = 64_000_000
 """Edges of one polygon compared with each other: about two seconds. A smooth one of a million vertices takes 27
@@ -37,7 +38,9 @@ def settle(shapes: Shapes) -> Settled:
     """Rows that appear nowhere in the answer are valid as they are."""
     settled = Settled({}, {}, {})
     rows: Ints = np.flatnonzero(np.diff(shapes.parts) > 0)
-    found = tangles(flat_of(shapes), rows, PAIRS_MAX, CROSSINGS_MAX)
+    flat = flat_of(shapes)
+    parts = in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
+    found = Tangles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     crossed = found.crossings > CROSSINGS_MAX
     dense = ~crossed & (found.pairs > PAIRS_MAX)
     counts = shapes.vertex_counts()

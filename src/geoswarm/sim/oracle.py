@@ -3,10 +3,8 @@
 Slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,30 +12,12 @@ import shapely
 
 from geoswarm.errors import InputError
 from geoswarm.jit import Floats, Ints, SubIds
+from geoswarm.model import PREDICATES
+from geoswarm.sim.oracle_regions import Region, region_of
 from geoswarm.text.expression import Expression, parse, satisfied
 from geoswarm.text.tokens import terms_of
 
 Pair = tuple[int, int]
-
-
-@dataclass
-class Region:
-    """A polygon, or a circle of so many metres round a point."""
-
-    shape: Any
-    metres: float | None = None
-
-    def has(self, x: float, y: float) -> bool:
-        if self.metres is None:
-            return bool(shapely.intersects(self.shape, shapely.Point(x, y)))
-        lon, lat = math.radians(self.shape.x), math.radians(self.shape.y)
-        dx, dy = math.radians(x) - lon, math.radians(y) - lat
-        h = math.sin(dy / 2) ** 2 + math.cos(lat) * math.cos(math.radians(y)) * math.sin(dx / 2) ** 2
-        return 2 * 6_371_008.8 * math.asin(min(1.0, math.sqrt(h))) <= self.metres
-
-    def sides(self, world: tuple[float, float, float, float]) -> list[object]:
-        """A rectangle round it; for a circle the whole world will do."""
-        return list(world) if self.metres is not None else [float(side) for side in self.shape.bounds]
 
 
 @dataclass
@@ -73,6 +53,8 @@ class Oracle:
         self.words: dict[int, Expression] = {}
         self.regions: dict[int, Region] = {}
         """Those that are no rectangles."""
+        self.predicates: dict[int, str] = {}
+        """Absent is "intersects"."""
         self.on: dict[int, str | float] = {}
         """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
         self.objects: dict[object, Whereabouts] = {}
@@ -96,7 +78,9 @@ class Oracle:
                 del self.live[sub_id]
             return is_live
         words, readable = _words(row["keywords"])
-        region = _region(row["geometry"])
+        region = region_of(row["geometry"])
+        if region is not None and region.metres is None and region.shape.area == 0:
+            return False
         sides = [row[k] for k in ("xmin", "ymin", "xmax", "ymax")]
         if region is not None:
             sides = region.sides(self._bounds)
@@ -111,11 +95,18 @@ class Oracle:
         if expires_us is not None and expires_us <= now_us:
             return False
         on = _asked_on(row.get("on"))
+        predicate = str(row.get("predicate") or "intersects").strip()
+        if predicate not in PREDICATES:
+            return False
         unread = row["geometry"] is not None and region is None
         if unread or on is None or not readable or (op == "register" and is_live):
             return False
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
         self.regions.pop(sub_id, None)
+        self.predicates.pop(sub_id, None)
+        if predicate != "intersects":
+            self.predicates[sub_id] = predicate
+            region = region or Region(shapely.box(x0, y0, x1, y1))
         if region is not None:
             self.regions[sub_id] = region
         self.words.pop(sub_id, None)
@@ -135,13 +126,33 @@ class Oracle:
         event_ids = events.column("event_id").to_pylist()
         texts = events.column("text").to_pylist() if "text" in events.schema.names else [None] * len(events)
         said = [set(terms_of(text or "")) for text in texts]
+        areas = self._areas(events)
+        points = np.array([geometry is None for geometry in self._geometries(events)], np.bool_)
+        near = {(i, sub) for i, sub in brute_force(x, y, rects, ids) if points[i]}
+        near |= {(i, int(sub)) for i in areas for sub in ids}
         return {
             (event_ids[i], sub)
-            for i, sub in brute_force(x, y, rects, ids)
+            for i, sub in near
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
-            and (sub not in self.regions or self.regions[sub].has(float(x[i]), float(y[i])))
+            and self._lies(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
         }
+
+    def _geometries(self, events: pa.Table) -> list[object]:
+        return events.column("geometry").to_pylist() if "geometry" in events.schema.names else [None] * len(events)
+
+    def _areas(self, events: pa.Table) -> dict[int, Region]:
+        """The events that are no plain points, by row; without those that cannot be read."""
+        read = {i: region_of(geometry) for i, geometry in enumerate(self._geometries(events))}
+        return {i: region for i, region in read.items() if region is not None and self._is_in_world(region)}
+
+    def _is_in_world(self, region: Region) -> bool:
+        return bool(shapely.covers(shapely.box(*self._bounds), region.shape))
+
+    def _lies(self, sub: int, publication: Region, is_area: bool) -> bool:
+        if sub in self.regions:
+            return self.regions[sub].lies(self.predicates.get(sub, "intersects"), publication)
+        return not is_area or Region(shapely.box(*self.live[sub][:4])).lies("intersects", publication)
 
     def tell(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
         """As `match`, with transitions: what goes out of a batch whose events may have an `object_id`. An object that
@@ -171,7 +182,14 @@ class Oracle:
 
     def _is_fit(self, event: dict[str, object]) -> bool:
         west, south, east, north = self._bounds
-        if any(event[name] is None for name in ("event_id", "ts", "x", "y")):
+        needed = ["event_id", "ts", "x", "y"]
+        if event.get("geometry") is not None:
+            area = region_of(event["geometry"])
+            if area is None or not self._is_in_world(area):
+                return False
+            needed = [name for name in needed if name not in "xy" or event[name] is not None]
+            event = {"x": west, "y": south} | {name: event[name] for name in needed}
+        if any(event[name] is None for name in needed):
             return False
         x, y = float(str(event["x"])), float(str(event["y"]))
         return west <= x <= east and south <= y <= north
@@ -187,18 +205,6 @@ class Oracle:
             stay.has_dwelt |= dwells
             return dwells
         return on == "enter" and not was_inside
-
-
-def _region(geometry: object) -> Region | None:
-    """None: there is none, or it cannot be read. Only sound polygons are ever asked of the oracle."""
-    if not isinstance(geometry, bytes):
-        return None
-    if geometry.startswith(b"CIRCLE("):
-        place, metres = geometry[7:-1].decode().split(",")
-        return Region(shapely.Point(*map(float, place.split())), float(metres))
-    read = shapely.from_wkb if geometry[0] <= 1 else shapely.from_wkt
-    shape = read(geometry, on_invalid="ignore")
-    return Region(shape) if shape is not None and shape.is_valid and shape.area > 0 else None
 
 
 def _asked_on(on: object) -> str | float | None:

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.model import EVENT, OBJECT, OPERATION
+from geoswarm.model import EVENT, GEOMETRY, OBJECT, OPERATION, PREDICATES
 from geoswarm.sim.oracle import Oracle, Pair, pairs_of
+from geoswarm.sim.oracle_regions import region_of
 from geoswarm.state import dead_files
 from geoswarm.state.storage import Storage
 
@@ -39,7 +40,7 @@ FILES_PER_BATCH_MAX = 4
 batch in no promised order, so files this close to each other never touch the same subscription."""
 
 EVENTS_SCHEMA = pa.schema(
-    [*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64()), OBJECT]
+    [*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64()), OBJECT, GEOMETRY]
 )
 Row = dict[str, Any]
 
@@ -51,7 +52,8 @@ class Scenario:
     operations_per_file: int = 60
 
     def events(self, number: int) -> pa.Table:
-        """The events of one file: some on borders and corners, and one of each way to be malformed."""
+        """The events of one file: some on borders and corners, some that are areas, and one of each way to be
+        malformed."""
         rng = np.random.default_rng((self.seed, number, 0))
         n = self.events_per_file
         xmin, ymin, xmax, ymax = CONTRACT.bounds
@@ -72,8 +74,12 @@ class Scenario:
         ]
         wrong = ({"x": float("nan")}, {"y": float("inf")}, {"x": xmax + 0.001}, {"y": ymin - 1.0})
         missing: tuple[Row, ...] = ({"event_id": None}, {"ts": None}, {"x": None}, {"y": None})
-        for i, change in zip(rng.choice(n, 8, replace=False), (*wrong, *missing), strict=True):
-            rows[i].update(change)
+        bow_tie: Row = {"geometry": b"POLYGON((0 0, 10 10, 10 0, 0 10, 0 0))"}
+        changes = (*wrong, *missing, bow_tie)
+        for i in range(4, n, 13):
+            rows[i] |= {"x": None, "y": None, "geometry": _region(rng)}
+        for i, change in zip(rng.choice(n, len(changes), replace=False), changes, strict=True):
+            rows[i] |= {"geometry": None} | change
         return pa.Table.from_pylist(rows, schema=EVENTS_SCHEMA)
 
     def operations(self, number: int) -> pa.Table:
@@ -88,6 +94,8 @@ class Scenario:
                 row |= _rectangle(rng) | {"user": f"user {rng.integers(0, 9)}"}
                 if rng.random() < 0.2:
                     row["geometry"] = _region(rng)
+                if rng.random() < 0.3:
+                    row["predicate"] = str(rng.choice(PREDICATES))
                 if rng.random() < 0.4:
                     row["keywords"] = _keywords(rng, self.events_per_file)
                 if rng.random() < 0.4:
@@ -105,6 +113,7 @@ class Scenario:
             {"op": "register", **_rectangle(rng), "keywords": "event AND ("},
             {"op": "replace", **_rectangle(rng), "expires": START - timedelta(days=1)},
             {"op": "register", **_rectangle(rng), "on": "leave"},
+            {"op": "replace", **_rectangle(rng), "predicate": "touches"},
         )
         for i, change in zip(rng.choice(len(rows), len(changes), replace=False), changes, strict=True):
             rows[i].update(change)
@@ -240,6 +249,8 @@ def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[s
 
 def is_sound(row: Row) -> bool:
     """Whether an event can be matched, in other words than the guard's."""
+    if row["geometry"] is not None:
+        return row["event_id"] is not None and row["ts"] is not None and region_of(row["geometry"]) is not None
     if any(row[name] is None for name in EVENT.names):
         return False
     xmin, ymin, xmax, ymax = CONTRACT.bounds

@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm import journal
@@ -26,6 +27,8 @@ from geoswarm.control.strategy import Sample
 from geoswarm.errors import InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations, guard_operations
+from geoswarm.guard.limits import Removes
+from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
@@ -33,10 +36,14 @@ from geoswarm.spark import schemas
 from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import TOTALS, Pipeline, combine
 from geoswarm.spark.run import Run, launch
+from geoswarm.spark.session import check_encrypted
 from geoswarm.spark.sinks import SinkLike, as_sink
 from geoswarm.spark.stages import Stage, check_stages
 from geoswarm.state import dead_files
 from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.state.commands import Command, put
+from geoswarm.state.guarding import Guarding
+from geoswarm.state.key_source import KeySource
 from geoswarm.state.loading import Loaded, Progress, load
 
 SPARK_MIN = (4, 1)
@@ -53,19 +60,25 @@ class Engine:
         checkpoint: str,
         spark_checkpoint: str | None = None,
         sample: Sample | None = None,
+        key: KeySource | None = None,
+        guard: GuardRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...); Spark's own offsets go into its
         folder spark/, or to `spark_checkpoint` where Spark has no connector for that address. `sample` is what is known
-        of the stream beforehand, for strategies whose first plan rests on it."""
+        of the stream beforehand, for strategies whose first plan rests on it. With a `key`, or one in the environment,
+        everything at rest is encrypted, and Spark's session must be, too (`docs/running.md`). With a `guard`, rules or
+        GuardSettings, users are limited and may be blocked (`docs/guard.md`); then every operation says its user."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         if tuple(int(part) for part in spark.version.split(".")[:2]) < SPARK_MIN:
             raise MachineError(
                 f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
             )
         self._clock, self._spark_checkpoint = clock, spark_checkpoint
+        if key or KeySource.from_environment():
+            check_encrypted(spark)
         draw = partial(first_plan, self.tuning.strategy, sample)
-        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw)
+        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard)
         if self._checkpoint.plan.drawn_by != self.tuning.strategy:
             self._take_over(draw)
         self._lock = threading.Lock()
@@ -90,6 +103,7 @@ class Engine:
         geometry: str | bytes | None = None,
         keywords: str | None = None,
         on: str | None = None,
+        predicate: str | None = None,
         user: str = "",
         expires: datetime | None = None,
         replace: bool = False,
@@ -97,9 +111,10 @@ class Engine:
         """Events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as "flood AND (river OR dam)";
         the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat, metres)". `on` is "inside",
         every such event, which is the default; or, of events that have an `object_id`, those with which an object
-        begins to be inside ("enter"), no longer is ("exit"), or has been for so long ("dwell(SECONDS)"). On disk when
-        it returns, in force from the next batch on. A region that could never match is an error here; an id that turns
-        out to be taken becomes a dead letter."""
+        begins to be inside ("enter"), no longer is ("exit"), or has been for so long ("dwell(SECONDS)"). `predicate` is
+        how the region must lie to an event, which may be an area: "intersects", the default, "contains", "within" or
+        "covers". On disk when it returns, in force from the next batch on. A region that could never match is an error
+        here; an id that turns out to be taken becomes a dead letter."""
         xmin, ymin, xmax, ymax = rectangle or (None,) * 4
         row: dict[str, Any] = {
             "op": "replace" if replace else "register",
@@ -109,12 +124,14 @@ class Engine:
             "geometry": geometry.encode() if isinstance(geometry, str) else geometry,
             "keywords": keywords,
             "on": on,
+            "predicate": predicate,
         }
         row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
         self.submit(_table([row]))
 
-    def cancel(self, *sub_ids: int) -> None:
-        self.submit(_table([{"op": "cancel", "sub_id": sub_id} for sub_id in sub_ids]))
+    def cancel(self, *sub_ids: int, user: str | None = None) -> None:
+        """With Guard on, only the `user` whose they are may cancel subscriptions."""
+        self.submit(_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
 
     def submit(self, operations: pa.Table) -> None:
         """Many operations at once, in order, with the columns of `model.OPERATION`. All or none are taken."""
@@ -126,6 +143,9 @@ class Engine:
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
             )
+        nameless = pc.sum(pc.equal(pc.binary_length(table["user"]).fill_null(0), 0)).as_py() or 0
+        if self._checkpoint.guarding is not None and nameless:
+            raise InputError(f"{nameless} of {len(table)} operations say no user: Guard is on and must know who asks")
         self._checkpoint.submit(table)
         if not self.is_running:
             with self._lock:
@@ -196,6 +216,43 @@ class Engine:
     @property
     def is_running(self) -> bool:
         return self._run is not None and self._run.is_active
+
+    # -- users
+
+    def block(self, user: str, why: str = "", *, remove: Removes = "nothing") -> None:
+        """Refuse what a user asks for, from the next batch on, and cancel "recent" or "all" of what the user has."""
+        self._command("block", user, why, remove)
+
+    def unblock(self, user: str) -> None:
+        """Also forget what was held against the user."""
+        self._command("unblock", user)
+
+    def exempt(self, user: str) -> None:
+        """Never block the user, and set no limits; a block ends."""
+        self._command("exempt", user)
+
+    def unexempt(self, user: str) -> None:
+        self._command("unexempt", user)
+
+    def blocked(self) -> list[tuple[str, float, str]]:
+        """Users, since when in seconds since 1970, and why."""
+        return self._guarding().guard.blocked()
+
+    def exempted(self) -> list[str]:
+        return self._guarding().guard.exempted()
+
+    def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
+        """On disk when it returns. In force then, or from the next batch on while a stream runs."""
+        self._guarding()
+        put(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
+        if not self.is_running:
+            with self._lock:
+                self._checkpoint.fold(self._now_us())
+
+    def _guarding(self) -> Guarding:
+        if self._checkpoint.guarding is None:
+            raise SettingsError("Guard is off: start the engine with guard=GuardRules(), or [guard] in the settings")
+        return self._checkpoint.guarding
 
     # -- looking
 

@@ -25,9 +25,11 @@ from geoswarm.spark.offsets import OffsetLog
 from geoswarm.spark.pipeline import ARROW
 from geoswarm.spark.run import Run, launch
 from geoswarm.spark.schemas import arrow_schema
+from geoswarm.spark.session import check_encrypted
 from geoswarm.spark.sinks import SinkLike, as_sink
 from geoswarm.state import dead_files, turns
 from geoswarm.state.fence import Fence
+from geoswarm.state.key_source import KeySource
 from geoswarm.state.storage import Storage
 
 DEAD_LETTER_FOLDERS_MAX = 10_000
@@ -41,10 +43,14 @@ class KeyedStream:
         tuning: KeyTuning | None = None,
         *,
         checkpoint: str,
+        key: KeySource | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
+        """Without a `key` it is the environment's, if that has one."""
         self.operator, self._clock = operator, clock
-        self._spark, self._storage = spark, Storage(str(checkpoint))
+        self._spark, self._storage = spark, Storage(str(checkpoint), key=key)
+        if self._storage.vault.key is not None:
+            check_encrypted(spark)
         self._fence = Fence(self._storage)
         try:
             self._identify(operator)

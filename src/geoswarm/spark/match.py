@@ -1,4 +1,7 @@
-"""unpack, match and observe on Spark: the stage behind the exchange. One task is one executor."""
+"""unpack, match and observe on Spark: the stage behind the exchange. One task is one executor.
+
+Which matcher a parcel gets is chosen in `matchers.py`.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -10,14 +13,15 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import ArrayType, LongType, StructField, StructType
 
-from geoswarm.flow.batches import gather
-from geoswarm.flow.exchange import pack, unpack
-from geoswarm.flow.match.match import Met, Searchable, TermShare, match
+from geoswarm.flow.exchange import pack
+from geoswarm.flow.geops.route_areas import at_home
+from geoswarm.flow.match.match import Met
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.observe import SAID_MAX, SAID_OF_TASK_MAX, Load, LoadReport, count_points, some_said
-from geoswarm.flow.route import Parcel, route
-from geoswarm.flow.route_terms import COPIES, EVENT, numbered
+from geoswarm.flow.route import Parcel
+from geoswarm.flow.route_terms import COPIES, EVENT
 from geoswarm.model import TEXT
+from geoswarm.spark.matchers import matched_parcels
 from geoswarm.spark.merge import merged
 from geoswarm.spark.route import PACKED_DDL, Stage
 from geoswarm.spark.tasks import BatchTask
@@ -33,7 +37,7 @@ def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFr
     else:
         subscriptions = StructField("sub_id", LongType(), nullable=False)
     matches = StructType([*events.fields, subscriptions])
-    if task.plan().siblings:  # an event may come back in several rows
+    if task.splits_events:  # one may come back in several rows
         to_merger = partial(_to_merger, task.plan().executors, task.follows)
         rows = exchanged.mapInArrow(_stage(task, to_merger), PACKED_DDL)
         return merged(rows.repartitionById(task.plan().executors, "executor"), matches, task)
@@ -44,43 +48,29 @@ def matched(exchanged: DataFrame, events: StructType, task: BatchTask) -> DataFr
 def _stage(task: BatchTask, shape: Shape) -> Stage:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted = LoadReport()
-        segments = task.subscriptions()  # off the clock: whichever partition comes first would pay for opening them
+        asks_for_words = any(segment.text is not None for segment in task.subscriptions())
+        served = matched_parcels(batches, task)  # off the clock: whichever partition comes first would pay for it
         executor = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        for parcel in _parcels(batches, task):
-            yield from _serve(parcel, executor, segments, task, shape, counted)
+        for parcel, runs in served:
+            if asks_for_words and TEXT.name in parcel.events.schema.names:
+                counted.said += some_said(parcel.events, min(SAID_MAX, SAID_OF_TASK_MAX - len(counted.said)))
+            yield from _serve(parcel, runs, executor, task, shape, counted)
         task.report("match", executor, counted)
 
     return run
 
 
-def _parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Iterator[Parcel]:
-    if task.packs:
-        events = numbered(task.events) if task.plan().siblings else task.events
-        for batch in batches:
-            yield from unpack(batch, events)
-    else:
-        for batch in gather(batches, task.tuning.route_rows_max):
-            yield from route(batch.drop_columns(["executor"]), task.plan())
-
-
 def _serve(
-    parcel: Parcel, executor: int, segments: list[Searchable], task: BatchTask, shape: Shape, counted: LoadReport
+    parcel: Parcel, runs: Iterator[Met], executor: int, task: BatchTask, shape: Shape, counted: LoadReport
 ) -> Iterator[pa.RecordBatch]:
-    plan = task.plan()
-    if TEXT.name in parcel.events.schema.names and any(segment.text is not None for segment in segments):
-        counted.said += some_said(parcel.events, min(SAID_MAX, SAID_OF_TASK_MAX - len(counted.said)))
     began_s = time.thread_time()
     if task.counts_points:
-        counted.add_stat(parcel.partition, count_points(parcel.events, plan, parcel.partition))
-    for met in match(
-        parcel.events,
-        segments,
-        task.grid,
-        task.manifest.now_us,
-        rows_max=task.tuning.match_rows_max,
-        pairs_max=task.tuning.match_pairs_max,
-        terms=TermShare.of(plan, parcel.partition),
-    ):
+        plan = task.plan()
+        events = (
+            parcel.events if plan.siblings or not task.splits_events else at_home(parcel.events, plan, parcel.partition)
+        )
+        counted.add_stat(parcel.partition, count_points(events, plan, parcel.partition))
+    for met in runs:
         out = list(shape(met, counted))
         matched_events = int(np.count_nonzero(np.diff(met.offsets)))
         cpu_us = int((time.thread_time() - began_s) * 1e6)

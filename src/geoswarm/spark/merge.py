@@ -1,6 +1,7 @@
-"""The merger on Spark: where terms are divided, the rows of one event meet and go out as one.
+"""The merger on Spark: where an event may be in several parcels, its rows meet and go out as one.
 
-Only such plans have this stage; else an event visits one executor and is whole. PS2Stream §III-B.
+Only such batches have this stage (`BatchTask.splits_events`); else an event visits one executor and is whole.
+PS2Stream §III-B.
 """
 
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ class OffsetLog:
     def __init__(self, folder: str) -> None:
         """`folder` is Spark's checkpoint. Where only Spark can read it, digests are empty and nothing is noticed."""
         try:
-            self._storage: Storage | None = Storage(folder)
+            self._storage: Storage | None = Storage(folder, encrypts=False)  # the files are Spark's
         except (GeoswarmError, OSError, ValueError):  # an address for Hadoop that Arrow does not know
             self._storage = None
 

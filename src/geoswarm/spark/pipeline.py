@@ -22,8 +22,10 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.coordinator import Outcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
-from geoswarm.errors import StreamError
+from geoswarm.control.strategy import Strategy
+from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.observe import LoadReport
+from geoswarm.guard.sensing import triggers
 from geoswarm.space.plan import Plan
 from geoswarm.spark import match, route
 from geoswarm.spark.count import events_of_cell
@@ -72,8 +74,11 @@ class Pipeline:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         checkpoint.take_churn()  # the loop counts what is live now by itself
-        self._control = ControlLoop(strategy(tuning.strategy), checkpoint.plan, tuning.round_s, checkpoint)
+        steers = strategy(tuning.strategy)
+        _check_pipeline(tuning, steers, checkpoint.plan)
+        self._control = ControlLoop(steers, checkpoint.plan, tuning.round_s, checkpoint)
         self._last = journal.last(checkpoint.storage, "batch")
+        self._work_us: dict[int, float] = {}  # by partition, since the round began
         self._executors: int | None = None
         self._scaling = threading.Lock()
         self._following = Following(checkpoint, tuning)
@@ -138,9 +143,16 @@ class Pipeline:
         churn = self._checkpoint.take_churn()
         if plan_epoch != self._control.plan.epoch:
             report = LoadReport()  # a replay of a batch from before the plan: its partitions are gone
+        before = self._control.plan
+        for partition, load in report.partitions.items():
+            self._work_us[partition] = self._work_us.get(partition, 0.0) + load.cpu_us
         outcome = self._control.batch(churn.came, churn.went, report, now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
+            if outcome.plan is not None:
+                hot = set(triggers(before, outcome.entry["changes"], self._work_us))
+                self._checkpoint.sense(p for p in before.partitions if p.id in hot)
+            self._work_us = {}
 
     def _operations(self, batch: DataFrame, batch_id: int) -> Iterator[pa.Table]:
         """Spark reads the whole batch for it, events too: the batch it hands over is opaque to its optimizer."""
@@ -205,6 +217,23 @@ class Pipeline:
             matches=report.matches,
             **seconds,
             **{name: value for name, value in report.to_json().items() if name not in ("stats", "said")},
+        )
+
+
+def _check_pipeline(tuning: Tuning, steers: Strategy, plan: Plan) -> None:
+    """What cannot work together is said before the stream starts."""
+    if tuning.pipeline == "spis" and tuning.join_at == "static":
+        return
+    chosen = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"
+    if plan.siblings or steers.needs_sample:
+        raise SettingsError(
+            f"strategy {steers.name} divides the words of a place among executors, which {chosen} cannot do: "
+            "use pipeline spis with join_at static, or a strategy that divides the map only, such as distributor"
+        )
+    if tuning.pipeline in ("rihps", "risps") and steers.needs_stats:
+        raise SettingsError(
+            f"strategy {steers.name} balances by where events fall, but with pipeline {tuning.pipeline} they go to "
+            "where subscriptions are: use one that balances by what was measured, such as distributor"
         )
 
 

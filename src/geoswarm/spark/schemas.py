@@ -30,7 +30,7 @@ from pyspark.sql.types import (
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import OBJECT, TEXT
+from geoswarm.model import GEOMETRY, OBJECT, TEXT
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
@@ -57,6 +57,7 @@ OPERATION = StructType(
         StructField("geometry", BinaryType()),
         StructField("keywords", StringType()),
         StructField("on", StringType()),
+        StructField("predicate", StringType()),
     ]
 )
 _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
@@ -68,13 +69,14 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies")
+RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates")
 """Names that matches use themselves, or that are used on the way to them."""
 
 
 def conform_events(frame: DataFrame) -> DataFrame:
     """The required columns in the engine's types, then every other column as it came."""
-    required = [_column(frame, field, "events", required=True) for field in EVENT]
+    placed = GEOMETRY.name not in frame.columns  # an area knows where it is
+    required = [_column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in EVENT]
     extra = [name for name in frame.columns if name not in EVENT.names]
     clash = [name for name in extra if name.casefold() in (*RESERVED, *EVENT.names)]  # Spark ignores the case
     if clash:
@@ -89,6 +91,11 @@ def conform_events(frame: DataFrame) -> DataFrame:
             raise SchemaError(
                 f"column {OBJECT.name} of events is {field.dataType.simpleString()}, but objects are told apart by it: "
                 "cast it to bigint or string, or rename it"
+            )
+        if field.name == GEOMETRY.name and not isinstance(field.dataType, (BinaryType, StringType)):
+            raise SchemaError(
+                f"column {GEOMETRY.name} of events is {field.dataType.simpleString()}, but it says which area an "
+                "event is: send WKB as binary, or WKT or GeoJSON as string; or rename it"
             )
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 

@@ -2,21 +2,28 @@
 
 Everything here is a default. A session that the user built works as well; what correctness rests on is asked
 for by the stages themselves, never by a setting here.
+
+With a key (`state/key_source.py`) Spark's connections are authenticated and encrypted, and so is what it spills and
+shuffles. Its secret is made anew for each application and is never on a command line.
 """
 
 import os
+import secrets
+import shlex
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from pyspark.sql import SparkSession
 
 import geoswarm
-from geoswarm.errors import MachineError
+from geoswarm.errors import MachineError, SettingsError
 from geoswarm.spark.java import find_java
+from geoswarm.state.key_source import KeySource
 
 TRIAL_S_MAX = 180.0
 """A first session takes about 8 s on two idle cores; past this, something is stuck."""
@@ -51,27 +58,57 @@ DEFAULTS: Mapping[str, str] = {
     "spark.driver.memory": "2g",
 }
 
+ENCRYPTED: Mapping[str, str] = {
+    "spark.authenticate": "true",
+    "spark.network.crypto.enabled": "true",
+    # Spark's default, CTR, hides what is sent but does not notice when it is changed on the way.
+    "spark.network.crypto.cipher": "AES/GCM/NoPadding",
+    "spark.network.crypto.authEngineVersion": "2",
+    "spark.network.crypto.saslFallback": "false",
+    # Shuffle files, spills and broadcasts on local disks; the key is Spark's own, and new for each application.
+    "spark.io.encryption.enabled": "true",
+    "spark.io.encryption.keySizeBits": "256",
+}
+"""What the one switch adds. `conf` may not take it away."""
+
+SECRET = "spark.authenticate.secret"
+
 _NO_CONF: Mapping[str, str] = {}
 
 
 def build_session(
     master: str = "local[2]", app: str = "geoswarm", *, conf: Mapping[str, str] = _NO_CONF
 ) -> SparkSession:
-    """The session of this process. `conf` wins over the defaults; if one runs already, it is that one."""
+    """The session of this process. `conf` wins over the defaults; if one runs already, it is that one. With a key in
+    the environment it is encrypted, and one that runs without is refused."""
+    encrypts = KeySource.from_environment() is not None
     running = SparkSession.getActiveSession()
     if running is not None:
+        if encrypts:
+            check_encrypted(running)
         for key, value in conf.items():
             running.conf.set(key, value)
         return running
     builder = SparkSession.builder.master(master).appName(app)
-    for key, value in settings(master, conf).items():
+    for key, value in settings(master, conf, encrypts=encrypts).items():
         builder = builder.config(key, value)
-    with _environment(_variables(master)):
+    with _environment(_variables(master)), _secret(master, conf) if encrypts else nullcontext():
         return builder.getOrCreate()
 
 
-def settings(master: str, conf: Mapping[str, str] = _NO_CONF) -> dict[str, str]:
-    """The whole configuration of a session, as Spark is told it."""
+def check_encrypted(spark: SparkSession) -> None:
+    """Refuse a session that would send or spill in clear what its engine keeps encrypted."""
+    held = spark.sparkContext.getConf()
+    missing = [key for key, value in ENCRYPTED.items() if (held.get(key) or "").lower() != value.lower()]
+    if missing:
+        raise MachineError(
+            f"a key is given, but the Spark session lacks {', '.join(missing)}: build it with geoswarm.build_session, "
+            "or with spark.session.ENCRYPTED among its settings; one that runs without must be stopped first"
+        )
+
+
+def settings(master: str, conf: Mapping[str, str] = _NO_CONF, *, encrypts: bool = False) -> dict[str, str]:
+    """The whole configuration of a session, as Spark is told it; but for its secret."""
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
     chosen = dict(DEFAULTS)
     if _is_local(master):
@@ -83,7 +120,7 @@ def settings(master: str, conf: Mapping[str, str] = _NO_CONF) -> dict[str, str]:
     for side in sides:
         key = f"spark.{side}.extraJavaOptions"
         chosen[key] = f"{quiet} {conf.get(key, '')}".strip()
-    return chosen
+    return chosen | dict(ENCRYPTED) if encrypts else chosen
 
 
 def pyspark_version() -> str:
@@ -146,6 +183,24 @@ def _python_path() -> str:
     ours = str(Path(geoswarm.__file__).resolve().parents[1])
     # Last, not first: the folder may be site-packages, and must not come before what the user put in front.
     return os.pathsep.join([*given, ours] if ours not in given else given)
+
+
+@contextmanager
+def _secret(master: str, conf: Mapping[str, str]) -> Iterator[None]:
+    """Where Spark does not make a secret by itself (`local`, YARN and Kubernetes it does): for as long as it starts, a
+    file that only this user reads. PySpark would put a setting on the JVM's command line, which everybody reads."""
+    if SECRET in conf:
+        raise SettingsError(f"{SECRET} would be on Spark's command line: put it into spark-defaults.conf instead")
+    if not master.startswith("local-cluster"):  # a cluster's own secret is in its spark-defaults.conf
+        yield
+        return
+    with tempfile.NamedTemporaryFile("w", prefix="geoswarm-", suffix=".conf") as file:  # made with mode 600
+        file.write(f"{SECRET} {secrets.token_hex(32)}\n")
+        file.flush()
+        rest = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        arguments = f"--load-spark-defaults --properties-file {shlex.quote(file.name)} {rest}"
+        with _environment({"PYSPARK_SUBMIT_ARGS": arguments}):
+            yield
 
 
 @contextmanager

@@ -6,21 +6,28 @@ come from it, not even when a checkpoint is removed and made again at the same p
 """
 
 import json
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.flow.geops.replicated_index import CANDIDATES, Replicated, boxed, replicated
+from geoswarm.flow.geops.shares import Shares, divided, homes
 from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.route_terms import numbered
 from geoswarm.jit import Ints, SubIds
-from geoswarm.model import OBJECT
+from geoswarm.model import GEOMETRY, OBJECT
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.state import dead_files, plans
 from geoswarm.state.manifest import Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import View
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -43,14 +50,67 @@ class BatchTask:
 
     @property
     def packs(self) -> bool:
-        """Whether events travel as parcels. Where terms are divided they must: an event may be in several."""
-        return self.tuning.exchange == "packed" or bool(self.plan().siblings)
+        """Whether events travel as parcels. They must where one may be in several, or subscriptions travel, too."""
+        return self.tuning.exchange == "packed" or self.splits_events or self.is_at_stream
+
+    @property
+    def pipeline(self) -> str:
+        """As the settings have it, unless terms are divided. `pipeline.py` refuses that, but a batch that is run again
+        after settings were changed has the plan that it had."""
+        return "spis" if self.plan().siblings else self.tuning.pipeline
+
+    @property
+    def is_at_stream(self) -> bool:
+        """Whether subscriptions travel to the events."""
+        return self.tuning.join_at == "stream" and not self.plan().siblings
+
+    @property
+    def splits_events(self) -> bool:
+        """Whether an event may be in several parcels, and come back in several rows: where terms are divided, where
+        candidates lie in several partitions, and where an area meets several that know their own subscriptions only."""
+        if self.sends_candidates or self.plan().siblings:
+            return True
+        knows_all = self.pipeline == "spis" and not self.is_at_stream
+        return not knows_all and GEOMETRY.name in self.events.names
+
+    @property
+    def sends_candidates(self) -> bool:
+        return self.pipeline in ("rihps", "risps")
+
+    @property
+    def travelling(self) -> pa.Schema:
+        """The events as they are in parcels."""
+        events = numbered(self.events) if self.splits_events else self.events
+        return events.append(CANDIDATES) if self.sends_candidates else events
 
     def plan(self) -> Plan:
         return _cache.plan(self.storage, self.manifest)
 
     def subscriptions(self) -> list[Searchable]:
         return _cache.view(self.storage, self.manifest).searchables()
+
+    def shares(self) -> list[tuple[Searchable, Shares]]:
+        """Every segment, and how it is divided among the partitions."""
+        segments = _cache.named(self.storage, self.manifest)
+        made = _cache.derived("shares", self._cut, segments, lambda s: divided(s, self.plan(), self.pipeline))
+        return list(zip(segments.values(), made, strict=True))
+
+    def replicated(self) -> Replicated:
+        """The index that routers look candidates up in."""
+        return _cache.replicated((self._cut, self.manifest.version, self.manifest.token), self._replicated)
+
+    def _replicated(self) -> Replicated:
+        segments, plan, pipeline = _cache.named(self.storage, self.manifest), self.plan(), self.pipeline
+        boxes = _cache.derived("boxes", self.storage.root, segments, lambda s: boxed(s, self.grid))
+        slots = _cache.derived("homes", self._cut, segments, lambda s: homes(s.records, plan, pipeline))
+        return replicated(list(zip(segments.values(), boxes, slots, strict=True)))
+
+    @property
+    def _cut(self) -> Hashable:
+        """What lists depend on beside the segment. Not on who has which partition: handing one over changes no list."""
+        plan = self.plan()
+        partitions = plan.partition_id_of_slot.tobytes(), plan.borders.tobytes()
+        return self.storage.root, self.pipeline, *partitions
 
     def on(self, sub_ids: SubIds) -> Ints:
         """What ascending subscriptions are on, for `flow/keyed/transitions.py`."""
@@ -98,9 +158,11 @@ class BatchTask:
 
 
 class _Cache:
-    """One plan and one version at a time; segments that both versions share stay open."""
+    """One plan and one version at a time; segments that both versions share stay open, with what was made of them."""
 
     def __init__(self) -> None:
+        self._derived: dict[str, dict[Hashable, Any]] = {}
+        self._index: tuple[Hashable, Replicated] | None = None
         self._plan: tuple[tuple[str, int, str], Plan] | None = None
         self._view: tuple[tuple[str, int, str], View] | None = None
 
@@ -116,6 +178,25 @@ class _Cache:
             before = self._view[1] if self._view and self._view[0][0] == storage.root else None
             self._view = key, View.open(storage, manifest, before)
         return self._view[1]
+
+    def named(self, storage: Storage, manifest: Manifest) -> dict[str, Searchable]:
+        view = self.view(storage, manifest)
+        return dict(zip(view.segments, view.searchables(), strict=True))
+
+    def replicated(self, key: Hashable, make: Callable[[], Replicated]) -> Replicated:
+        if self._index is None or self._index[0] != key:
+            self._index = key, make()
+        return self._index[1]
+
+    def derived(
+        self, kind: str, cut: Hashable, segments: Mapping[str, Searchable], make: Callable[[Searchable], T]
+    ) -> list[T]:
+        """Something of each segment, made once while the segment is in force and the map is cut as it is."""
+        held = self._derived.get(kind, {})
+        self._derived[kind] = {
+            (cut, name): held[cut, name] if (cut, name) in held else make(segment) for name, segment in segments.items()
+        }
+        return list(self._derived[kind].values())
 
 
 _cache = _Cache()

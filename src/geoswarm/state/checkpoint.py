@@ -5,6 +5,7 @@
     inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
     journal/         what happened (`journal.py`)            spark/        Spark's own offsets
+    guard/           what Guard knew (`guarding.py`)         commands/     what operators ask of it
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
@@ -13,23 +14,29 @@ version.
 
 import threading
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.errors import CorruptState, SettingsError, StateError
+from geoswarm.errors import CorruptState, FencedOut, SettingsError, StateError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import conform_operations
+from geoswarm.guard.limits import GuardSettings
+from geoswarm.guard.rules import GuardRules
 from geoswarm.jit import Floats
 from geoswarm.journal import Journal
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.grid import Grid
+from geoswarm.space.partition import Partition
 from geoswarm.space.plan import Plan
-from geoswarm.state import dead_files, inbox, manifest, plans, segment
+from geoswarm.state import commands, dead_files, guarding, inbox, manifest, plans, segment
 from geoswarm.state.fence import Fence
+from geoswarm.state.guarding import Guarding
+from geoswarm.state.key_source import KeySource
 from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
@@ -44,10 +51,17 @@ LOADS_MAX = 1000
 
 class Checkpoint:
     def __init__(
-        self, root: str, contract: Contract, tuning: Tuning, first_plan: Callable[[Grid, int], Plan] = uniform
+        self,
+        root: str,
+        contract: Contract,
+        tuning: Tuning,
+        first_plan: Callable[[Grid, int], Plan] = uniform,
+        key: KeySource | None = None,
+        guard: GuardRules | None = None,
     ) -> None:
-        """`first_plan` is asked once, when the folder is made."""
-        self.storage = Storage(root)
+        """`first_plan` is asked once, when the folder is made. Without a `key` it is the environment's, if any. Without
+        a `guard` everybody may do everything; what Guard knew is kept for a start with one."""
+        self.storage = Storage(root, key=key)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
@@ -65,6 +79,11 @@ class Checkpoint:
             self.identity: str = self.storage.read_document("identity.json")["id"]
             self._repair()
             self._view = View.open(self.storage, self.manifest)
+            self.guarding: Guarding | None = None
+            if guard is not None:
+                seed = int(self.identity[:16], 16)
+                self.guarding = Guarding(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
+                self.guarding.load(self.manifest, self._view)
         except BaseException:
             self.fence.release()
             raise
@@ -86,20 +105,23 @@ class Checkpoint:
             self._inbox_next += 1
 
     def fold(self, now_us: int) -> Manifest:
-        """Take in what waits in the inbox, outside any batch."""
+        """Take in what waits in the inbox, and what operators ask of Guard, outside any batch."""
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
-        if waiting:
-            draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
-            self._adopt(draft, batch=None, inbox_mark=waiting[-1])
+        asked = self.guarding is not None and self.storage.names(commands.FOLDER)
+        if waiting or asked:
+            with self._undone_if_failed():
+                draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
+                self._adopt(draft, batch=None, inbox_mark=max([self.manifest.inbox_mark, *waiting]))
             inbox.clear(self.storage, self.manifest.inbox_mark)
             self._collect_garbage()
         return self.manifest
 
     def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
         """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
-        draft = self._draft([operations], now_us, -1)
         kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
-        self._adopt(draft, batch=None, loads=dict(kept))
+        with self._undone_if_failed():
+            draft = self._draft([operations], now_us, -1, is_trusted=True)
+            self._adopt(draft, batch=None, loads=dict(kept))
         self._collect_garbage()
         return self.manifest
 
@@ -142,11 +164,12 @@ class Checkpoint:
             yield from inbox.take(self.storage, waiting)
             yield from operations()
 
-        draft = self._draft(all_operations(), now_us, batch)
-        if replan is not None:
-            self.adopt_plan(replan())
-        plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
-        self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
+        with self._undone_if_failed():
+            draft = self._draft(all_operations(), now_us, batch)
+            if replan is not None:
+                self.adopt_plan(replan())
+            plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
+            self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
         return self.manifest
 
     def live_rects(self) -> Floats:
@@ -161,6 +184,12 @@ class Checkpoint:
         """What came and went since the last call."""
         taken, self._churn = self._churn, Churn()
         return taken
+
+    def sense(self, partitions: Iterable[Partition]) -> None:
+        """These, of the plan before, have made the cluster rebalance: Guard, if on, is told what is live there."""
+        if self.guarding is not None:
+            for partition in partitions:
+                self.guarding.sense(partition, self._view, self.manifest.now_us)
 
     def adopt_plan(self, plan: Plan) -> None:
         """Put a plan in force from the next batch on, or from the one that is being prepared."""
@@ -182,20 +211,29 @@ class Checkpoint:
 
     # -- making versions
 
-    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int) -> "_Draft":
+    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> "_Draft":
         now_us = max(now_us, self.manifest.now_us)  # a clock set back must not revive what has expired
         term = {"term": self.fence.term, "token": self.fence.token}
         draft, view = self.manifest.next(now_us=now_us, content="", **term), self._view
         dead, churn = DeadLetters("operation", batch), Churn()
-        churn.went.append(view.expired_rects(self.manifest.now_us, now_us))
+        expired = view.expired(self.manifest.now_us, now_us)
+        churn.went.append(view.rects_at(expired))
+        door = self.guarding
+        if door is not None:
+            door.went(view, expired)
+            for removal in door.begin(now_us):
+                draft = self._store.remove(draft.next(), view, removal, churn, door)
+                view = View.open(self.storage, draft, view)
         for table in tables:
             whole = conform_operations(table).combine_chunks()
             for rows in whole.to_batches(max_chunksize=self._tuning.operations_at_once_max):
-                draft = self._store.apply(draft.next(), view, rows, dead, churn)
+                draft = self._store.apply(draft.next(), view, rows, dead, churn, door, is_trusted=is_trusted)
                 view = View.open(self.storage, draft, view)
                 merged = self._store.compact(draft, view)
                 if merged is not draft:
                     draft, view = merged, View.open(self.storage, merged, view)
+        if door is not None:
+            draft = door.finish(draft, dead)
         if len(dead):
             folder = dead_files.folder_of(dead_files.OPERATIONS, draft.version)
             dead_files.write(self.storage, folder, "0", dead.table())
@@ -209,6 +247,20 @@ class Checkpoint:
         self.manifest, self._view = new, draft.view
         self._churn.came += draft.churn.came
         self._churn.went += draft.churn.went
+        if self.guarding is not None:
+            self.guarding.adopted()
+
+    @contextmanager
+    def _undone_if_failed(self) -> Iterator[None]:
+        """Guard and the accounts change while a draft is made: if it fails, they are as of the version in force."""
+        try:
+            yield
+        except FencedOut:
+            raise  # it is over for this engine, and its files may be gone
+        except BaseException:
+            if self.guarding is not None:
+                self.guarding.load(self.manifest, self._view)
+            raise
 
     def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> None:
         """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
@@ -229,7 +281,7 @@ class Checkpoint:
                 f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
                 "restore it from a backup"
             )
-        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER):
+        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER, guarding.FOLDER):
             self.storage.sweep(folder)
         # Also those of the version that the last batch had: it may be run again.
         versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
@@ -245,16 +297,18 @@ class Checkpoint:
         for version in kept:
             if version < oldest:
                 manifest.remove(self.storage, version)
-        used: set[str | None] = set()
+        used, guards = set[str | None](), set[str | None]()
         for version in kept:
             if version >= oldest:
                 held = manifest.read(self.storage, version)
                 used.update(entry.name for entry in held.segments)
                 used.add(held.tombstones)
+                guards.add(held.guard)
         for name in self.storage.names(segment.FOLDER):
             stem, _, kind = name.rpartition(".")
             if (name if kind == "dead" else stem) not in used:
                 self.storage.remove(f"{segment.FOLDER}/{name}")
+        guarding.collect_garbage(self.storage, guards)
         dead_files.forget(self.storage, self._tuning.dead_letter_folders_max, self.manifest.version)
         plans.forget_old(self.storage)
 

@@ -43,6 +43,8 @@ class Manifest:
     """Operations that were turned away in making it."""
     tombstones: str | None
     """The file with the bitmaps of cancelled subscriptions, if any are."""
+    guard: str | None = None
+    """The file with what Guard knew, if it was ever on (`guarding.py`)."""
 
     @property
     def subs(self) -> int:

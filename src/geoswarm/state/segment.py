@@ -1,7 +1,8 @@
 """A segment: an immutable set of subscriptions on disk, in two flat files that any worker maps.
 
-    NAME.records   the truth: ids, rectangles, users, expiries in Z-order of their top left corner; ids sorted;
-                   what their texts must say, where any of them asks; and who asks for transitions, if anybody does
+    NAME.records   the truth: ids, rectangles, users, expiries, births in Z-order of their top left corner; ids sorted;
+                   what their texts must say, where any of them asks; shapes and their predicates, where any is but a
+                   rectangle; and who asks for transitions, if anybody does
     NAME.index     derived from it: the levels of flow/match/index.py for those that ask for no words, the lists of
                    flow/match/text.py for those that do; rebuilt when lost or damaged
 
@@ -10,7 +11,7 @@ version of the store, not to the segment (`subscriptions.py`). This is PS2Stream
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +20,8 @@ import pyarrow as pa
 from geoswarm.errors import CorruptState
 from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, build, codes_of, frame_of
 from geoswarm.flow.match.kernels import Records
-from geoswarm.flow.match.match import Searchable
-from geoswarm.flow.match.regions import Regions, build_regions
+from geoswarm.flow.match.regions import WITHIN, Regions, build_regions
+from geoswarm.flow.match.searchable import Rest, Searchable
 from geoswarm.flow.match.text import build_text, conditions_of
 from geoswarm.flow.match.text_kernels import TextIndex
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
@@ -39,7 +40,9 @@ FOLDER = "subscriptions"
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
 WORDS, TEXT, ON, SHAPE, REGION = "words_", "text_", "on_", "shape_", "region_"
 """What the names of such arrays begin with, in records and in an index."""
-RARITY, SHAPED = "rarity", "shaped"
+RARITY, SHAPED, ASKED, BORN = "rarity", "shaped", "predicates", "born_us"
+LONG_AGO_US = -(1 << 62)
+"""When what nobody has noted the birth of was born. Births are noted for Guard (`guarding.py`) and for nobody else."""
 
 
 class Subs(NamedTuple):
@@ -52,14 +55,20 @@ class Subs(NamedTuple):
     words: Expressions
     on: Ints
     """As the numbers of `model.py`."""
+    born_us: Ints
+    """When each was registered or replaced, microseconds since 1970."""
     shapes: Shapes | None = None
     """None: every region is its rectangle."""
+    predicates: Bytes | None = None
+    """By their codes in `model.PREDICATES`; None: all intersect. Those that do not have a shape."""
 
     def take(self, rows: Ints) -> "Subs":
         users = self.users.take(pa.array(rows))
-        words, on = self.words.take(rows), self.on[rows]
+        words, on, born_us = self.words.take(rows), self.on[rows], self.born_us[rows]
         shapes = None if self.shapes is None else self.shapes.take(rows)
-        return Subs(self.ids[rows], self.rects[rows], users, self.expires_us[rows], words, on, shapes)
+        predicates = None if self.predicates is None else self.predicates[rows]
+        expires_us = self.expires_us[rows]
+        return Subs(self.ids[rows], self.rects[rows], users, expires_us, words, on, born_us, shapes, predicates)
 
 
 @dataclass(frozen=True)
@@ -100,11 +109,13 @@ class Segment:
     words: Expressions | None  # None: nobody asks for any
     text: TextIndex | None
     asking: Asking
+    born_us: Ints  # one for all, if all are of the same version
     regions: Regions | None
+    rest: Rest = field(default_factory=Rest, compare=False)
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
         conditions = conditions_of(self.words) if self.words is not None else None
-        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions)
+        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest)
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records(self.rects, self.ids, self.expires_us, dead)
@@ -127,6 +138,15 @@ class Segment:
             alive &= self.expires_us > now_us
         return alive
 
+    def live_at(self, ordinals: Ints, dead: Bytes, now_us: int) -> Bools:
+        """The same of some only."""
+        alive = np.ones(len(ordinals), np.bool_)
+        if len(dead):
+            alive = dead[ordinals >> 3] >> (ordinals & 7).astype(np.uint8) & 1 == 0
+        if len(self.expires_us):
+            alive &= self.expires_us[ordinals] > now_us
+        return alive
+
     def subs(self, chosen: Bools) -> Subs:
         rows = np.flatnonzero(chosen)
         codes = pa.array(self.user_codes[rows].astype(np.int32))
@@ -138,7 +158,9 @@ class Segment:
             expires_us,
             no_conditions(len(rows)) if self.words is None else self.words.take(rows),
             self.on(rows),
+            self.births(rows),
             self._shapes(rows),
+            self._predicates(rows),
         )
 
     def _shapes(self, ordinals: Ints) -> Shapes | None:
@@ -147,6 +169,36 @@ class Segment:
         number = np.full(len(self.ids), len(self.regions.ordinals), np.int64)  # the empty one behind all others
         number[self.regions.ordinals] = np.arange(len(self.regions.ordinals))
         return concatenate_shapes([self.regions.shapes, no_shapes(1)]).take(number[ordinals])
+
+    def _predicates(self, ordinals: Ints) -> Bytes | None:
+        if self.regions is None or not len(self.regions.predicates):
+            return None
+        codes = np.zeros(len(self.ids), np.uint8)
+        codes[self.regions.ordinals] = self.regions.predicates
+        return codes[ordinals]
+
+    def births(self, ordinals: Ints) -> Ints:
+        """In microseconds since 1970."""
+        if len(self.born_us) == 1:
+            return np.full(len(ordinals), self.born_us[0], np.int64)
+        return self.born_us[ordinals]
+
+    def alternatives(self, ordinals: Ints) -> Ints:
+        """Of words that are asked for; 0: none are."""
+        if self.words is None:
+            return np.zeros(len(ordinals), np.int64)
+        offsets = self.words.conjunctions_offsets
+        return np.asarray(offsets[ordinals + 1] - offsets[ordinals], np.int64)
+
+    def vertex_counts(self, ordinals: Ints) -> Ints:
+        """0: the region is its rectangle."""
+        counts = np.zeros(len(ordinals), np.int64)
+        if self.regions is not None:
+            first, shaped = self.regions.shapes.first_vertices(), self.regions.ordinals
+            at = np.minimum(np.searchsorted(shaped, ordinals), len(shaped) - 1)
+            known = shaped[at] == ordinals
+            counts[known] = first[at[known] + 1] - first[at[known]]
+        return counts
 
     def on(self, ordinals: Ints) -> Ints:
         codes = np.full(len(self.ids), INSIDE, np.int64)
@@ -171,6 +223,7 @@ def write(
         "ids": subs.ids,
         "rects": subs.rects,
         "expires_us": subs.expires_us if (subs.expires_us != NEVER_US).any() else np.empty(0, np.int64),
+        BORN: subs.born_us[:1] if (subs.born_us == subs.born_us[0]).all() else subs.born_us,
         "user_codes": codes,
         "user_offsets": np.frombuffer(text[1], np.int32, len(names) + 1),
         "user_bytes": np.frombuffer(text[2] or b"", np.uint8),
@@ -188,6 +241,8 @@ def write(
         shaped = np.flatnonzero(np.diff(subs.shapes.parts) > 0)
         records |= {f"{SHAPE}{part}": array for part, array in subs.shapes.take(shaped).to_arrays().items()}
         records[SHAPED] = shaped.astype(np.uint32)
+        if subs.predicates is not None and subs.predicates.any():
+            records[ASKED] = subs.predicates[shaped]
     size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
     size += storage.write_arrays(f"{FOLDER}/{name}.index", _derived(grid, records))
     return SegmentEntry(name, len(subs.ids), 0, size, stale_us, len(asking))
@@ -210,6 +265,7 @@ def open_segment(storage: Storage, name: str) -> Segment:
         _words_of(records),
         _text_of(name, records, index),
         Asking(*(records[f"{ON}{part}"] for part in Asking._fields)) if f"{ON}ids" in records else NOBODY,
+        records.get(BORN, np.full(1, LONG_AGO_US)),
         _regions_of(records, index),
     )
 
@@ -236,7 +292,9 @@ def concatenate(parts: Sequence[Subs]) -> Subs:
         np.concatenate([part.expires_us for part in parts]),
         expression.concatenate([part.words for part in parts]),
         np.concatenate([part.on for part in parts]),
+        np.concatenate([part.born_us for part in parts]),
         _concatenated([part.shapes for part in parts], [len(part.ids) for part in parts]),
+        _all_predicates(parts),
     )
 
 
@@ -252,6 +310,13 @@ def _concatenated(parts: Sequence[Shapes | None], lengths: Sequence[int]) -> Sha
         return None
     whole = [no_shapes(n) if part is None else part for part, n in zip(parts, lengths, strict=True)]
     return concatenate_shapes(whole)
+
+
+def _all_predicates(parts: Sequence[Subs]) -> Bytes | None:
+    if all(part.predicates is None for part in parts):
+        return None
+    known = [np.zeros(len(p.ids), np.uint8) if p.predicates is None else p.predicates for p in parts]
+    return np.concatenate(known)
 
 
 @kernel
@@ -292,7 +357,10 @@ def _derived(grid: Grid, records: dict[str, Any]) -> dict[str, Any]:
         arrays |= {f"{TEXT}{part}": array for part, array in text._asdict().items()}
     if SHAPED in records:
         parts = {name.removeprefix(SHAPE): array for name, array in records.items() if name.startswith(SHAPE)}
-        cells = build_regions(grid, Shapes.from_arrays(parts), plain[records[SHAPED]])
+        for_points = plain[records[SHAPED]]
+        if ASKED in records:
+            for_points &= records[ASKED] != WITHIN
+        cells = build_regions(grid, Shapes.from_arrays(parts), for_points)
         arrays |= {f"{REGION}{name}": array for name, array in _level_arrays(cells).items()}
         plain[records[SHAPED]] = False
     chosen = np.flatnonzero(plain)
@@ -312,7 +380,8 @@ def _regions_of(records: dict[str, Any], index: dict[str, Any]) -> Regions | Non
     ordinals, words = records[SHAPED], _words_of(records)
     worded = np.empty(0, np.int64) if words is None else np.flatnonzero(~_asks_for_nothing(words)[ordinals])
     worded = worded[np.argsort(records["ids"][ordinals[worded]], kind="stable")]
-    return Regions(Shapes.from_arrays(parts), ordinals, _read_levels(cells), worded)
+    predicates = records.get(ASKED, np.empty(0, np.uint8))
+    return Regions(Shapes.from_arrays(parts), ordinals, _read_levels(cells), worded, predicates)
 
 
 def _asks_for_nothing(words: Expressions) -> Bools:

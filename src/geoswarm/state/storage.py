@@ -1,40 +1,41 @@
 """Files that survive a crash: written whole or not at all, sealed with a checksum, mapped without a copy.
 
 Knows nothing of what the files mean. A write is acknowledged after fsync, rename, and fsync of the folder; on an
-object store a put is already atomic. Two shapes of file exist: a sealed JSON document, and a flat file of arrays:
-
-    ┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
-    │ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple
-    │ 8 bytes│ 8 bytes     │ checksum of the arrays; sealed│         │         │       of 64 bytes
-    └────────┴─────────────┴───────────────────────────────┴─────────┴─────────┘
+object store a put is already atomic. Two shapes of file exist: a sealed JSON document, and a flat file of arrays
+(`flat_arrays.py`). With a key (`key_source.py`) every file is encrypted on its way to the disk (`vault.py`), and arrays
+are decrypted into memory instead of mapped.
 """
 
 import json
-import math
 import mmap
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow.fs as pafs
-import xxhash
 
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.jit import Array
+from geoswarm.state.cipher import HEAD_BYTES
+from geoswarm.state.flat_arrays import checksum, pack, unpack
+from geoswarm.state.key_source import KeySource
+from geoswarm.state.vault import Chunks, Vault
 
-MAGIC = b"GEOSWRM1"
-ALIGNMENT_BYTES = 64
+FIRST = "identity.json"
+"""A checkpoint's oldest file: how it begins says whether all of them are encrypted, and with which key."""
 
 
 class Storage:
     """A folder that every executor reaches: a local path, or any address that pyarrow.fs understands."""
 
-    def __init__(self, root: str, cache: str | None = None) -> None:
-        """`cache` is where remote files are kept for mapping; by default a folder of this user's."""
+    def __init__(
+        self, root: str, cache: str | None = None, *, key: KeySource | None = None, encrypts: bool = True
+    ) -> None:
+        """`cache` is where remote files are kept for mapping; by default a folder of this user's. Without a `key` it is
+        the environment's, if that has one; a folder of somebody else's files never `encrypts`."""
         self._remote: pafs.FileSystem | None = None
         if "://" in root and not root.startswith("file://"):
             if "@" in root.split("://")[1].split("/")[0]:
@@ -43,12 +44,17 @@ class Storage:
                 )
             self.root = root
             self._remote, self._base = pafs.FileSystem.from_uri(root)
-            self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / _seal(root.encode())
+            self._cache = Path(cache or Path(tempfile.gettempdir()) / f"geoswarm-{os.getuid()}") / checksum(
+                root.encode()
+            )
         else:  # absolute, because workers have a working folder of their own
             self.root = self._base = str(Path(root.removeprefix("file://")).absolute())
+        self.vault = Vault(self.root, (key or KeySource.from_environment()) if encrypts else None)
+        if encrypts:
+            self._check_key()
 
-    def __reduce__(self) -> tuple[type["Storage"], tuple[str]]:
-        return Storage, (self.root,)
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.root, self.vault.key)
 
     @property
     def is_remote(self) -> bool:
@@ -65,19 +71,13 @@ class Storage:
 
     def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
         """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
-        if self._remote is not None:
-            self._remote.create_dir(self.path(name).rpartition("/")[0], recursive=True)
-            with self._remote.open_output_stream(self.path(name)) as out:
-                for chunk in chunks:
-                    out.write(chunk)
-            return
-        _publish(Path(self.path(name)), chunks, os.replace, durable)
+        self._put(name, self.vault.encrypted(name, chunks), durable)
 
     def create(self, name: str, *chunks: bytes | memoryview) -> None:
         """As `write`, but refuses to replace: of two engines that try, one wins."""
         try:
             if self._remote is None:
-                _publish(Path(self.path(name)), chunks, os.link)
+                _publish(Path(self.path(name)), self.vault.encrypted(name, chunks), os.link)
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
@@ -86,13 +86,9 @@ class Storage:
             raise FencedOut(f"{name} was written by another engine on {self.root}: stop one of the two") from None
 
     def read(self, name: str) -> bytes:
-        try:
-            if self._remote is None:
-                return Path(self.path(name)).read_bytes()
-            with self._remote.open_input_file(self.path(name)) as file:
-                return bytes(file.read())
-        except FileNotFoundError:
-            raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
+        held = self.read_as_is(name)
+        plain = self.vault.decrypted(name, memoryview(held))
+        return held if plain.obj is held else bytes(plain)
 
     def exists(self, name: str) -> bool:
         if self._remote is None:
@@ -147,7 +143,7 @@ class Storage:
             return Path(self.path(name))
         cached = self._cache / name
         if not cached.exists():
-            _publish(cached, [self.read(name)], os.replace)
+            _publish(cached, [self.read_as_is(name)], os.replace)  # what is encrypted stays so on this disk, too
         return cached
 
     def forget(self, name: str) -> None:
@@ -155,12 +151,60 @@ class Storage:
         if self._remote is not None:
             (self._cache / name).unlink(missing_ok=True)
 
+    # -- as it lies on the disk
+
+    def read_as_is(self, name: str, start: int = 0) -> bytes:
+        try:
+            if self._remote is None:
+                with Path(self.path(name)).open("rb", buffering=0) as local:
+                    local.seek(start)
+                    return local.readall()
+            with self._remote.open_input_file(self.path(name)) as file:
+                file.seek(start)
+                return bytes(file.read())
+        except FileNotFoundError:
+            raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
+
+    def write_as_is(self, name: str, data: bytes) -> None:
+        self._put(name, [data], durable=True)
+
+    def append_as_is(self, name: str, data: bytes) -> None:
+        """Not on object stores."""
+        path = Path(self.path(name))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with path.open("ab") as file:
+            file.write(data)
+
+    def _put(self, name: str, chunks: Chunks, durable: bool) -> None:
+        if self._remote is not None:
+            self._remote.create_dir(self.path(name).rpartition("/")[0], recursive=True)
+            with self._remote.open_output_stream(self.path(name)) as out:
+                for chunk in chunks:
+                    out.write(chunk)
+            return
+        _publish(Path(self.path(name)), chunks, os.replace, durable)
+
+    def _check_key(self) -> None:
+        """Before anything is written by a process whose key is another than the checkpoint's."""
+        try:
+            if self._remote is None:
+                with Path(self.path(FIRST)).open("rb") as local:
+                    head = local.read(HEAD_BYTES)
+            elif self.exists(FIRST):
+                with self._remote.open_input_file(self.path(FIRST)) as file:
+                    head = bytes(file.read(HEAD_BYTES))
+            else:
+                return
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        self.vault.check(FIRST, head)
+
     # -- sealed documents
 
     def write_document(self, name: str, body: Mapping[str, Any], *, replace: bool = True) -> str:
         """Returns the seal."""
         text = json.dumps(body, sort_keys=True, separators=(",", ":"))
-        seal = _seal(text.encode())
+        seal = checksum(text.encode())
         sealed = f'{{"seal":"{seal}","body":{text}}}\n'.encode()
         if replace:
             self.write(name, sealed)
@@ -177,7 +221,7 @@ class Storage:
         try:
             document = json.loads(raw)
             body: dict[str, Any] = document["body"]
-            seal = _seal(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
+            seal = checksum(json.dumps(body, sort_keys=True, separators=(",", ":")).encode())
             intact = document["seal"] == seal
         except (ValueError, KeyError, TypeError):
             intact = False
@@ -192,20 +236,9 @@ class Storage:
 
     def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> int:
         """Returns the bytes written."""
-        digest, places, offset = xxhash.xxh3_64(), {}, 0
-        chunks: list[bytes | memoryview] = []
-        for key, given in arrays.items():
-            array = np.ascontiguousarray(given)
-            places[key] = [array.dtype.str, list(array.shape), offset]
-            chunks += [_bytes(array), b"\0" * (_aligned(array.nbytes) - array.nbytes)]
-            offset += _aligned(array.nbytes)
-        for chunk in chunks:
-            digest.update(chunk)
-        header = json.dumps({"arrays": places, "size": offset, "seal": digest.hexdigest()}).encode()
-        header = header.ljust(_aligned(24 + len(header)) - 24)  # no byte of the file is left unsealed
-        head = len(header).to_bytes(8, "little") + header
-        self.write(name, MAGIC, head, bytes.fromhex(_seal(head)), *chunks)
-        return 24 + len(header) + offset
+        chunks = pack(arrays)
+        self.write(name, *chunks)
+        return sum(map(len, chunks))
 
     def map_arrays(self, name: str) -> dict[str, Array]:
         """Read-only arrays over the mapped file. Its checksum is verified on the way: call it once per process."""
@@ -218,44 +251,23 @@ class Storage:
         except ValueError:
             raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
         try:
-            return _unpack(memoryview(mapped))
+            return unpack(self.vault.decrypted(name, memoryview(mapped)))
+        except CorruptState:
+            self.forget(name)
+            raise
         except ValueError as why:
             self.forget(name)
             raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
 
 
-def _unpack(data: memoryview) -> dict[str, Array]:
-    if bytes(data[:8]) != MAGIC:
-        raise ValueError(f"starts with {bytes(data[:8])!r} instead of {MAGIC!r}: not a geoswarm file, or cut short")
-    size = int.from_bytes(data[8:16], "little")
-    head, seal = data[8 : 16 + size], data[16 + size : 24 + size]
-    if seal.hex() != _seal(head):
-        raise ValueError("its header does not match its checksum")
-    header = json.loads(bytes(head[8:]))
-    start = 24 + size
-    if len(data) != start + header["size"]:
-        raise ValueError(f"has {len(data)} bytes instead of {start + header['size']}")
-    if _seal(data[start:]) != header["seal"]:
-        raise ValueError("its arrays do not match their checksum")
-    return {
-        key: np.frombuffer(data, np.dtype(dtype), math.prod(shape), start + offset).reshape(shape)
-        for key, (dtype, shape, offset) in header["arrays"].items()
-    }
+def _reopened(root: str, key: KeySource | None) -> Storage:
+    """In a worker: the driver has looked at the checkpoint, and whether there is a key is not the worker's to say."""
+    storage = Storage(root, encrypts=False)
+    storage.vault = Vault(storage.root, key)
+    return storage
 
 
-def _bytes(array: Array) -> memoryview:
-    return memoryview(array.reshape(-1).view(np.uint8).data)
-
-
-def _seal(data: bytes | memoryview) -> str:
-    return str(xxhash.xxh3_64_hexdigest(data))
-
-
-def _aligned(size: int) -> int:
-    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
-
-
-def _publish(path: Path, chunks: Sequence[bytes | memoryview], place: Any, durable: bool = True) -> None:
+def _publish(path: Path, chunks: Chunks, place: Any, durable: bool = True) -> None:
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
         if durable:

@@ -13,6 +13,7 @@ of times, and a segment never outgrows `segment_subs_max`, which bounds the paus
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -21,18 +22,16 @@ import pyarrow.compute as pc
 
 from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.guard import guard_operations
+from geoswarm.flow.guard import Guarded, guard_operations
 from geoswarm.flow.match.kernels import Records, is_live
-from geoswarm.flow.match.match import Searchable
+from geoswarm.flow.match.searchable import Searchable
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import INSIDE, NEVER_US
-from geoswarm.shapes.shapes import Shapes
 from geoswarm.space.grid import Grid
 from geoswarm.state import segment as segments
 from geoswarm.state.manifest import Manifest
-from geoswarm.state.segment import FOLDER, NONE_DEAD, Segment, SegmentEntry, Subs
+from geoswarm.state.segment import FOLDER, LONG_AGO_US, NONE_DEAD, Segment, SegmentEntry, Subs
 from geoswarm.state.storage import Storage
-from geoswarm.text.expression import Expressions
 from geoswarm.text.frequencies import TermCounts
 
 Verdicts = npt.NDArray[np.int8]
@@ -77,7 +76,7 @@ class View:
     def users(self, ids: SubIds, now_us: int) -> pa.StringArray:
         """Whose each ascending id is; null where no live subscription has it."""
         names, codes, first = list[pa.StringArray](), np.full(len(ids), -1, np.int64), 0
-        places = _find_live(self, ids, now_us)
+        places = find_live(self, ids, now_us)
         for number, held in enumerate(self.segments.values()):
             mine = places[0] == number
             codes[mine] = held.user_codes[places[1, mine]].astype(np.int64) + first
@@ -87,9 +86,10 @@ class View:
         return every.take(pa.array(codes, mask=codes < 0))
 
     def rects_at(self, places: Ints) -> Floats:
-        """Of the subscriptions at (segment number, ordinal), as `_find_live` gives them."""
+        """Of the subscriptions at (segment number, ordinal), as `find_live` gives them."""
         held = list(self.segments.values())
-        return np.concatenate([held[n].rects[places[1, places[0] == n]] for n in np.unique(places[0])])
+        parts = [held[n].rects[places[1, places[0] == n]] for n in np.unique(places[0])]
+        return np.concatenate(parts) if parts else np.empty((0, 4))
 
     def live_rects(self, now_us: int) -> Floats:
         parts = [held.rects[held.live(self.dead[name], now_us)] for name, held in self.segments.items()]
@@ -106,14 +106,25 @@ class View:
             keywords += [held.keywords(int(ordinal)) for ordinal in chosen]
         return np.concatenate(rects), pa.array(keywords, pa.string())
 
-    def expired_rects(self, since_us: int, now_us: int) -> Floats:
-        """Of the subscriptions that were live at `since_us` and are no more, by their expiry alone."""
+    def expired(self, since_us: int, now_us: int) -> Ints:
+        """The places of those that were live at `since_us` and are no more, by their expiry alone."""
         parts = [
-            held.rects[held.live(self.dead[name], since_us) & (held.expires_us <= now_us)]
-            for name, held in self.segments.items()
+            _placed(number, held.live(self.dead[name], since_us) & (held.expires_us <= now_us))
+            for number, (name, held) in enumerate(self.segments.items())
             if len(held.expires_us)
         ]
-        return np.concatenate(parts) if parts else np.empty((0, 4))
+        return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
+
+    def chosen_for(self, removal: "Removal", now_us: int) -> Ints:
+        """The places of the live ones that are to be removed."""
+        wanted = pa.array(removal.users, pa.string())
+        parts = [np.empty((2, 0), np.int64)]
+        for number, (name, held) in enumerate(self.segments.items()):
+            theirs = pc.is_in(held.user_names, value_set=wanted).to_numpy(zero_copy_only=False)
+            if theirs.any():
+                chosen = theirs[held.user_codes] & (held.born_us >= removal.since_us)
+                parts.append(_placed(number, chosen & held.live(self.dead[name], now_us)))
+        return np.concatenate(parts, axis=1)
 
 
 @dataclass
@@ -122,6 +133,30 @@ class Churn:
 
     came: list[Floats] = field(default_factory=list)
     went: list[Floats] = field(default_factory=list)
+
+
+class Removal(NamedTuple):
+    """What these users registered since a moment."""
+
+    users: list[str]
+    since_us: int
+
+
+class Door(Protocol):
+    """Who stands before the store and keeps account of what is in it. `guarding.py` has one."""
+
+    def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
+        """Those that are worth a look; it files the others."""
+
+    def admit(self, guarded: Guarded, view: View, now_us: int, dead: DeadLetters) -> Bools:
+        """Which of the fit operations may be carried out, by row; it files the others."""
+
+    def done(self, refused: Ints, now_us: int) -> None:
+        """They have been carried out, all but these rows."""
+
+    def came(self, subs: Subs) -> None: ...
+
+    def went(self, view: View, places: Ints) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -135,18 +170,33 @@ class Store:
     """How common terms are in the stream, for the lists of new segments; a restart counts anew."""
 
     def apply(
-        self, draft: Manifest, view: View, operations: pa.RecordBatch, dead: DeadLetters, churn: Churn
+        self,
+        draft: Manifest,
+        view: View,
+        operations: pa.RecordBatch,
+        dead: DeadLetters,
+        churn: Churn,
+        door: Door | None = None,
+        *,
+        is_trusted: bool = False,
     ) -> Manifest:
-        """`draft` already has the version, token and time of what comes; `view` shows its segments."""
-        rows, fit, words, shapes, on = guard_operations(operations, self.grid, draft.now_us, dead)
+        """`draft` already has the version, token and time of what comes; `view` shows its segments. What is trusted
+        passes the `door` unasked, and is nobody's doing: it has no birth."""
+        asks = door is not None and not is_trusted
+        if door is not None and asks:
+            operations = door.enter(operations, draft.now_us, dead)
+        guarded = guard_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit = guarded.rows, guarded.fit
+        if door is not None and asks:
+            fit = door.admit(guarded, view, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
         unique, first = np.unique(ids[by_id], return_index=True)
         rows_by_id = chosen[by_id]
-        places = _find_live(view, unique, draft.now_us)
+        places = find_live(view, unique, draft.now_us)
         is_live = places[0] >= 0
-        verdicts, final = _replay(_codes(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
+        verdicts, final = _replay(codes_of_ops(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
         _file(rows, rows_by_id[verdicts == DUPLICATE], dead, "duplicate", "subscription {sub_id} exists: send replace")
         _file(rows, rows_by_id[verdicts == UNKNOWN], dead, "unknown-id", "subscription {sub_id} does not exist")
         newcomers = np.flatnonzero(~is_live & (final >= 0))
@@ -154,17 +204,26 @@ class Store:
         freed = int(np.count_nonzero(is_live & (final == GONE)))
         refused = newcomers[max(0, self.tuning.subscriptions_max - draft.subs + freed) :]
         limit = f"all {self.tuning.subscriptions_max} places are taken: cancel some, or raise subscriptions_max"
-        _file(rows, rows_by_id[final[refused]], dead, "full", limit)
+        full = rows_by_id[final[refused]]
+        _file(rows, full, dead, "full", limit)
         final[refused] = UNCHANGED
+        if door is not None and asks:
+            door.done(full, draft.now_us)
         ended, born = is_live & (final != UNCHANGED), final >= 0
         if ended.any():
-            churn.went.append(view.rects_at(places[:, ended]))
-            draft = self._bury(draft, view, places[:, ended])
+            draft = self._end(draft, view, places[:, ended], churn, door)
         if born.any():
-            subs = _subs(rows, words, shapes, on, rows_by_id[final[born]])
+            subs = _subs(guarded, rows_by_id[final[born]], draft.now_us if asks else LONG_AGO_US)
             churn.came.append(subs.rects)
+            if door is not None:
+                door.came(subs)
             draft = self._add(draft, "", subs)
         return draft
+
+    def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> Manifest:
+        """Cancel what some users have. As `apply`, it wants a version of its own."""
+        places = view.chosen_for(removal, draft.now_us)
+        return self._end(draft, view, places, churn, door) if places.size else draft
 
     def compact(self, draft: Manifest, view: View) -> Manifest:
         """Merge what `mergeable` names, without the cancelled and expired. What is live stays the same."""
@@ -180,6 +239,12 @@ class Store:
         name = f"{draft.version:012d}-{draft.token[:8]}{suffix}"
         entry = segments.write(self.storage, self.grid, name, subs, self.tuning.dead_share_max, self.counts)
         return replace(draft, segments=(*draft.segments, entry))
+
+    def _end(self, draft: Manifest, view: View, places: Ints, churn: Churn, door: Door | None) -> Manifest:
+        churn.went.append(view.rects_at(places))
+        if door is not None:
+            door.went(view, places)
+        return self._bury(draft, view, places)
 
     def _bury(self, draft: Manifest, view: View, places: Ints) -> Manifest:
         """Mark the subscriptions at `places` as cancelled, in copies of the bitmaps."""
@@ -218,7 +283,7 @@ def mergeable(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> l
     return [max(rotten, key=lambda e: e.subs).name] if rotten else []
 
 
-def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
+def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
     """(segment number, ordinal) of each ascending id that is live, as two rows; -1 where none is."""
     places = np.full((2, len(ids)), -1, np.int64)
     for number, (name, held) in enumerate(view.segments.items()):
@@ -231,6 +296,11 @@ def _find_live(view: View, ids: SubIds, now_us: int) -> Ints:
         places[0, hit] = number
         places[1, hit] = ordinals[hit - low]
     return places
+
+
+def _placed(number: int, chosen: Bools) -> Ints:
+    ordinals = np.flatnonzero(chosen)
+    return np.stack([np.full(len(ordinals), number), ordinals])
 
 
 @kernel
@@ -268,15 +338,17 @@ def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, d
     dead.add(rows, chosen, reason, detail)
 
 
-def _codes(ops: pa.StringArray) -> Ints:
+def codes_of_ops(ops: pa.StringArray) -> Ints:
     return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
-def _subs(rows: pa.RecordBatch, words: Expressions, shapes: Shapes | None, on: Ints, chosen: Ints) -> Subs:
-    taken = rows.take(pa.array(chosen))
+def _subs(guarded: Guarded, chosen: Ints, born_us: int) -> Subs:
+    taken = guarded.rows.drop_columns(["geometry"]).take(pa.array(chosen))  # they are shapes by now, and long
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
     ids = np.asarray(taken.column("sub_id"), np.int64)
-    regions = None if shapes is None else shapes.take(chosen)
-    return Subs(ids, rects, users, expires_us, words.take(chosen), on[chosen], regions)
+    shapes = None if guarded.shapes is None else guarded.shapes.take(chosen)
+    predicates = guarded.predicates[chosen] if guarded.predicates.any() else None
+    words, on, born = guarded.words.take(chosen), guarded.on[chosen], np.full(len(chosen), born_us)
+    return Subs(ids, rects, users, expires_us, words, on, born, shapes, predicates)

@@ -141,9 +141,7 @@ class Hotspots:
         new = np.concatenate([*register, np.empty(0, np.bool_)])[order]
         sides = self._rectangles(sub_ids, which[order], table)
         users = pa.array([f"hotspot{i}" for i in range(len(self.spots))], pa.string())
-        empty = [
-            pa.nulls(len(sub_ids), OPERATION.field(name).type) for name in ("expires", "geometry", "keywords", "on")
-        ]
+        empty = [pa.nulls(len(sub_ids), field.type) for field in list(OPERATION)[7:]]
         columns = [
             pa.array(["cancel", "register"]).take(pa.array(new.astype(np.int8))),
             pa.array(sub_ids),

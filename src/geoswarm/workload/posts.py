@@ -156,9 +156,9 @@ class Posts:
         place = np.where(new, np.cumsum(new) - 1, 0)
         at = None if new.all() else pa.array(place, mask=~new)
         columns = [column if at is None else column.take(at) for column in (*map(pa.array, sides), words)]
-        empty = [pa.nulls(len(ids), OPERATION.field(name).type) for name in ("expires", "geometry", "on")]
+        empty = [pa.nulls(len(ids), OPERATION.field(name).type) for name in ("expires", "geometry", "on", "predicate")]
         users = self.tweets._users_of(ids)
-        columns = [verbs, pa.array(ids), users, *columns[:4], *empty[:2], columns[4], empty[2]]
+        columns = [verbs, pa.array(ids), users, *columns[:4], *empty[:2], columns[4], *empty[2:]]
         return pa.record_batch(columns, schema=OPERATION)
 
     def _drawn(self, ids: Ints, queries: Queries, interval: int) -> tuple[Floats, pa.Array]:

@@ -157,7 +157,7 @@ def _ids(first_id: int, count: int) -> Ints:
 
 def _operations(verbs: pa.Array, ids: Ints, users: pa.Array, sides: list[Floats], null: Any = None) -> pa.RecordBatch:
     rectangle = [pa.array(side, mask=null) for side in sides]
-    empty = [pa.nulls(len(ids), OPERATION.field(name).type) for name in ("expires", "geometry", "keywords", "on")]
+    empty = [pa.nulls(len(ids), field.type) for field in list(OPERATION)[7:]]
     return pa.record_batch([verbs, pa.array(ids), users, *rectangle, *empty], schema=OPERATION)
 
 

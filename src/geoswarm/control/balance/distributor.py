@@ -19,6 +19,7 @@ from geoswarm.control.balance.static import Static
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.flow.observe import Load
 from geoswarm.jit import Floats, Ints
+from geoswarm.layout.level import level
 from geoswarm.layout.uniform import uniform
 from geoswarm.space.change import Change, Move
 from geoswarm.space.grid import Grid
@@ -53,7 +54,10 @@ class Distributor:
         self._loads: dict[int, float] = {}
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """Equal shares of the map, neighbours with the same executor."""
+        """Partitions of as many points each of the sample, or equal shares of the map; neighbours with the same
+        executor."""
+        if sample is not None and len(sample.points):
+            return level(grid, executors, sample.points, partitions_per_executor=self.partitions_per_executor)
         drawn = uniform(grid, min(executors * self.partitions_per_executor, grid.cells))
         share = max(1, -(-len(drawn.partitions) // executors))
         owned = tuple(replace(p, executor=i // share) for i, p in enumerate(drawn.partitions))

@@ -1,7 +1,7 @@
 """Events against subscriptions: which of them each event meets. Checks and packs; `kernels.py` loops.
 
 Exact: a point on a rectangle's border is inside, and every live subscription is found once, whichever segment holds it.
-`sim/oracle.py` gives the same answer the slow way.
+`sim/oracle.py` gives the same answer the slow way. Events that are areas are matched in `areas.py`, and join here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -12,30 +12,20 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.batches import xy
-from geoswarm.flow.match.index import CellIndex, Level, codes_of, frame_of
+from geoswarm.flow.match.areas import areas_of, match_areas
+from geoswarm.flow.match.index import Level, codes_of, frame_of
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
 from geoswarm.flow.match.regions import Regions, match_regions, outside
+from geoswarm.flow.match.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.flow.match.text_kernels import Conditions, TextIndex
 from geoswarm.flow.match.text_match import match_text
 from geoswarm.jit import Bools, Ints, SubIds
-from geoswarm.model import TEXT
+from geoswarm.model import GEOMETRY, TEXT
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.text.cut import TermCut
 from geoswarm.text.kernels import Hashes
 from geoswarm.text.tokens import Tokens, tokenize
-
-
-class Searchable(NamedTuple):
-    """One segment, as the matcher sees it."""
-
-    records: Records
-    levels: CellIndex
-    text: TextIndex | None = None
-    """None: nobody in it asks for words."""
-    conditions: Conditions | None = None
-    regions: Regions | None = None
-    """None: nobody's region is but a rectangle."""
 
 
 class TermShare(NamedTuple):
@@ -92,11 +82,76 @@ def match(
 ) -> Iterator[Met]:
     """`events` are in Z-order, as `route` leaves them; `terms` are those under which lists are looked up, if not all.
     Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; a single event may have more
-    than that."""
+    than that. An event with a geometry is matched against everything: only one partition of its place gets it."""
+    areas = areas_of(events, grid)
+    if areas is None:
+        yield from _match_points(events, segments, grid, now_us, rows_max, pairs_max, terms)
+        return
+    half = max(1, pairs_max // 2)  # what points met waits for what areas met, and the other way round
+    point_rows = np.setdiff1d(np.arange(len(events)), areas.rows, assume_unique=True)
+    names = [name for name in ("x", "y", TEXT.name, GEOMETRY.name) if name in events.schema.names]
+    points = events.select(names).take(pa.array(point_rows))
+    by_points = _match_points(points, segments, grid, now_us, rows_max, half, terms)
+    tokens = _tokens(events.select(names).take(pa.array(areas.rows)), segments)
+    by_areas = match_areas(areas, tokens, segments, grid, now_us, half)
+    met_points = _Feed(point_rows, (Hits(met.offsets[1:], met.subs) for met in by_points), len(events))
+    met_areas = _Feed(areas.rows, by_areas, len(events))
+    start = 0
+    while start < len(events):
+        stop = min(met_points.reach(), met_areas.reach(), start + rows_max)
+        yield _joined(events, start, stop, met_points.until(stop), met_areas.until(stop))
+        start = stop
+
+
+class _Feed:
+    """What some of the events met, run by run, as far as it is asked for."""
+
+    def __init__(self, rows: Ints, runs: Iterator[Hits], total: int) -> None:
+        """`rows` are the events that are matched, of `total`."""
+        self._rows, self._runs, self._total = rows, runs, total
+        self._run, self._used, self._done = Hits(rows[:0], rows[:0]), 0, 0
+
+    def reach(self) -> int:
+        """The event up to which it is known what they met."""
+        if self._used == len(self._run.ends) and self._done < len(self._rows):
+            self._run, self._used = next(self._runs), 0
+        behind = self._done + len(self._run.ends) - self._used
+        return int(self._rows[behind]) if behind < len(self._rows) else self._total
+
+    def until(self, stop: int) -> tuple[Ints, Ints, SubIds]:
+        """Which of the events up to `stop`, how much each met, and what."""
+        count = int(np.searchsorted(self._rows, stop)) - self._done
+        rows, ends = self._rows[self._done : self._done + count], self._run.ends[self._used : self._used + count]
+        begin = int(self._run.ends[self._used - 1]) if self._used else 0
+        self._used, self._done = self._used + count, self._done + count
+        return rows, np.diff(ends, prepend=begin), self._run.subs[begin : ends[-1] if count else begin]
+
+
+def _joined(
+    events: pa.RecordBatch, start: int, stop: int, one: tuple[Ints, Ints, SubIds], two: tuple[Ints, Ints, SubIds]
+) -> Met:
+    counts, is_two = np.zeros(stop - start, np.int64), np.zeros(stop - start, np.bool_)
+    counts[one[0] - start], counts[two[0] - start] = one[1], two[1]
+    is_two[two[0] - start] = True
+    offsets = np.concatenate([[0], np.cumsum(counts)])
+    mine, subs = np.repeat(is_two, counts), np.empty(offsets[-1], np.int64)
+    subs[~mine], subs[mine] = one[2], two[2]
+    return Met(events.slice(start, stop - start), offsets, subs)
+
+
+def _match_points(
+    events: pa.RecordBatch,
+    segments: Sequence[Searchable],
+    grid: Grid,
+    now_us: int,
+    rows_max: int,
+    pairs_max: int,
+    terms: TermShare | None,
+) -> Iterator[Met]:
     x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
-    probe = terms.probe(tokens.hashes) if terms is not None and tokens is not None else _ALL
+    probe = _probe(events, tokens, terms) if terms is not None and tokens is not None else _ALL
     # What is found beyond `pairs_max` was found in vain, so runs grow from a short one that tells how dense it is here.
     start, length_max, density = 0, min(rows_max, FIRST_ROWS), 2.0
     while start < len(events):
@@ -135,6 +190,14 @@ def _tokens(events: pa.RecordBatch, segments: Sequence[Searchable]) -> Tokens | 
     return tokenize(events.column(TEXT.name))
 
 
+def _probe(events: pa.RecordBatch, tokens: Tokens, terms: TermShare) -> Bools:
+    mine = terms.probe(tokens.hashes)
+    if GEOMETRY.name in events.schema.names:  # which is a point, but nobody else has got the event
+        whole = events.column(GEOMETRY.name).is_valid().to_numpy(zero_copy_only=False)
+        mine |= np.repeat(whole, np.diff(tokens.offsets))
+    return mine
+
+
 def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int) -> Hits:
     """The hits at all levels of all segments, of as many events as have `pairs_max` together, and of one at least."""
     # All searches write into the same array, one behind the other: events that are given up leave their room again.
@@ -156,7 +219,7 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
             begins.append(int(hits.ends[count - 1]))
             ends.append(hits.ends)
     if len(ends) == 1:
-        return Hits(ends[0][: len(pairs)], subs[: begins[1]])
+        return Hits(ends[0][: len(pairs)], subs[: pairs[-1]])  # a later search may have left fewer events
     if not ends:
         return Hits(pairs, np.empty(0, np.int64))
     return Hits(pairs, interleave(np.array(begins), np.stack([part[: len(pairs)] for part in ends]), subs, pairs))
@@ -181,7 +244,7 @@ def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
 def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_Run, Hits, Progress], Progress]]:
     """One for each level of each segment that the run comes near to, and one for the words of each segment."""
     points = run.points
-    for records, levels, text, conditions, regions in segments:
+    for records, levels, text, conditions, regions, _ in segments:
         for level, cells in levels.items() if run.plain else ():
             shift = 2 * level
             if cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift:

@@ -2,7 +2,8 @@
 
 A region is entered in cells of `index.py`'s quadtree (`shapes/cover.py`): *core* cells lie inside it, and a point there
 has met it; in *boundary* cells the point itself is tested (`shapes/exact.py`). Whoever asks for words as well is found
-by words, with the rectangle round the region (`text.py`), and tested here afterwards. Distributor §4.2.
+by words, with the rectangle round the region (`text.py`), and tested here afterwards. Publications that are areas find
+regions by their rectangles (`areas.py`). Distributor §4.2.
 
     entries   number of the region among the segment's, and whether the cell is core
 """
@@ -14,12 +15,14 @@ import numpy.typing as npt
 
 from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, frame_of, sorted_level
 from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, gallop, is_live
-from geoswarm.jit import Bools, Ints, Ordinals, SubIds, kernel
+from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
+from geoswarm.model import PREDICATES
 from geoswarm.shapes.cover import cover
-from geoswarm.shapes.exact import points_in
+from geoswarm.shapes.exact import Predicate, points_in
 from geoswarm.shapes.shapes import Shapes
 from geoswarm.space.grid import Grid
 
+CONTAINS, WITHIN = PREDICATES.index("contains"), PREDICATES.index("within")
 CORE = 1 << 31
 """Of an entry; a segment has fewer regions than that."""
 
@@ -34,10 +37,12 @@ class Regions(NamedTuple):
     """Of those that ask for no words."""
     worded: npt.NDArray[np.int64]
     """Numbers of those that do, by the id of the subscription."""
+    predicates: Bytes = np.empty(0, np.uint8)
+    """Of each, by its code in `model.PREDICATES`; empty: all of them intersect."""
 
 
 def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
-    """The cells of the chosen ones."""
+    """The cells of the chosen ones, which are all that a point might meet."""
     numbers = np.flatnonzero(chosen)
     covered = cover(shapes.take(numbers), frame_of(grid))
     entries = np.repeat(numbers, np.diff(covered.starts)).astype(np.uint32)
@@ -71,13 +76,28 @@ def match_regions(
     x, y, rects = points.x[owner], points.y[owner], records.rects[ordinals]
     near = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
     kept &= near | is_core
+    if len(regions.predicates):
+        kept &= regions.predicates[numbers] != WITHIN
     tested = np.flatnonzero(kept & ~is_core)
-    kept[tested] = points_in(regions.shapes, points.x, points.y, owner[tested], numbers[tested])
+    kept[tested] = _are_in(regions, points.x, points.y, owner[tested], numbers[tested])
     left = int(np.count_nonzero(kept))
     hits.subs[begin : begin + left] = records.ids[ordinals[kept]]
     ends = begin + np.cumsum(np.bincount(owner[kept] - done.points, minlength=found.points - done.points))
     hits.ends[done.points : found.points] = ends
     return Progress(found.points, begin + left, found.wanted)
+
+
+def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
+    """Of each pair (point points[i], region numbers[i]): whether the region's predicate holds."""
+    if not len(regions.predicates):
+        return points_in(regions.shapes, x, y, points, numbers)
+    codes = regions.predicates[numbers]
+    answers: Bools = codes != WITHIN  # no region lies in a point
+    for strict in (False, True):
+        asked = np.flatnonzero(answers & ((codes == CONTAINS) == strict))
+        predicate: Predicate = "contains" if strict else "intersects"
+        answers[asked] = points_in(regions.shapes, x, y, points[asked], numbers[asked], predicate)
+    return answers
 
 
 @kernel
@@ -122,5 +142,5 @@ def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records
     alive = _alive(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
     mine, numbers = mine[alive], numbers[alive]
     wrong = np.zeros(len(subs), np.bool_)
-    wrong[mine] = ~points_in(regions.shapes, points.x, points.y, owner[mine], numbers)
+    wrong[mine] = ~_are_in(regions, points.x, points.y, owner[mine], numbers)
     return wrong

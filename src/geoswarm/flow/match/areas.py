@@ -1,0 +1,189 @@
+"""Events that are areas against subscriptions: which of them each area meets. `match.py` does points, and joins both.
+
+A first look finds the subscriptions whose rectangles meet the area's (`area_kernels.py`); the words of those who ask
+for any are looked for; what is left is tested exactly, by the predicate that the subscription has (`shapes/areas.py`),
+after one corner of the area has decided what one corner can. Distributor §4.2.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
+from geoswarm.flow.match.index import frame_of
+from geoswarm.flow.match.kernels import Hits
+from geoswarm.flow.match.searchable import Searchable
+from geoswarm.jit import Bools, Floats, Ints
+from geoswarm.model import GEOMETRY, PREDICATES
+from geoswarm.shapes.areas import areas_in
+from geoswarm.shapes.circle import rectangles
+from geoswarm.shapes.exact import Predicate, points_in
+from geoswarm.shapes.parse import parse_shapes
+from geoswarm.shapes.shapes import Shapes, of_polygons
+from geoswarm.space.grid import Grid
+from geoswarm.text.tokens import Tokens
+
+FIRST_AREAS = 1024
+"""Of the first run, which tells how much areas find here."""
+EASE = 4
+"""A run is expected to find a quarter of what it may."""
+BOXES_MAX = 100_000
+"""Rectangles that GEOS is given at once, about 300 bytes each."""
+VERTICES_MAX = 4_000_000
+"""Of the regions that GEOS is given at once, about 40 bytes each."""
+_BY_CODE: tuple[Predicate, ...] = ("intersects", "contains", "within", "covers")
+assert _BY_CODE == PREDICATES
+
+
+@dataclass(frozen=True)
+class Areas:
+    rows: Ints
+    """Which events they are; ascending."""
+    shapes: Shapes
+    boxes: Floats
+    """(n, 4): the rectangle round each."""
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
+    """Of events that are past the guard; None: all are points. An event whose geometry is a point is none of them."""
+    if GEOMETRY.name not in events.schema.names or events.column(GEOMETRY.name).null_count == len(events):
+        return None
+    column = events.column(GEOMETRY.name)
+    rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    shapes = parse_shapes(column.take(pa.array(rows)), grid).shapes
+    found = np.diff(shapes.parts) > 0
+    if not found.any():
+        return None
+    if not found.all():
+        rows, shapes = rows[found], shapes.take(np.flatnonzero(found))
+    return Areas(rows, shapes, rectangles(shapes, grid))
+
+
+def match_areas(
+    areas: Areas, tokens: Tokens | None, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
+) -> Iterator[Hits]:
+    """What the areas meet, in order, in runs that find about `pairs_max` at most; a single area may find more.
+    `tokens` are what they say; None: nothing."""
+    start, length = 0, FIRST_AREAS
+    while start < len(areas):
+        run = _candidates(areas, start, min(len(areas), start + length), segments, grid, now_us, pairs_max)
+        found = sum(len(part.ordinals) for part in run.parts)
+        owners, subs = list[Ints](), list[Ints]()
+        for segment, part in zip(segments, run.parts, strict=True):
+            kept = are_met(areas, part.owners, part.ordinals, segment, tokens)
+            owners.append(part.owners[kept])
+            subs.append(segment.records.ids[part.ordinals[kept]])
+        none = np.empty(0, np.int64)
+        owner, sub = np.concatenate([none, *owners]), np.concatenate([none, *subs])
+        if len(owners) > 1:
+            order = np.argsort(owner, kind="stable")
+            owner, sub = owner[order], sub[order]
+        yield Hits(np.searchsorted(owner, np.arange(start, run.end), "right"), sub)
+        density = max(1.0, found / (run.end - start))
+        length = max(1, min(2 * length, int(pairs_max / EASE / density)))
+        start = run.end
+
+
+class _Part(NamedTuple):
+    """What was found in one segment: pairs of an area and a subscription, by area."""
+
+    owners: Ints
+    ordinals: Ints
+
+
+class _Candidates(NamedTuple):
+    end: int
+    parts: list[_Part]
+
+
+def _candidates(
+    areas: Areas, start: int, end: int, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
+) -> _Candidates:
+    """Of as many areas as find `pairs_max` together, and of one at least."""
+    frame, pairs, parts = frame_of(grid), np.zeros(end - start, np.int64), list[_Part]()
+    for segment in segments:
+        owners, ordinals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        for levels in (segment.levels, segment.rest_levels(grid)):
+            for level, cells in levels.items():
+                boxes = areas.boxes[start : start + len(pairs)]
+                found, ends = find_boxes(boxes, frame, level, cells, segment.records, now_us, pairs, pairs_max)
+                pairs = pairs[: len(ends)] + ends
+                owners.append(start + np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)))
+                ordinals.append(found)
+        owner = np.concatenate(owners)
+        order = np.argsort(owner, kind="stable")
+        parts.append(_Part(owner[order], np.concatenate(ordinals)[order]))
+    end = start + len(pairs)  # what was found later may have found less room
+    kept = [np.searchsorted(part.owners, end) for part in parts]
+    return _Candidates(end, [_Part(p.owners[:n], p.ordinals[:n]) for p, n in zip(parts, kept, strict=True)])
+
+
+def are_met(areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
+    """Of pairs of an area and a subscription whose rectangles meet, by area: whether it is told."""
+    kept = np.ones(len(owners), np.bool_)
+    if segment.conditions is not None:
+        offsets = segment.conditions.conjunctions_offsets
+        worded = np.flatnonzero(offsets[ordinals + 1] > offsets[ordinals])
+        kept[worded] = False
+        if len(worded) and tokens is not None and segment.text is not None:
+            kept[worded] = are_satisfied(tokens, segment.text, segment.conditions, owners[worded], ordinals[worded])
+    numbers = np.full(len(ordinals), -1, np.int64)
+    regions = segment.regions
+    if regions is not None:
+        place = np.searchsorted(regions.ordinals, ordinals)
+        place[place == len(regions.ordinals)] = 0
+        numbers = np.where(regions.ordinals[place] == ordinals, place, -1)
+        codes = regions.predicates[place] if len(regions.predicates) else np.zeros(len(place), np.uint8)
+        for code, predicate in enumerate(_BY_CODE):
+            asked = np.flatnonzero(kept & (numbers >= 0) & (codes == code))
+            if len(asked):  # asking for nothing would look at all regions
+                kept[asked] = shapes_meet(regions.shapes, areas, owners[asked], numbers[asked], predicate)
+    asked = np.flatnonzero(kept & (numbers < 0))
+    kept[asked] = rectangles_meet(segment.records.rects[ordinals[asked]], areas, owners[asked])
+    return kept
+
+
+def rectangles_meet(rects: Floats, areas: Areas, owners: Ints) -> Bools:
+    """Of each pair (rectangle i, area owners[i]) whose rectangles meet: whether the area itself does, too."""
+    x, y = _corners(areas.shapes)
+    boxes, x, y = areas.boxes[owners], x[owners], y[owners]
+    met = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
+    met |= (rects[:, :2] <= boxes[:, :2]).all(axis=1) & (boxes[:, 2:] <= rects[:, 2:]).all(axis=1)
+    doubtful = np.flatnonzero(~met)
+    for begin in range(0, len(doubtful), BOXES_MAX):
+        asked = doubtful[begin : begin + BOXES_MAX]
+        boxes_asked = of_polygons(shapely.box(*rects[asked].T))
+        met[asked] = areas_in(boxes_asked, areas.shapes, owners[asked], np.arange(len(asked)))
+    return met
+
+
+def shapes_meet(shapes: Shapes, areas: Areas, owners: Ints, numbers: Ints, predicate: Predicate) -> Bools:
+    """Of each pair (area owners[i], shape numbers[i]): whether the predicate holds: shape, predicate, area."""
+    answers = np.zeros(len(owners), np.bool_)
+    if predicate == "within":  # all of the shape lies in the area: its corner, too
+        doubtful = np.flatnonzero(points_in(areas.shapes, *_corners(shapes), numbers, owners))
+    else:
+        touched = points_in(shapes, *_corners(areas.shapes), owners, numbers)
+        if predicate == "intersects":
+            answers |= touched
+            touched = ~touched
+        doubtful = np.flatnonzero(touched)
+    doubtful = doubtful[np.argsort(numbers[doubtful], kind="stable")]  # a shape is given to GEOS once
+    weights = np.cumsum(shapes.vertex_counts()[numbers[doubtful]])
+    cuts = np.searchsorted(weights, np.arange(VERTICES_MAX, weights[-1:].sum(), VERTICES_MAX))
+    for asked in np.split(doubtful, cuts):
+        answers[asked] = areas_in(shapes, areas.shapes, owners[asked], numbers[asked], predicate)
+    return answers
+
+
+def _corners(shapes: Shapes) -> tuple[Floats, Floats]:
+    """One point of each that is certainly in it: the first vertex, or the middle of a circle."""
+    corners = shapes.xy[shapes.first_vertices()[:-1]]
+    return np.ascontiguousarray(corners[:, 0]), np.ascontiguousarray(corners[:, 1])

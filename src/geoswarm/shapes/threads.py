@@ -1,0 +1,23 @@
+"""A loop over many rows on all cores of the machine. For kernels, which release the GIL; others gain nothing."""
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+ROWS_MIN = 2048
+"""Of a piece; fewer are done before a thread has started."""
+PIECES_PER_CORE = 4
+"""Rows differ in cost, and all cores should end together."""
+
+
+def in_pieces(work: Callable[[int, int], T], rows: int) -> list[T]:
+    """`work(first, end)` of consecutive pieces of `rows`, in their order; at least one, which may be empty."""
+    cores = os.cpu_count() or 1
+    count = max(1, min(PIECES_PER_CORE * cores, rows // ROWS_MIN)) if cores > 1 else 1
+    ends = [rows * k // count for k in range(count + 1)]
+    if count == 1:
+        return [work(0, rows)]
+    with ThreadPoolExecutor(cores) as pool:
+        return list(pool.map(work, ends[:-1], ends[1:]))

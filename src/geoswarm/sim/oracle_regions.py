@@ -1,0 +1,109 @@
+"""How regions lie to publications, the obvious way: plain shapely, and distances on the sphere for circles.
+
+A region or a publication is a polygon or a circle; a publication may be a point. Edges are straight in degrees, so how
+near a circle comes to a polygon is found by walking along its border, ever finer. `oracle.py` asks.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import shapely
+
+EARTH_M = 6_371_008.8
+SHORT_M = 1e-3
+"""A piece of a border that is looked at no closer."""
+
+
+@dataclass
+class Region:
+    """A polygon, or a circle of so many metres round a point; or just a point."""
+
+    shape: Any
+    metres: float | None = None
+
+    def sides(self, world: tuple[float, float, float, float]) -> list[object]:
+        """A rectangle round it; for a circle the whole world will do."""
+        return list(world) if self.metres is not None else [float(side) for side in self.shape.bounds]
+
+    def lies(self, predicate: str, publication: "Region") -> bool:
+        """Whether the region ... the publication."""
+        if predicate == "within":
+            return publication.lies("covers", self) and publication.shape.area + (publication.metres or 0) > 0
+        if self.metres is None and publication.metres is None:
+            return bool(getattr(shapely, predicate)(self.shape, publication.shape))
+        if self.metres is None:
+            return _polygon_and_circle(self, predicate, publication)
+        if isinstance(publication.shape, shapely.Point):
+            away, more = distance_m(self.shape, publication.shape), publication.metres or 0.0
+            if predicate == "intersects":
+                return away <= self.metres + more
+            return away + more < self.metres or (predicate == "covers" and away + more == self.metres)
+        return _circle_and_polygon(self, predicate, publication)
+
+
+def region_of(geometry: object) -> Region | None:
+    """None: there is none, or it cannot be read. Only sound polygons are ever asked of the oracle."""
+    if isinstance(geometry, str):
+        geometry = geometry.encode()
+    if not isinstance(geometry, bytes):
+        return None
+    if geometry.startswith(b"CIRCLE("):
+        place, metres = geometry[7:-1].decode().split(",")
+        return Region(shapely.Point(*map(float, place.split())), float(metres))
+    read = shapely.from_wkb if geometry[0] <= 1 else shapely.from_wkt
+    shape = read(geometry, on_invalid="ignore")
+    return Region(shape) if shape is not None and shape.is_valid and (shape.area > 0 or _is_point(shape)) else None
+
+
+def _is_point(shape: Any) -> bool:
+    return isinstance(shape, shapely.Point) and not shape.is_empty
+
+
+def distance_m(a: Any, b: Any) -> float:
+    dx, dy = math.radians(b.x - a.x), math.radians(b.y - a.y)
+    h = math.sin(dy / 2) ** 2 + math.cos(math.radians(a.y)) * math.cos(math.radians(b.y)) * math.sin(dx / 2) ** 2
+    return 2 * EARTH_M * math.asin(min(1.0, math.sqrt(h)))
+
+
+def _polygon_and_circle(polygon: Region, predicate: str, circle: Region) -> bool:
+    assert circle.metres is not None
+    centre_inside = bool(shapely.intersects(polygon.shape, circle.shape))
+    comes_near = _border_is_within(circle.shape, circle.metres, polygon.shape)
+    return centre_inside or comes_near if predicate == "intersects" else centre_inside and not comes_near
+
+
+def _circle_and_polygon(circle: Region, predicate: str, polygon: Region) -> bool:
+    if predicate == "intersects":
+        return _polygon_and_circle(polygon, predicate, circle)
+    assert circle.metres is not None
+    across = shapely.Point(circle.shape.x - math.copysign(180, circle.shape.x), -circle.shape.y)
+    rest_m = math.pi * EARTH_M - circle.metres
+    return not shapely.intersects(polygon.shape, across) and not _border_is_within(across, rest_m, polygon.shape)
+
+
+def _border_is_within(centre: Any, metres: float, polygon: Any) -> bool:
+    """Halves the edges that may come nearer between their ends, until none is left."""
+    if isinstance(polygon, shapely.Point):
+        return distance_m(centre, polygon) <= metres
+    rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(polygon))]
+    begins, ends = np.concatenate([r[:-1] for r in rings]), np.concatenate([r[1:] for r in rings])
+    while len(begins):
+        near_m = np.minimum(_distance_m(centre, begins), _distance_m(centre, ends))
+        if near_m.min() <= metres:
+            return True
+        low = np.where(begins[:, 1] * ends[:, 1] < 0, 0.0, np.minimum(abs(begins[:, 1]), abs(ends[:, 1])))
+        along, up = (ends - begins).T
+        length_m = EARTH_M * np.radians(np.hypot(along * np.cos(np.radians(low)), up))
+        open_ = (near_m - length_m / 2 <= metres) & (length_m > SHORT_M)
+        begins, ends = begins[open_], ends[open_]
+        middles = (begins + ends) / 2
+        begins, ends = np.concatenate([begins, middles]), np.concatenate([middles, ends])
+    return False
+
+
+def _distance_m(centre: Any, places: Any) -> Any:
+    dx, dy = np.radians(places[:, 0] - centre.x), np.radians(places[:, 1] - centre.y)
+    h = np.sin(dy / 2) ** 2 + np.cos(np.radians(centre.y)) * np.cos(np.radians(places[:, 1])) * np.sin(dx / 2) ** 2
+    return 2 * EARTH_M * np.arcsin(np.sqrt(np.minimum(1.0, h)))

@@ -1,0 +1,163 @@
+"""The four pipelines and two sides without Spark: whatever way events take, what they match is what the oracle says."""
+
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import shapely
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import pack
+from geoswarm.flow.geops.static_side import parcels_of
+from geoswarm.flow.guard import guard_events
+from geoswarm.flow.merge import as_arrays, joined
+from geoswarm.flow.route import route
+from geoswarm.layout.uniform import uniform
+from geoswarm.model import TIMESTAMP
+from geoswarm.sim.oracle import Oracle, Pair, pairs_of
+from geoswarm.spark.matchers import matched_parcels
+from geoswarm.spark.route import sent_several
+from geoswarm.spark.tasks import BatchTask
+from geoswarm.state.checkpoint import Checkpoint
+from restless import legal
+from worlds import (
+    BOUNDS,
+    events,
+    operations,
+    with_areas,
+    with_keywords,
+    with_predicates,
+    with_shapes,
+    with_texts,
+)
+
+CONTRACT = Contract(columns=40, rows=30, executors=4)
+BATCHES, EVENTS = 4, 90
+WAYS = list(product(("spis", "sps", "rihps", "risps"), ("static", "stream")))
+
+
+def through(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple[list[Pair], int]:
+    """The matches of a batch, and how many rows reached an executor."""
+    parcels, first, owed = [], 0, 0
+    for batch in table.combine_chunks().to_batches(max_chunksize=len(table) // 2):
+        good = guard_events(batch, task.grid, DeadLetters("event", 0))
+        if not task.splits_events:
+            parcels.append(pack(route(good, task.plan())))
+            owed += len(good)
+            continue
+        for sent in sent_several(good, first, task):
+            parcels.append(pack(sent.parcels))
+            owed += sent.copies - sent.dropped
+        owed += len(good)
+        first += len(batch)
+    if task.is_at_stream:
+        for slot in range(len(task.plan().partitions)):
+            shares = [share.of(slot, segment) for segment, share in task.shares()]
+            parcels.append(pack(parcels_of(shares, task.plan(), slot, task.manifest.now_us)))
+    rows, arrived = pa.Table.from_batches(parcels), 0
+    found: list[pa.RecordBatch] = []
+    for executor in range(task.plan().executors):
+        mine = rows.filter(pa.array(rows["executor"].to_numpy() == executor))
+        mine = mine.take(pa.array(rng.permutation(len(mine))))  # nobody promises an order
+        for _, runs in matched_parcels(iter(mine.to_batches()), task):
+            for met in runs:
+                arrived += len(met.events)
+                found += as_arrays(met)
+    assert arrived == owed
+    if task.splits_events and found:
+        found = [joined(found)]
+    return pairs_of([pa.table(part) for part in found]), arrived
+
+
+def world(
+    tmp_path: Path, seed: int, kind: str, pipeline: str, join_at: str
+) -> Iterator[tuple[BatchTask, pa.Table, set[Pair], np.random.Generator]]:
+    """Batches with operations before them, over plans that change, and what the oracle says."""
+    rng, oracle = np.random.default_rng(seed), Oracle(BOUNDS)
+    tuning = Tuning.model_validate({"pipeline": pipeline, "join_at": join_at, "deltas_max": 2, "match_rows_max": 50})
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
+    for b in range(BATCHES):
+        now_us = 20 * b
+        table = pa.table(events(rng, EVENTS, first_id=1000 * b, snap=3.0))
+        storm = with_shapes(rng, operations(rng, 80, ids=90, now_us=now_us), snap=3.0)
+        if "words" in kind:
+            table, storm = with_texts(rng, table.combine_chunks().to_batches()[0]), with_keywords(rng, storm)
+        if "areas" in kind:
+            table, storm = with_areas(rng, table, snap=3.0), with_predicates(rng, storm)
+        oracle.operate(storm, now_us)
+        manifest = checkpoint.prepare(b, lambda storm=storm: [storm], now_us, "", None)  # type: ignore[misc]
+        yield (
+            BatchTask(checkpoint.storage, CONTRACT, tuning, b, manifest, table.schema),
+            table,
+            oracle.match(table, now_us),
+            rng,
+        )
+        checkpoint.finish(b)
+        checkpoint.adopt_plan(checkpoint.plan.apply(legal(checkpoint.plan, rng, 3)))
+    checkpoint.close()
+
+
+@pytest.mark.parametrize(("pipeline", "join_at"), WAYS)
+@pytest.mark.parametrize("kind", ["places", "words", "areas", "words and areas"])
+def test_every_way_to_join_finds_what_the_oracle_finds(tmp_path: Path, pipeline: str, join_at: str, kind: str) -> None:
+    total = 0
+    for task, table, want, rng in world(tmp_path, 11, kind, pipeline, join_at):
+        got, _ = through(task, table, rng)
+        assert sorted(got) == sorted(want)
+        total += len(got)
+    assert total > 100
+
+
+def test_an_area_visits_the_partitions_it_meets_and_is_told_once(tmp_path: Path) -> None:
+    tuning = Tuning(pipeline="sps")
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
+    storm = operations(np.random.default_rng(1), 1, ids=1)
+    storm = storm.set_column(0, "op", pa.array(["register"])).set_column(1, "sub_id", pa.array([7]))
+    for name, side in zip(("xmin", "ymin", "xmax", "ymax"), BOUNDS, strict=True):
+        storm = storm.set_column(storm.schema.get_field_index(name), name, pa.array([side]))
+    storm = storm.set_column(storm.schema.get_field_index("expires"), "expires", pa.nulls(1, TIMESTAMP))
+    island = shapely.to_wkb(shapely.segmentize(shapely.box(-170.0, -80.0, 170.0, 80.0), 90.0))
+    table = pa.table(events(np.random.default_rng(2), 2)).append_column("geometry", pa.array([island, None]))
+    manifest = checkpoint.prepare(0, lambda: [storm], 0, "", None)
+    task = BatchTask(checkpoint.storage, CONTRACT, tuning, 0, manifest, table.schema)
+    partitions = len(task.plan().partitions)
+    assert partitions > 1
+    got, arrived = through(task, table, np.random.default_rng(3))
+    assert sorted(got) == [(0, 7), (1, 7)]
+    assert arrived == partitions + 1
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("pipeline", ["rihps", "risps"])
+def test_an_event_without_candidates_goes_nowhere(tmp_path: Path, pipeline: str) -> None:
+    tuning = Tuning.model_validate({"pipeline": pipeline})
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
+    table = pa.table(events(np.random.default_rng(1), 50))
+    manifest = checkpoint.prepare(0, lambda: [], 0, "", None)
+    task = BatchTask(checkpoint.storage, CONTRACT, tuning, 0, manifest, table.schema)
+    assert through(task, table, np.random.default_rng(2)) == ([], 0)
+    checkpoint.close()
+
+
+def test_lists_outlive_a_partition_that_changes_hands_and_not_one_that_is_cut(tmp_path: Path) -> None:
+    tuning = Tuning(pipeline="sps")
+    checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
+    storm = operations(np.random.default_rng(1), 40, ids=40)
+    held = []
+    for b, change in enumerate(("nothing", "move", "split")):
+        plan = checkpoint.plan
+        if change == "move":
+            checkpoint.adopt_plan(plan.move(plan.partitions[0].id, 3))
+        if change == "split":
+            checkpoint.adopt_plan(plan.split(plan.partitions[0].id, "row", plan.partitions[0].row0, (0, 1)))
+        manifest = checkpoint.prepare(b, lambda b=b: [storm] if b == 0 else [], 0, "", None)  # type: ignore[misc]
+        task = BatchTask(checkpoint.storage, CONTRACT, tuning, b, manifest, events(np.random.default_rng(0), 0).schema)
+        held.append(task.shares()[0][1])
+        checkpoint.finish(b)
+    assert held[0] is held[1]
+    assert len(held[2].starts) == len(held[1].starts) + 1
+    checkpoint.close()
