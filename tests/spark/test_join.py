@@ -76,3 +76,39 @@ def test_files_are_joined_by_one_command(spark: SparkSession, tmp_path: Path) ->
     again = CliRunner().invoke(app, asked)
     assert again.exit_code == 2
     assert "exists" in again.output
+
+
+def test_a_join_leaves_the_session_as_it_was(spark: SparkSession, tmp_path: Path) -> None:
+    points_in(tmp_path)
+    before = dict(spark.conf.getAll)
+    regions = pa.table({"id": [7], "geometry": pa.array([shapely.to_wkb(DISTRICTS["north"])], pa.binary())})
+    rows = spark.read.parquet(str(tmp_path / "points.parquet"))
+    assert gs.join(rows, regions, x="lon", y="lat").count() > 1000
+    assert dict(spark.conf.getAll) == before
+
+
+def test_only_wanted_columns_go_out_and_any_number_is_a_place(spark: SparkSession, tmp_path: Path) -> None:
+    points = points_in(tmp_path)
+    shapes = pa.array([shapely.to_wkb(shape) for shape in DISTRICTS.values()], pa.binary())
+    regions = pa.table({"id": list(DISTRICTS), "geometry": shapes})
+    rows = spark.read.parquet(str(tmp_path / "points.parquet"))
+    said = rows.selectExpr("place", "cast(lon as string) lon", "lat", "array(place) tags", "1 as executor")
+    pairs = gs.join(said, regions, x="lon", y="lat", columns=["tags", "executor", "place"]).toArrow()
+    assert pairs.schema.names == ["tags", "executor", "place", "region"]
+    got = sorted(zip(pairs["place"].to_pylist(), pairs["region"].to_pylist(), strict=True))
+    assert got == expected(points)
+    assert pairs["tags"].to_pylist() == [[place] for place in pairs["place"].to_pylist()]
+    with pytest.raises(SchemaError, match="no columns city"):
+        gs.join(said, regions, x="lon", y="lat", columns=["city"])
+
+
+def test_regions_without_a_name_in_words_are_called_by_their_numbers(spark: SparkSession) -> None:
+    shapes = pa.array([shapely.to_wkb(shapely.box(k, 0, k + 1, 1)) for k in range(3)], pa.binary())
+    rows = spark.createDataFrame(pa.table({"x": [0.5, 1.5, 2.5, 9.5], "y": [0.5] * 4}))
+    pairs = gs.join(rows, pa.table({"id": [30, 10, 20], "geometry": shapes})).toArrow()
+    assert sorted(zip(pairs["x"].to_pylist(), pairs["region"].to_pylist(), strict=True)) == [
+        (0.5, 30),
+        (1.5, 10),
+        (2.5, 20),
+    ]
+    assert gs.join(rows, pa.table({"id": [30, 10, 20], "geometry": shapes}).slice(0, 0)).count() == 0

@@ -26,7 +26,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import SchemaError
-from geoswarm.flow.batches import gather, xy
+from geoswarm.flow.batches import cuts, gather, row_bytes, xy
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import guard_events
 from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
@@ -37,8 +37,10 @@ from geoswarm.model import GEOMETRY
 from geoswarm.radix import sorted_order
 from geoswarm.shapes.exact import Predicate, check_predicate
 from geoswarm.shapes.files import ROWS_MAX, read_regions
+from geoswarm.spark.session import check_encrypted
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.state.key_source import KeySource
 from geoswarm.state.storage import Storage
 
 REGION = "region"
@@ -112,6 +114,8 @@ class Joined:
             raise SchemaError(
                 f"points have {said}, of {', '.join(points.columns)}: rename some, or give x and y, or geometry"
             )
+        if KeySource.from_environment():
+            check_encrypted(points.sparkSession)
         contract = contract or Contract()
         tuning = Tuning()
         self._home = tempfile.mkdtemp(prefix="geoswarm-join-", dir=folder)
@@ -161,6 +165,8 @@ def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | N
         }
         checkpoint.take_in(pa.table(rows), now_us, {})
         taken += len(batch)
+    if not isinstance(regions, str):
+        file.unlink()  # it is in clear, whatever the rest is
     worded = any(pa.types.is_string(part.type) for part in names)
     return pa.concat_arrays([part.cast(pa.string() if worded else pa.int64()) for part in names or [pa.array([0])[:0]]])
 
@@ -224,7 +230,7 @@ class _Matcher:
         for batch in gather(batches, ROWS_AT_ONCE):
             events = self._in_order(self._areas(batch) if len(self.place) == 1 else self._points(batch))
             batch = batch.select(range(self.own))
-            step = max(1, OUTPUT_BYTES_MAX * len(batch) // max(1, batch.nbytes))
+            sizes = row_bytes(batch)
             for met in match(
                 events,
                 segments,
@@ -234,9 +240,9 @@ class _Matcher:
                 pairs_max=tuning.match_pairs_max,
             ):
                 rows = np.repeat(met.events["event_id"].to_numpy(), np.diff(met.offsets))
-                for start in range(0, len(rows), step):
-                    own = batch.take(pa.array(rows[start : start + step]))
-                    yield own.append_column(REGION, names.take(pa.array(met.subs[start : start + step])))
+                for first, end in cuts(sizes[rows], OUTPUT_BYTES_MAX):
+                    own = batch.take(pa.array(rows[first:end]))
+                    yield own.append_column(REGION, names.take(pa.array(met.subs[first:end])))
 
     def _points(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Those that are somewhere in the world, numbered by their rows."""
