@@ -44,7 +44,7 @@ def triggers(plan: Plan, changes: list[dict[str, Any]], work_us: Mapping[int, fl
             busy[executor] += work_us.get(partition, 0.0)
         givers = {max(busy, key=lambda executor: busy[executor])}
     held = {giver: [i for i, executor in owner.items() if executor == giver] for giver in sorted(givers)}
-    return [max(partitions, key=lambda i: work_us.get(i, 0.0)) for partitions in held.values()]
+    return [max(partitions, key=lambda i: work_us.get(i, 0.0)) for partitions in held.values() if partitions]
 
 
 def sense(guard: Guard, inside: Queries, around: Callable[[Place, float], Queries]) -> None:

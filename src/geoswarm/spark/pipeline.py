@@ -149,7 +149,7 @@ class Pipeline:
         outcome = self._control.batch(churn.came, churn.went, report, now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
-            if outcome.plan is not None:
+            if outcome.plan is not None and self._checkpoint.guarding is not None:
                 hot = set(triggers(before, outcome.entry["changes"], self._work_us))
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}
