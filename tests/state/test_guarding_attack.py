@@ -10,6 +10,7 @@ from attacked import GANG, NORMAL, SETTINGS, Attacked
 from geoswarm import journal
 from geoswarm.cli.users import overview, told_of, user_sentences
 from geoswarm.guard.guard import Guard
+from geoswarm.guard.limits import GuardSettings
 from geoswarm.state import commands, dead_files
 from geoswarm.state.commands import Command
 
@@ -30,7 +31,7 @@ def until_blocked(world: Attacked) -> None:
 
 
 def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: Path) -> None:
-    world = Attacked(tmp_path)
+    world = Attacked(tmp_path, SETTINGS.model_copy(update={"remove_queries": "nothing"}))
     until_blocked(world)
     through = world.step()
     assert world.blocked() == set(GANG)
@@ -122,8 +123,9 @@ def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(t
     world.close()
 
 
-def test_the_queries_of_whoever_is_blocked_can_be_removed(tmp_path: Path) -> None:
-    world = Attacked(tmp_path, SETTINGS.model_copy(update={"remove_queries": "all"}))
+@pytest.mark.parametrize("settings", [SETTINGS, SETTINGS.model_copy(update={"remove_queries": "all"})])
+def test_the_queries_of_whoever_is_blocked_are_removed(tmp_path: Path, settings: GuardSettings) -> None:
+    world = Attacked(tmp_path, settings)
     until_blocked(world)
     assert world.held.guarding is not None
     assert [world.held.guarding.accounts.read(user)[0] for user in GANG] == [0] * len(GANG)
