@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from geoswarm.config import Tuning
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.guard import Guarded, guard_operations
-from geoswarm.flow.match.kernels import Records, is_live
+from geoswarm.flow.match.kernels import are_live
 from geoswarm.flow.match.searchable import Searchable
 from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
 from geoswarm.model import INSIDE, NEVER_US
@@ -69,7 +69,7 @@ class View:
             place = segments.places(asking.ids, ids[low:high])
             found = np.flatnonzero(place >= 0)
             place = place[found]
-            alive = _live_at(asking.ordinals[place].astype(np.int64), held.records(self.dead[name]), now_us)
+            alive = are_live(asking.ordinals[place].astype(np.int64), held.records(self.dead[name]), now_us)
             codes[low + found[alive]] = asking.codes[place[alive]]
         return codes
 
@@ -291,7 +291,7 @@ def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
         high += int(high < len(ids))  # the last id of the segment included
         ordinals = held.find(ids[low:high])
         found = ordinals >= 0
-        alive = _live_at(ordinals[found], held.records(view.dead[name]), now_us)
+        alive = are_live(ordinals[found], held.records(view.dead[name]), now_us)
         hit = np.flatnonzero(found)[alive] + low
         places[0, hit] = number
         places[1, hit] = ordinals[hit - low]
@@ -301,14 +301,6 @@ def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
 def _placed(number: int, chosen: Bools) -> Ints:
     ordinals = np.flatnonzero(chosen)
     return np.stack([np.full(len(ordinals), number), ordinals])
-
-
-@kernel
-def _live_at(ordinals: Ints, records: Records, now_us: int) -> Bools:
-    alive = np.empty(len(ordinals), np.bool_)
-    for i in range(len(ordinals)):
-        alive[i] = is_live(ordinals[i], records, now_us)
-    return alive
 
 
 @kernel

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from geoswarm.flow.batches import xy
 from geoswarm.flow.match.areas import Areas, are_met, areas_of
-from geoswarm.flow.match.kernels import Records, is_live
+from geoswarm.flow.match.kernels import are_live
 from geoswarm.flow.match.match import Met
 from geoswarm.flow.match.regions import Regions
 from geoswarm.flow.match.searchable import Searchable
@@ -51,7 +51,7 @@ def published(events: pa.RecordBatch, grid: Grid) -> Published:
 
 def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
     """Of pairs whose rectangles meet: those that are live, and whose regions are as the subscription wants them."""
-    holds = alive(ordinals, segment.records, now_us)
+    holds = are_live(ordinals, segment.records, now_us)
     if places.areas is not None:
         asked = np.flatnonzero(holds & (places.number[rows] >= 0))
         owners, wordless = places.number[rows[asked]], segment._replace(text=None, conditions=None)
@@ -90,14 +90,6 @@ def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot
     left, top = np.maximum(boxes[:, 0], rects[:, 0]), np.minimum(boxes[:, 3], rects[:, 3])
     here[asked] = plan.route(plan.grid.locate(left, top)) == slot
     return here
-
-
-@kernel
-def alive(ordinals: Ints, records: Records, now_us: int) -> Bools:
-    live = np.empty(len(ordinals), np.bool_)
-    for i in range(len(ordinals)):
-        live[i] = is_live(ordinals[i], records, now_us)
-    return live
 
 
 @kernel

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.geops.pairs import alive, gathered, number_of, published, reported_here
+from geoswarm.flow.geops.pairs import gathered, number_of, published, reported_here
 from geoswarm.flow.geops.shares import Share, slot_of
 from geoswarm.flow.match.index import build
-from geoswarm.flow.match.kernels import Records
+from geoswarm.flow.match.kernels import Records, are_live
 from geoswarm.flow.match.match import Met
 from geoswarm.flow.match.regions import WITHIN, Regions, build_regions
 from geoswarm.flow.match.searchable import Rest, Searchable
@@ -151,7 +151,7 @@ def parcels_of(shares: Sequence[Share], plan: Plan, slot: int, now_us: int) -> I
     partition = plan.partitions[slot]
     owners = range(plan.executors) if partition.executor == EVERYBODY else (partition.executor,)
     for share in shares:
-        live = share.ordinals[alive(share.ordinals, share.segment.records, now_us)]
+        live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
         for some in _pieces(share.segment, live):
             batch = Listed.of(share.segment, some).to_batch()
             yield from (Parcel(~partition.id, owner, batch) for owner in owners)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.flow.match.index import Level
-from geoswarm.jit import Bytes, Floats, Ints, SubIds, ZCodes, kernel
+from geoswarm.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, kernel
 
 
 class Points(NamedTuple):
@@ -71,6 +71,14 @@ def is_live(ordinal: int, records: Records, now_us: int) -> bool:
     if len(records.dead) > 0 and (records.dead[ordinal >> 3] >> (ordinal & 7)) & 1:
         return False
     return len(records.expires_us) == 0 or records.expires_us[ordinal] > now_us
+
+
+@kernel
+def are_live(ordinals: Ints, records: Records, now_us: int) -> Bools:
+    live = np.empty(len(ordinals), np.bool_)
+    for i in range(len(ordinals)):
+        live[i] = is_live(ordinals[i], records, now_us)
+    return live
 
 
 @kernel

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.flow.match.index import CODE_MAX, CellIndex, Level, frame_of, sorted_level
-from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, gallop, is_live
+from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, are_live, gallop
 from geoswarm.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
 from geoswarm.model import PREDICATES
 from geoswarm.shapes.cover import cover
@@ -72,7 +72,7 @@ def match_regions(
     counts = np.diff(hits.ends[done.points : found.points], prepend=begin)
     owner = np.repeat(np.arange(done.points, found.points), counts)
     ordinals = regions.ordinals[numbers].astype(np.int64)
-    kept = _alive(ordinals, records, now_us)
+    kept = are_live(ordinals, records, now_us)
     x, y, rects = points.x[owner], points.y[owner], records.rects[ordinals]
     near = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
     kept &= near | is_core
@@ -124,14 +124,6 @@ def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress
     return Progress(i, n, int(wanted))
 
 
-@kernel
-def _alive(ordinals: Ints, records: Records, now_us: int) -> Bools:
-    alive = np.empty(len(ordinals), np.bool_)
-    for i in range(len(ordinals)):
-        alive[i] = is_live(ordinals[i], records, now_us)
-    return alive
-
-
 def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records: Records, now_us: int) -> Bools:
     """Of pairs (point, subscription) that were found by words: those whose point is not in the region."""
     ids = records.ids[regions.ordinals[regions.worded]]
@@ -139,7 +131,7 @@ def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records
     place[place == len(ids)] = 0
     mine = np.flatnonzero(ids[place] == subs)
     numbers = regions.worded[place[mine]]
-    alive = _alive(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
+    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
     mine, numbers = mine[alive], numbers[alive]
     wrong = np.zeros(len(subs), np.bool_)
     wrong[mine] = ~_are_in(regions, points.x, points.y, owner[mine], numbers)
