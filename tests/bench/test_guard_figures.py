@@ -2,10 +2,12 @@
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from geoswarm.bench import (
+    guard_engine,
     guard_fig6_14,
     guard_fig6_18,
     guard_fig6_19,
@@ -15,7 +17,7 @@ from geoswarm.bench import (
     guard_timeline,
     guard_worlds,
 )
-from geoswarm.bench.guard_outcomes import ATTACK, CALM, KINDS, OURS, Outcome, availability, recovery_s
+from geoswarm.bench.guard_outcomes import ATTACK, CALM, GUARDED, KINDS, OURS, Outcome, availability, recovery_s
 from geoswarm.bench.guard_timeline import Sizes
 from geoswarm.bench.harness import Result, Scale, bench_names
 from geoswarm.sim.attack_world import Sensed
@@ -35,7 +37,7 @@ def outcome(rates: list[float], **more: object) -> Outcome:
 
 
 def test_all_of_guards_figures_are_listed() -> None:
-    assert {f"guard-fig6.{n}" for n in range(14, 23)} | {"guard-worlds"} <= set(bench_names())
+    assert {f"guard-fig6.{n}" for n in range(14, 23)} | {"guard-worlds", "guard-engine"} <= set(bench_names())
 
 
 def test_a_timeline_has_a_line_for_every_kind() -> None:
@@ -110,3 +112,33 @@ def test_rounds_to_block_count_from_the_second_malicious_hotspot() -> None:
     assert found.block_s == 110.0
     assert found.detect_s == pytest.approx((50.0 + 50.0 + 20.0) / 3)
     assert replace(found, missed=["attacker1"]).rounds_to_block is None
+
+
+def lap(makespan_s: float) -> guard_engine.Lap:
+    return guard_engine.Lap(100, makespan_s, makespan_s / 2, 10, 0, 0.01, 0)
+
+
+def test_losses_on_the_engine_are_of_the_batches_from_the_attack_on() -> None:
+    sizes = guard_engine.Sizes(10, 1.0, 100, settles=2, attacked=3)
+    kinds = {CALM: [1.0, 1.0], ATTACK: [2.0, 4.0], GUARDED: [2.0, 1.0]}
+    blocked = {"attacker3": 60.0, "attacker1": 120.0, "user7": 60.0}
+    runs = {
+        kind: guard_engine.Run([lap(9.0)] * 2 + [lap(before)] * 2 + [lap(late)], blocked if kind == GUARDED else {})
+        for kind, (before, late) in kinds.items()
+    }
+    summary = guard_engine.summary_of(runs, sizes)
+    assert summary["unguarded_loss"] == pytest.approx(1 - 3 / 8)
+    assert summary["guarded_loss"] == pytest.approx(1 - 3 / 5)
+    assert summary["settled_unguarded_loss"] == pytest.approx(0.75)
+    assert summary["settled_guarded_loss"] == pytest.approx(0.0)
+    assert (summary["blocked"], summary["false_blocks"], summary["blocked_s"]) == (3.0, 1.0, 120.0)
+
+
+def test_the_attack_runs_through_the_real_engine(spark: Any) -> None:
+    result = guard_engine.measure(spark, guard_engine.Sizes(2000, 40.0, 1000, 1, 2, 60), 0, silent)
+    by_kind = {kind: [row for row in result.rows if row["kind"] == kind] for kind in guard_engine.RACED}
+    assert [row["s"] for row in by_kind[ATTACK]] == [-15.0, 0.0, 15.0]
+    assert by_kind[CALM][0]["subscriptions"] == by_kind[GUARDED][0]["subscriptions"] == 2000
+    assert all(row["events_per_s"] > 0 for row in result.rows)
+    assert {"unguarded_loss", "guarded_loss", "false_blocks"} <= set(result.summary)
+    assert guard_engine.plot(result).axes

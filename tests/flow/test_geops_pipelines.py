@@ -44,7 +44,7 @@ def through(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple
     """The matches of a batch, and how many rows reached an executor."""
     parcels, first, owed = [], 0, 0
     for batch in table.combine_chunks().to_batches(max_chunksize=len(table) // 2):
-        good = guard_events(batch, task.grid, DeadLetters("event", 0))
+        good = guard_events(batch, task.grid, DeadLetters("event", 0), marks=True)
         if not task.splits_events:
             parcels.append(pack(route(good, task.plan())))
             owed += len(good)

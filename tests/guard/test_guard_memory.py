@@ -166,3 +166,25 @@ def test_what_does_not_fit_together_is_refused() -> None:
         guard.hotspot(Hotspot(np.array([10**6]), np.ones((1, 6), np.int64)))
     with pytest.raises(InputError, match="summarise"):
         guard.hotspot(Hotspot(np.array([0]), np.ones((1, 5), np.int64)))
+
+
+def test_a_suspicion_is_not_inherited_by_whoever_gets_the_row() -> None:
+    guard = Guard(SMALL)
+    register(guard, ["eve"])
+    code = guard.codes(pa.array(["eve"]))
+    guard._detector._since = np.full(100, -1)
+    guard._detector._until = np.full(100, -1)
+    guard._detector._since[code], guard._detector._until[code] = 0, 30
+    assert guard.suspected() == ["eve"]
+    register(guard, [f"nobody{i}" for i in range(100)], 1.0)
+    assert guard._names.code("eve") < 0
+    assert guard.suspected() == []
+
+
+def test_who_gets_which_row_is_the_same_after_a_restart() -> None:
+    guard = Guard(SMALL)
+    register(guard, [f"user{i}" for i in range(20)])
+    guard._forget(np.array([7, 3, 11]))
+    again = Guard.from_bytes(guard.to_bytes(), SMALL)
+    newcomers = pa.array(["x", "y", "z", "w"])
+    assert guard.codes(newcomers).tolist() == again.codes(newcomers).tolist()

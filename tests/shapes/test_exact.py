@@ -198,3 +198,12 @@ def test_a_circle_at_a_pole_beside_a_parallel_is_decided_at_once(metres: float) 
     assert not refused
     one = np.zeros(1, np.int64)
     assert areas_in(region, areas, one, one).tolist() == [False]
+
+
+@pytest.mark.parametrize("height", [0.0, 5e-324, 1e-310, 1e-250, 1e-150])
+def test_a_shape_that_is_hardly_higher_than_a_line_breaks_nothing(height: float) -> None:
+    along = np.linspace(0.0, 1.0, 12)
+    ring = [*zip(along, np.zeros(12), strict=True), *zip(along[::-1], np.full(12, height), strict=True)]
+    shapes = of_polygons(np.array([shapely.Polygon(ring)]))
+    x, y = np.linspace(0.0, 1.0, 20), np.zeros(20)
+    assert points_in(shapes, x, y, np.arange(20), np.zeros(20, np.int64)).all()

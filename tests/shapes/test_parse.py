@@ -123,6 +123,19 @@ def test_forms_may_be_mixed_in_a_column_and_null_is_no_shape() -> None:
         ("01" + "0700000001000000" + "010700000001000000" * 50_000, "malformed", "nested"),
         ("[" * 50_000, "malformed", "neither"),
         ('{"type":"GeometryCollection","geometries":[' * 50_000, "malformed", "nested"),
+        # brackets in a string are none, and do not hide those that are
+        ('{"x":"' + "}" * 200_000 + '",' + '"a":[' * 50_000, "malformed", "nested"),
+        ("POLYGON((0 0,1 0,1 1,0 0))))", "malformed", "brackets"),
+        ("CIRCULARSTRING(0 0,1 1,2 0)", "malformed", "straight sides"),
+        ("CURVEPOLYGON(CIRCULARSTRING(0 0,4 0,4 4,0 4,0 0))", "malformed", "straight sides"),
+        ("GEOMETRYCOLLECTION(POINT(0 0),COMPOUNDCURVE((0 0,1 1)))", "malformed", "straight sides"),
+        ("0108000000030000" + "00" * 50, "malformed", "straight sides"),
+        # collections within collections that GEOS would follow: another byte order, bits of no meaning, surfaces
+        ("010700000001000000" + "020700000001000000" * 20_000, "malformed", "straight sides"),
+        ("010700010001000000" * 20_000, "malformed", "straight sides"),
+        ("010c00000001000000" * 20_000, "malformed", "straight sides"),
+        ("POLYGON((5 5,5 5,5 5,5 5))", "invalid", "too few points"),
+        ("POLYGON((5 5,6 6,5 5,5 5))", "invalid", "too few points"),
     ],
 )
 def test_a_bad_geometry_is_refused_with_its_reason(text: str, reason: str, words: str) -> None:
@@ -130,6 +143,32 @@ def test_a_bad_geometry_is_refused_with_its_reason(text: str, reason: str, words
     assert [(refusal.row, refusal.reason) for refusal in parsed.refused] == [(1, reason)]
     assert words in parsed.refused[0].detail
     assert np.diff(parsed.shapes.parts).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "area"),
+    [
+        ("POLYGON((0 0,4 0,4 4,0 4,0 0),EMPTY)", 16),
+        ("POLYGON((0 0,4 0,4 4,0 4,0 0),EMPTY,(1 1,2 1,2 2,1 2,1 1))", 15),
+        ("POLYGON((170 10,-170 10,-170 20,170 20,170 10),EMPTY)", 200),
+        ("MULTIPOLYGON(EMPTY,((0 0,4 0,4 4,0 4,0 0)))", 16),
+        ("MULTIPOLYGON(((170 10,-170 10,-170 20,170 20,170 10)),EMPTY)", 200),
+    ],
+)
+def test_holes_and_parts_without_vertices_are_left_out(text: str, area: float) -> None:
+    parsed = read(SQUARE, text)
+    assert parsed.refused == []
+    assert (np.diff(parsed.shapes.vertices) > 0).all()
+    assert shapely.area(parsed.shapes.polygons()).tolist() == [16, area]
+
+
+def test_a_string_within_geojson_may_have_brackets_and_quotes() -> None:
+    feature = {
+        "type": "Feature",
+        "properties": {"name": 'a \\ "quoted" } ] name'},
+        "geometry": json.loads(shapely.to_geojson(shapely.box(0, 0, 4, 4))),
+    }
+    assert shapely.area(read(json.dumps(feature)).shapes.polygons()).tolist() == [16]
 
 
 def test_a_crs_that_means_degrees_is_no_reason_to_refuse() -> None:

@@ -17,7 +17,7 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import OPERATION, TIMESTAMP
 from geoswarm.sim.oracle import Oracle
-from geoswarm.state import commands, dead_files
+from geoswarm.state import commands, dead_files, guarding
 from geoswarm.state.checkpoint import Checkpoint
 from geoswarm.state.commands import Command
 from geoswarm.state.segment import LONG_AGO_US
@@ -342,6 +342,54 @@ def test_a_command_that_nobody_can_mean_is_refused(tmp_path: Path, batches: Batc
     for command in (Command("ban", "ana", 0), Command("block", "", 0), Command("block", "ana", 0, "", "half")):
         with pytest.raises(InputError, match=r"no command|needs a user|cannot be removed"):
             commands.put(storage, command)
+    for command in (Command("block", "\udcff", 0), Command("block", "ana", 0, "since \udcff")):
+        with pytest.raises(InputError, match="no Unicode text"):
+            commands.put(storage, command)
+
+
+def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: Path) -> None:
+    held = opened(tmp_path)
+    batches = Batches(held)
+    batches.run(register(1, "ana"))
+    commands.put(held.storage, Command("block", "ana", NOW_US, "", "all"))
+    commands.put(held.storage, Command("unblock", "ana", NOW_US + 1))
+    given = {name: held.storage.read(f"commands/{name}") for name in held.storage.names(commands.FOLDER)}
+    assert batches.run(register(2, "ana")) == []
+    held.close()
+    for name, content in given.items():  # as if it had been killed before they were removed
+        held.storage.write(f"commands/{name}", content)
+    again = opened(tmp_path)
+    batches.held = again
+    batches.run()
+    assert again.storage.names(commands.FOLDER) == []
+    assert read(again, "ana")[0] == live(again) == 1
+    again.close()
+
+
+def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(guarding, "USERS_EXACT_MAX", 2)
+    held = opened(tmp_path)
+    batches = Batches(held)
+    batches.run(*(register(i, f"user{i}") for i in range(5)), seconds=0)
+    first = held.manifest.guard
+    batches.run(register(5, "user0"), seconds=1)
+    assert held.manifest.guard == first
+    commands.put(held.storage, Command("block", "user1", NOW_US))
+    batches.run(register(6, "user0"), seconds=2)
+    assert held.manifest.guard not in (None, first)
+    second = held.manifest.guard
+    batches.run(register(7, "user0"), seconds=3)
+    assert held.manifest.guard == second
+    batches.run(register(8, "user0"), seconds=70)
+    assert held.manifest.guard != second
+    held.close()
+    again = opened(tmp_path)
+    assert again.guarding is not None
+    assert [user for user, *_ in again.guarding.guard.blocked()] == ["user1"]
+    assert again.guarding.guard.busiest(1)[0][0] == "user0"
+    again.close()
 
 
 def test_of_a_flood_so_many_refusals_are_kept_and_all_are_counted(

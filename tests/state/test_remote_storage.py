@@ -79,6 +79,27 @@ def test_a_damaged_copy_on_the_host_is_fetched_again(bucket: str, tmp_path: Path
     assert storage.map_arrays("file")["x"].sum() == 499500
 
 
+def test_a_file_that_is_written_again_is_not_taken_from_the_host(bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket.format("again"), cache=str(tmp_path))
+    for count in (1000, 10):  # the first of them by a draft that failed
+        storage.write_arrays("file", {"x": np.arange(count)})
+        assert len(storage.map_arrays("file")["x"]) == count
+
+
+def test_a_host_keeps_copies_where_nobody_else_can_write(bucket: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    storage = Storage(bucket.format("own"), cache=str(cache))
+    storage.write_arrays("file", {"x": np.arange(3)})
+    storage.map_arrays("file")
+    assert cache.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(cache)
+    other = Storage(bucket.format("own"), cache=str(tmp_path / "link"))
+    with pytest.raises(SettingsError, match="somebody else"):
+        other.map_arrays("file")
+
+
 def test_keys_in_the_address_are_refused() -> None:
     with pytest.raises(SettingsError, match="keep keys out"):
         Storage("s3://key:secret@geo/x")

@@ -23,9 +23,13 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
 
 def measure(spark: Any, country: Britain, sweep: Sweep, seed: int, report: Progress) -> Result:
     rates = result_of(swept(spark, country, sweep, seed, report), country, sweep)
-    inverted = [row | {"quickness": 1e3 / row["latency_ms"]} for row in rates.rows]
+    inverted = [
+        row | {"quickness": 1e3 / row["latency_ms"], "quickness_as_measured": 1e3 / row["latency_ms_as_measured"]}
+        for row in rates.rows
+    ]
     found = leads(inverted, "quickness", sweep)
     summary = {"best_everywhere": min(found), "best_in_cells": sum(lead >= 1 for lead in found) / len(found)}
+    summary["best_everywhere_as_measured"] = min(leads(inverted, "quickness_as_measured", sweep))
     summary |= {f"lead_at_{skew}": lead_at(inverted, "quickness", sweep, skew) for skew in sweep.skews}
     summary |= pairs(inverted, "quickness")
     summary |= {key: rates.summary[key] for key in ("noise", "noise_max", "noise_cpu")}

@@ -1,8 +1,9 @@
 """Distributor Fig. 6: throughput over time, sPS at three skews, static, load-based, and tuned by itself.
 
 What is measured and projected is told in `distributor_race.py`; `distributor_fig7.py` has the MLDC of the same runs.
-A batch is a round of 10 s. All modes here join at the static side. `settled_S` is the throughput of Dynamic LB over
-that of Static at skew S in the second half of the run, `gain_S` over the whole; `..._auto` are of `distributor-auto`.
+A batch is a round of 10 s. All modes here join at the static side, and are told at common costs, as in Fig. 4.
+`settled_S` is the throughput of Dynamic LB over that of Static at skew S in the second half of the run, `gain_S` over
+the whole; `..._auto` are of `distributor-auto`.
 """
 
 import tempfile
@@ -23,6 +24,7 @@ from geoswarm.bench.distributor_race import (
     Round,
     Sizes,
     Stage,
+    at_common_costs,
     throughput,
 )
 from geoswarm.bench.harness import Progress, Result, Scale
@@ -53,6 +55,8 @@ class Run(NamedTuple):
     skew: float
     mode: Mode
     laps: list[Lap]
+    """At common costs."""
+    measured: list[Lap]
     rounds: list[Round]
 
 
@@ -81,11 +85,15 @@ def timed(spark: Any, country: Britain, course: Course, seed: int, report: Progr
         session = spark or build_session(MASTER, "geoswarm-bench")
         try:
             with tempfile.TemporaryDirectory() as folder:
-                stage, runs = Stage(session, country, course.sizes, seed, Path(folder)), []
+                stage, runs = Stage(session, country, course.sizes, seed, Path(folder)), list[Run]()
                 for skew in course.skews:
+                    measured, rounds = list[list[Lap]](), list[list[Round]]()
                     for mode in SHOWN:
                         report(f"{mode.name} at {skew}")
-                        runs.append(Run(skew, mode, *stage.run(PIPELINE, mode, skew)))
+                        laps, decided = stage.run(PIPELINE, mode, skew)
+                        measured.append(laps)
+                        rounds.append(decided)
+                    runs += map(Run, [skew] * len(SHOWN), SHOWN, at_common_costs(measured), measured, rounds)
                 _timed[course, seed] = runs
         finally:
             if spark is None:
@@ -105,6 +113,7 @@ def result_of(runs: Sequence[Run], country: Britain, course: Course, summary: di
                     "s": (number + 1) * ROUND_S,
                     "events_per_s": lap.events / lap.makespan_s,
                     "mldc": lap.mldc,
+                    "mldc_as_measured": r.measured[WARM_BATCHES + number].mldc,
                     "moves_after": moved,
                     "match_mean_ms": lap.mean_s * 1e3,
                     "plan": lap.plan_epoch,

@@ -13,7 +13,7 @@ what they keep of them, counts for nobody; the batches before a redistribution c
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
@@ -38,6 +38,7 @@ from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
 from geoswarm.spark import sources
 from geoswarm.spark.engine import Engine
+from geoswarm.state import plans
 from geoswarm.state.storage import Storage
 from geoswarm.workload.collisions import Collisions
 from geoswarm.workload.postcodes import BOUNDS, Britain
@@ -90,10 +91,11 @@ class Lap:
     """Of an executor: what perfect balance would take."""
     mldc: float
     """By the CPU time of the executors in this batch alone."""
-    matches: int
     plan_epoch: int
-    batch_s: float
-    """The wall clock of this machine."""
+    costs_us: Mapping[int, float]
+    """CPU time of matching, by partition."""
+    owners: Mapping[int, int]
+    """The executor of each partition."""
 
 
 class Round(NamedTuple):
@@ -125,13 +127,13 @@ class Stage:
         return [lap_of(entry) for entry in batches], [_round(entry) for entry in rounds]
 
     def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The same as the journal has it."""
+        """The same as the journal has it, with the `owners` of each batch's partitions."""
         checkpoint = self._root / "run"
         shutil.copytree(self.loaded, checkpoint)
         try:
             self._start(checkpoint, pipeline, mode, self._stream(pipeline, skew))
             storage = Storage(str(checkpoint))
-            batches = list(journal.read(storage, "batch"))
+            batches = [entry | {"owners": _owners(storage, entry)} for entry in journal.read(storage, "batch")]
             rounds = [entry for entry in journal.read(storage, "round") if "now_s" in entry]  # others: it took over
         finally:
             shutil.rmtree(checkpoint)
@@ -208,22 +210,42 @@ def _boxes(publications: pa.RecordBatch) -> Floats:
     return boxes
 
 
+def _owners(storage: Storage, entry: dict[str, Any]) -> dict[int, int]:
+    return {p.id: p.executor for p in plans.at(storage, entry["plan_epoch"]).partitions}
+
+
 def lap_of(entry: dict[str, Any]) -> Lap:
-    match_us = np.zeros(MACHINES)
-    for executor, load in entry["executors"].items():
-        match_us[int(executor)] = load[3]
-    route_s = entry["route_cpu_us"] / MACHINES * 1e-6
-    worst_s, mean_s = makespan_us(match_us.tolist(), MACHINES) * 1e-6, float(match_us.mean()) * 1e-6
-    return Lap(
-        events=entry["events_in"],
-        makespan_s=route_s + worst_s,
-        route_s=route_s,
-        mean_s=mean_s,
-        mldc=worst_s / mean_s - 1.0 if mean_s else 0.0,
-        matches=entry["matches"],
-        plan_epoch=entry["plan_epoch"],
-        batch_s=entry["batch_s"],
+    return projected(
+        entry["events_in"],
+        entry["plan_epoch"],
+        entry["route_cpu_us"] / MACHINES * 1e-6,
+        {int(partition): float(load[3]) for partition, load in entry["partitions"].items()},
+        entry["owners"],
     )
+
+
+def projected(
+    events: int, plan_epoch: int, route_s: float, costs_us: Mapping[int, float], owners: Mapping[int, int]
+) -> Lap:
+    """A batch with these costs under a plan."""
+    match_us = np.zeros(MACHINES)
+    for partition, cost_us in costs_us.items():
+        match_us[owners[partition]] += cost_us
+    worst_s, mean_s = makespan_us(match_us.tolist(), MACHINES) * 1e-6, float(match_us.mean()) * 1e-6
+    mldc = worst_s / mean_s - 1.0 if mean_s else 0.0
+    return Lap(events, route_s + worst_s, route_s, mean_s, mldc, plan_epoch, costs_us, owners)
+
+
+def at_common_costs(runs: Sequence[Sequence[Lap]]) -> list[list[Lap]]:
+    """The same runs, of one stream through one pipeline, joined at one side, with the noise taken out: a partition does
+    the same work in a batch whoever has it, so that it has one cost for all, the median of what was measured."""
+    common = []
+    for laps in zip(*runs, strict=True):
+        partitions = sorted({partition for lap in laps for partition in lap.costs_us})
+        costs_us = {i: float(np.median([lap.costs_us.get(i, 0.0) for lap in laps])) for i in partitions}
+        route_s = float(np.median([lap.route_s for lap in laps]))
+        common.append([projected(lap.events, lap.plan_epoch, route_s, costs_us, lap.owners) for lap in laps])
+    return [list(laps) for laps in zip(*common, strict=True)]
 
 
 def _round(entry: dict[str, Any]) -> Round:

@@ -3,7 +3,7 @@
 Each rival runs in a process of its own with its own Spark on two cores, one after the other, in turns of a new order:
 same files, same memory, same settings, and the same answer, which is compared (pairs, and a checksum over them).
 Clocked from reading both files to the answer; a small join before it starts JVM, workers and compiled kernels. At full
-scale one more run of each, from the start of its process and with nothing before it, is the cold figure.
+scale one more run of ours and of the UDF, from the start of its process and with nothing before it, is the cold figure.
 
     3k      districts that tile the country, 380 vertices each        points of `workload/tweets.py`: many of both
     200k    fences of 20 to 200 vertices, heaped up in the cities     in a large city (`workload/zones.py`)
@@ -116,7 +116,7 @@ def measure(sizes: Sizes, seed: int, report: Progress, sedona: str | None = None
             pq.write_table(drawn, regions)
             pq.write_table(drawn.slice(0, WARM_REGIONS), warm)
             race = Race(points, regions, [(few, warm)], sedona)
-            cold = {rival: race.run(rival, report, cold=True) for rival in race.rivals} if sizes.cold else {}
+            cold = {rival: race.run(rival, report, cold=True) for rival in (OURS, UDF)} if sizes.cold else {}
             runs = race.turns(sizes.turns, rng, report)
             _check(runs)
             rows += _rows(name, sizes.points, runs, cold)

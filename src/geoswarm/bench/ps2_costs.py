@@ -1,17 +1,19 @@
-"""c1 to c4 of PS2Stream's load model (Definition 1), and what dividing terms costs, measured on this machine's code.
+"""c1 to c4 of PS2Stream's load model (Definition 1), and what dividing terms and Spark's exchange cost.
 
 Nothing reads its result but whoever called it; the defaults of `layout/load_model.py` are what it once gave. All stages
-run as they do in the engine, one after the other and without Spark: what its exchange takes for a row is not in them.
+run as they do in the engine, one after the other and without Spark; what its exchange takes is measured apart.
 
     c1               (matching all subscriptions - matching a quarter of them) / entries more of lists that are met
     c2               (all stages with 8 shares of the terms - with 2) / visits more
     divided_event    all stages with 2 shares - with none, but for the visits
     c3, c4           a batch of registrations, and of cancellations, in the store
+    exchange         CPU of all processes: (sending every parcel 8 times through Spark - sending it 2 times) / rows more
 """
 
+import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -19,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.bench.harness import Progress, Result, Scale, median
+from geoswarm.bench.process_tree import Watch
 from geoswarm.config import Tuning
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
@@ -36,6 +39,8 @@ from geoswarm.layout.unit import Unit
 from geoswarm.model import OPERATION
 from geoswarm.space.grid import Grid
 from geoswarm.space.plan import Plan
+from geoswarm.spark.route import PACKED_DDL, Stage
+from geoswarm.spark.session import build_session
 from geoswarm.state.manifest import EMPTY, Manifest
 from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Churn, Store, View
@@ -43,6 +48,8 @@ from geoswarm.text.frequencies import TermCounts
 from geoswarm.text.tokens import tokenize
 from geoswarm.workload.posts import Posts, Queries
 
+MASTER, TASKS, EXECUTORS = "local[2]", 2, 8
+SENDINGS = (2, 8)
 REPEATS = 3
 """Of each search, the fastest counts: other work on the machine only ever adds."""
 MEASURED = ("c1_check", "c2_event", "c3_insertion", "c4_deletion", "divided_event")
@@ -68,7 +75,42 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
                 costs = measure_costs(folder, grid, events, asked, time.process_time)
             rows.append({"country": country, "queries": queries, **vars(costs)})
     summary = {f"{name}_us": median([row[name] for row in rows]) for name in MEASURED}
+    report("Spark's exchange")
+    spark = build_session(MASTER, "geoswarm-bench")
+    try:
+        summary["exchange_us"] = exchange_us(spark, Posts(seed=seed, country="US").events(0, ROWS[scale]))
+    finally:
+        spark.stop()
     return Result(rows, summary, {"rows": ROWS[scale], "cells_per_side": CELLS_PER_SIDE})
+
+
+def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
+    """Of a row that is packed already: from Python to Java, written, read, and back."""
+    grid = Grid(*Posts().bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
+    parcels = pack(route(events, uniform(grid, EXECUTORS)))
+    taken_s: dict[int, list[float]] = {times: [] for times in SENDINGS}
+    with Watch(os.getpid()) as watch:
+        for _ in range(REPEATS + 1):  # one more, to warm up
+            for times in SENDINGS:
+                watch.restart()
+                sent = spark.range(0, TASKS, 1, TASKS).mapInArrow(_sending(parcels, times), PACKED_DDL)
+                sent.repartitionById(EXECUTORS, "executor").mapInArrow(_received, "rows long").toArrow()
+                taken_s[times].append(watch.read()[0])
+    few, many = (min(taken_s[times][1:]) for times in SENDINGS)
+    return 1e6 * max(many - few, 0.0) / ((SENDINGS[1] - SENDINGS[0]) * TASKS * len(events))
+
+
+def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _ in range(times * len(batch)):
+                yield parcels
+
+    return run
+
+
+def _received(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"rows": [sum(len(batch) for batch in batches)]})
 
 
 def measure_costs(

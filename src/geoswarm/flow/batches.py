@@ -21,18 +21,30 @@ def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
 def gather(
     batches: Iterator[pa.RecordBatch], rows_max: int, bytes_max: int = GATHERED_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """A parcel per partition costs the same whether it holds ten events or ten thousand."""
+    """A parcel per partition costs the same whether it holds ten events or ten thousand. What is too large is cut; one
+    row may have more than `bytes_max`."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in batches:
+    for batch in (piece for whole in batches for piece in _cut(whole, bytes_max)):
+        if rows and size + batch.nbytes > bytes_max:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
         held.append(batch)
         rows += len(batch)
         size += batch.nbytes
-        if rows >= rows_max or size >= bytes_max:
+        if rows >= rows_max:
             yield pa.concat_batches(held)
             held, rows, size = [], 0, 0
     if rows:
         yield pa.concat_batches(held)
+
+
+def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    if batch.nbytes <= bytes_max:
+        yield batch
+        return
+    for first, end in cuts(row_bytes(batch), bytes_max):
+        yield batch.slice(first, end - first)
 
 
 def row_bytes(batch: pa.RecordBatch) -> Ints:

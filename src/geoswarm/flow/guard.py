@@ -15,8 +15,9 @@ import shapely
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.flow.guard_areas import guard_areas, has_areas
+from geoswarm.flow.sound import SOUND, unmarked
 from geoswarm.jit import Bools, Bytes, Floats, Ints
-from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION, PREDICATES
+from geoswarm.model import ENTER, EVENT, EXIT, GEOMETRY, INSIDE, OPERATION, PREDICATES
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.parse import parse_shapes
 from geoswarm.shapes.shapes import Shapes, concatenate, no_shapes, of_polygons
@@ -35,8 +36,9 @@ _PREDICATE_PATTERN = rf"^\s*(?P<word>{'|'.join(PREDICATES)})\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
 
 
-def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.RecordBatch:
-    """The events that can be routed. Columns beyond those that have a meaning may hold anything."""
+def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks: bool = False) -> pa.RecordBatch:
+    """The events that can be routed. Columns beyond those that have a meaning may hold anything. With `marks`, what can
+    be areas is marked where it need not be checked again (`sound.py`)."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
@@ -53,6 +55,10 @@ def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters) -> pa.Rec
         triage.turn_away(~inside, "out-of-bounds", "point ({x}, {y}) lies outside the world: " + _clip(grid))
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
+    if not marks:
+        batch = unmarked(batch)
+    elif SOUND.name not in batch.schema.names and GEOMETRY.name in batch.schema.names:
+        batch = batch.append_column(SOUND, pa.array(np.zeros(len(batch), np.bool_)))
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
 
 

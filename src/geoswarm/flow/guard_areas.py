@@ -1,7 +1,8 @@
 """Events that are areas, under inspection: their `geometry` is read, and gives them the place they are routed by.
 
 What a geometry must be is decided in `shapes/parse.py`, as for subscriptions. A point as geometry is a point; lines are
-refused. The matcher reads the geometry once more (`flow/match/areas.py`): what travels is the event as it came.
+refused. The matcher reads the geometry once more (`flow/match/areas.py`): what travels is the event as it came, with a
+mark if it need not be checked again (`flow/sound.py`).
 """
 
 import re
@@ -12,10 +13,12 @@ import pyarrow.compute as pc
 import shapely
 
 from geoswarm.flow.dead_letters import Triage
+from geoswarm.flow.sound import SOUND
 from geoswarm.jit import Bools, Floats
 from geoswarm.model import GEOMETRY
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.parse import parse_shapes
+from geoswarm.shapes.wkb import are_plain
 from geoswarm.space.grid import Grid
 
 _SRID = re.compile(rb"^\s*SRID\s*=\s*\d{1,9}\s*;", re.IGNORECASE)
@@ -27,9 +30,12 @@ def has_areas(batch: pa.RecordBatch) -> bool:
 
 
 def guard_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
-    """Turns away what cannot be read, and fills `x` and `y`: of a point always, of an area where they are null."""
+    """Turns away what cannot be read, fills `x` and `y`, of a point always, of an area where they are null, and marks
+    what is sound."""
     column = batch.column(GEOMETRY.name)
-    shapes, refused, _ = parse_shapes(column, grid)
+    shapes, refused, notes = parse_shapes(column, grid)
+    sound = are_plain(column)
+    sound[[*(one[0] for one in refused), *(row for row, _ in notes)]] = False
     boxes = rectangles(shapes, grid)
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
     are_points = np.zeros(len(batch), np.bool_)
@@ -40,7 +46,7 @@ def guard_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordB
         else:
             said = detail.replace("{", "{{").replace("}", "}}")
             triage.turn_away_one(row, reason, f"event {{event_id}}: {said}")
-    return _filled(batch, centres, are_points)
+    return _filled(batch, centres, are_points).append_column(SOUND, pa.array(sound))
 
 
 def _filled(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.RecordBatch:

@@ -49,8 +49,8 @@ class Guard:
         self._rng = np.random.default_rng(seed)
         self._features = Features()
         self._causes = Causes(self.rules)
-        self._names = Names(self.rules, self._features, self._rng)
         self._detector = Detector(self.rules, self._rng)
+        self._names = Names(self.rules, self._features, self._rng, self._detector.forget)
         self._blocked: dict[str, Block] = {}
         self._exempt: set[str] = set()
         self._starts: list[float] = []  # of the last rounds, in seconds; the current one's is the last
@@ -59,6 +59,11 @@ class Guard:
     @property
     def round(self) -> int:
         return self._features.round
+
+    @property
+    def users(self) -> int:
+        """That it has a row for."""
+        return len(self._names)
 
     def codes(self, users: pa.StringArray) -> Ints:
         """A number for each user; -1 for null, and where there is no room. They hold until the next call."""
@@ -206,7 +211,7 @@ class Guard:
         self._features = Features.from_arrays(arrays["features"], head["round"], head["hotspot_id"])
         self._causes = Causes.from_arrays(self.rules, arrays["causes"])
         self._detector = Detector.from_arrays(self.rules, self._rng, arrays["detector"])
-        self._names = Names(self.rules, self._features, self._rng)
+        self._names = Names(self.rules, self._features, self._rng, self._detector.forget)
         self._names.restore(names)
         self._names.driven_out = head["driven_out"]
         self._blocked = {user: Block(*block) for user, block in head["blocked"].items()}
@@ -232,7 +237,6 @@ class Guard:
     def _forget(self, codes: Ints) -> None:
         if len(codes):
             self._causes.forget(codes)
-            self._detector.forget(codes)
             self._names.drop(codes)
 
     def _rows_of(self, users: Iterable[str]) -> Ints:

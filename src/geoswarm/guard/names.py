@@ -35,8 +35,11 @@ def known_as(name: str) -> str:
 
 
 class Names:
-    def __init__(self, rules: GuardRules, features: Features, rng: np.random.Generator) -> None:
-        self._rules, self._features, self._rng = rules, features, rng
+    def __init__(
+        self, rules: GuardRules, features: Features, rng: np.random.Generator, forget: Callable[[Ints], None]
+    ) -> None:
+        """`forget` is told of rows that nobody has any more: what is known of them is not the next one's."""
+        self._rules, self._features, self._rng, self._forget = rules, features, rng, forget
         self._codes: dict[str, int] = {}
         self._names: list[str | None] = []
         self._free: list[int] = []
@@ -75,7 +78,9 @@ class Names:
                 del self._codes[name]
                 self._names[code] = None
                 self._free.append(code)
+        self._free.sort()  # as a restart would have them: who gets which row is the same story either way
         self._features.end(codes)
+        self._forget(codes)
 
     def _give(self, names: list[str], rows: Ints) -> None:
         self._features.begin(rows)

@@ -22,6 +22,9 @@ VERTICES_MAX = 1_000_000
 _AREAS = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
 
 
+STRANGE = "is of no kind that is read here: send polygons with straight sides (PostGIS: ST_CurveToLine)"
+
+
 class Refusal(NamedTuple):
     row: int
     reason: str
@@ -60,7 +63,11 @@ def check_areas(desk: Desk) -> None:
     desk.refuse_all(shapely.is_empty(geometries), "empty", lambda row: "geometry is empty: send a polygon")
     types = shapely.get_type_id(geometries)
     for row in np.flatnonzero((types >= 0) & ~np.isin(types, _AREAS)).tolist():
-        flattened = polygons_of(geometries[row]) if types[row] == shapely.GeometryType.GEOMETRYCOLLECTION else None
+        try:
+            flattened = polygons_of(geometries[row]) if types[row] == shapely.GeometryType.GEOMETRYCOLLECTION else None
+        except NotImplementedError:
+            desk.refuse(row, "malformed", f"a part of the geometry {STRANGE}")
+            continue
         if flattened is None:
             name = geometries[row].geom_type
             desk.refuse(row, "no-area", f"geometry is a {name}, which has no area: send a polygon or a circle")

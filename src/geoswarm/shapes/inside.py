@@ -21,6 +21,8 @@ from geoswarm.shapes.circle import distance_m
 OUTSIDE, INSIDE, BORDER, UNSURE = 0, 1, 2, 3
 CERTAIN = 4e-16
 """A difference of two products has the right sign if it is above this share of their sum; 3.34e-16 would do."""
+HEIGHT_MIN = 1e-200
+"""Of a shape that is cut into slabs: how many of them there are to its height must be a finite number."""
 VERTICES_FEW, POINTS_FEW = 16, 12
 """Up to so many, slabs cost more than they save."""
 
@@ -105,9 +107,11 @@ def slabs_of(shape: int, flat: Flat) -> Slabs:
     for v in range(begin + 1, end):
         low, high = min(low, flat.xy[v, 1]), max(high, flat.xy[v, 1])
         climb += abs(flat.xy[v, 1] - flat.xy[v - 1, 1])
-    height = high - low
-    count = int(min(float(end - begin), 3.0 * (end - begin) * height / max(climb, height))) + 1
-    slabs = Slabs(low, high, count / height, np.zeros(count + 1, np.int64), np.empty(0, np.int64))
+    height, count, scale = high - low, 1, 0.0
+    if height > HEIGHT_MIN:
+        count = int(min(float(end - begin), 3.0 * (end - begin) * height / max(climb, height))) + 1
+        scale = count / height
+    slabs = Slabs(low, high, scale, np.zeros(count + 1, np.int64), np.empty(0, np.int64))
     for r in range(first, last):
         for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):
             y0, y1 = flat.xy[v - 1, 1], flat.xy[v, 1]

@@ -22,10 +22,19 @@ import shapely
 
 from geoswarm.errors import SchemaError
 from geoswarm.jit import Bools, Ints
-from geoswarm.shapes.checks import VERTICES_MAX, Desk, Refusal, check_areas, check_circles, check_places, too_large
+from geoswarm.shapes.checks import (
+    STRANGE,
+    VERTICES_MAX,
+    Desk,
+    Refusal,
+    check_areas,
+    check_circles,
+    check_places,
+    too_large,
+)
 from geoswarm.shapes.circle import PATTERN
 from geoswarm.shapes.shapes import Geometries, Shapes, concatenate, no_shapes, of_circles, of_polygons
-from geoswarm.shapes.survey import CIRCLE, HEX, JSON, NESTED_MAX, TEXT, UNKNOWN, WKB, Survey, survey
+from geoswarm.shapes.survey import CIRCLE, HEX, JSON, NESTED_MAX, TEXT, UNKNOWN, UNREADABLE, WKB, Survey, survey
 from geoswarm.space.grid import Grid
 from geoswarm.text.buffers import rows_of
 
@@ -49,11 +58,29 @@ def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
     desk = Desk(len(binary))
     _read(binary, np.arange(len(binary)), desk)
     check_areas(desk)
-    shapes = of_polygons(desk.geometries)
+    shapes = _without_empty_rings(of_polygons(desk.geometries), desk)
     changed, notes = check_places(shapes, grid, desk)
     check_circles(desk, grid)
     refused = sorted(desk.refusals.values())
     return Parsed(_assembled(shapes, changed, desk), refused, sorted(notes.items()))
+
+
+def _without_empty_rings(shapes: Shapes, desk: Desk) -> Shapes:
+    """Holes and parts that have no vertices are left out: they are nothing, and nobody behind expects them."""
+    empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
+    empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
+    rings_of = shapes.rings[shapes.parts]
+    hollow = (np.diff(empty_ring[rings_of]) > 0) | (np.diff(empty_part[shapes.parts]) > 0)
+    if not hollow.any():
+        return shapes
+    for row in np.flatnonzero(hollow).tolist():
+        kept = [
+            shapely.polygons(part.exterior, [hole for hole in part.interiors if not hole.is_empty] or None)
+            for part in shapely.get_parts(desk.geometries[row])
+            if not part.is_empty
+        ]
+        desk.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
+    return of_polygons(desk.geometries)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
@@ -103,6 +130,9 @@ def _passes(found: Survey, rows: Ints, present: Bools, desk: Desk) -> Bools:
     for i in np.flatnonzero(bad).tolist():
         if found.forms[i] == UNKNOWN:
             desk.refuse(rows[i], "malformed", "geometry is neither WKT, WKB nor GeoJSON: send one of them")
+        elif found.vertices[i] == UNREADABLE:
+            brackets = "closes brackets that it has not opened: fix the producer"
+            desk.refuse(rows[i], "malformed", f"geometry {STRANGE if found.forms[i] == WKB else brackets}")
         elif found.vertices[i] < 0:
             desk.refuse(rows[i], "malformed", f"geometry is nested more than {NESTED_MAX} deep: send a multi-polygon")
         elif found.vertices[i] > VERTICES_MAX:
@@ -167,7 +197,10 @@ def crs_of(member: Any) -> str | None:
 
 def _read_with(reader: Callable[..., Any], values: Geometries, rows: Ints, desk: Desk) -> None:
     with np.errstate(all="ignore"):  # GEOS leaves flags behind when it reads a NaN or a huge number
-        read = reader(values, on_invalid="ignore")
+        try:
+            read = reader(values, on_invalid="ignore")
+        except NotImplementedError:  # there are curves among them
+            read = _one_by_one(reader, values)
     for i, row in enumerate(rows.tolist()):
         if row in desk.refusals:
             continue
@@ -177,9 +210,21 @@ def _read_with(reader: Callable[..., Any], values: Geometries, rows: Ints, desk:
             desk.geometries[row] = read[i]
 
 
+def _one_by_one(reader: Callable[..., Any], values: Geometries) -> Geometries:
+    read = np.full(len(values), None, object)
+    for i, value in enumerate(values):
+        try:
+            read[i] = reader(value, on_invalid="ignore")
+        except NotImplementedError:
+            continue
+    return read
+
+
 def _complaint(reader: Callable[..., Any], value: Any) -> str:
     try:
         reader(value)
+    except NotImplementedError:
+        return f"it {STRANGE}"
     except (shapely.errors.ShapelyError, ValueError, TypeError) as error:
         return str(error).partition(": ")[2][:200] or str(error)[:200]
     return "fix the producer"

@@ -53,8 +53,9 @@ def settle(shapes: Shapes) -> Settled:
         x, y = found.places[i]
         settled.refused[int(rows[i])] = _hopeless(f"polygon crosses itself at ({x:.10g}, {y:.10g})")
     rings = np.diff(shapes.rings[shapes.parts])[rows]
-    # One ring that nowhere touches itself is valid.
-    doubtful = np.flatnonzero(~crossed & ~dense & ((found.touches > 0) | (rings > 1)))
+    # One ring that nowhere touches itself is valid, if it is more than a point or a line.
+    unclear = (found.touches > 0) | (rings > 1) | (_sides(shapes)[rows] < 3)
+    doubtful = np.flatnonzero(~crossed & ~dense & unclear)
     polygons = shapes.take(rows[doubtful]).polygons()
     for i in np.flatnonzero(~shapely.is_valid(polygons)).tolist():
         row = int(rows[doubtful[i]])
@@ -63,6 +64,15 @@ def settle(shapes: Shapes) -> Settled:
         except shapely.errors.GEOSException as error:
             settled.refused[row] = f"polygon is not valid and cannot be mended ({error}): draw it anew"
     return settled
+
+
+def _sides(shapes: Shapes) -> Ints:
+    """Of each row: from one vertex to another that lies elsewhere, over all of its rings."""
+    first = shapes.first_vertices()
+    moves = np.concatenate([np.zeros(1, np.int64), np.cumsum((np.diff(shapes.xy, axis=0) != 0).any(axis=1))])
+    moves = np.append(moves, moves[-1])  # where the last row has no vertices
+    found: Ints = moves[np.maximum(first[1:] - 1, first[:-1])] - moves[first[:-1]]
+    return found
 
 
 def _hopeless(where: str) -> str:

@@ -17,10 +17,15 @@ NESTED_MAX = 16
 """Collections within collections, brackets within brackets; a multi-polygon in a feature has six."""
 
 
+TOO_DEEP, UNREADABLE = -1, -2
+"""Instead of a number of vertices. Unreadable: a kind that is none of OGC's first seven, or brackets that are closed
+before they are opened. GEOS might read on where this survey cannot follow, so it is not given any of these."""
+
+
 class Survey(NamedTuple):
     forms: Ints
     vertices: Ints
-    """Exact for WKB and WKT, not above the truth for GeoJSON and hexadecimal; -1: too deeply nested."""
+    """Exact for WKB and WKT, not above the truth for GeoJSON and hexadecimal; TOO_DEEP or UNREADABLE."""
     srids: Ints
     """0: none is said."""
 
@@ -63,17 +68,25 @@ def _form(rows: Rows, begin: int, end: int) -> int:
 
 @kernel
 def _count(rows: Rows, begin: int, end: int, form: int) -> int:
-    commas, depth = 0, 0
-    for i in range(begin, end):
-        c = rows.data[i]
-        if c == 44:
+    commas, depth, at = 0, 0, begin
+    quoted = False
+    while at < end:
+        c = rows.data[at]
+        at += 1
+        if form == JSON and c == 34:  # "
+            quoted = not quoted
+        elif quoted:
+            at += c == 92  # what follows a backslash is text, too
+        elif c == 44:
             commas += 1
         elif c in (40, 91, 123):
             depth += 1
             if depth > NESTED_MAX:
-                return -1
+                return TOO_DEEP
         elif c in (41, 93, 125):
             depth -= 1
+            if depth < 0:
+                return UNREADABLE
     return commas + 1 if form == TEXT else commas // 3
 
 
@@ -87,7 +100,7 @@ def _integer(rows: Rows, at: int, little: int) -> int:
 
 @kernel
 def _walk(rows: Rows, begin: int, end: int) -> tuple[int, int]:
-    """Vertices and SRID. Bytes that end too soon, or of an unknown type, end the walk: GEOS says what is wrong."""
+    """Vertices and SRID. Bytes that end too soon end the walk: GEOS says what is wrong."""
     left = np.zeros(NESTED_MAX + 1, np.int64)  # members still to come, at each depth
     left[0], depth, at, vertices, srid = 1, 0, begin, 0, 0
     while depth >= 0:
@@ -95,20 +108,21 @@ def _walk(rows: Rows, begin: int, end: int) -> tuple[int, int]:
             depth -= 1
             continue
         left[depth] -= 1
-        if at + 5 > end or rows.data[at] > 1:
+        if at + 5 > end:
             break
         little = rows.data[at]
         kind = _integer(rows, at + 1, little)
         at += 5
-        dimensions = 2 + ((kind >> 31) & 1) + ((kind >> 30) & 1)
+        iso = (kind & 0xFFFF) // 1000
+        if little > 1 or (kind >> 16) & 0x1FFF or iso > 3 or not 1 <= (kind & 0xFFFF) % 1000 <= 7:
+            return UNREADABLE, srid
+        dimensions = 2 + ((kind >> 31) | (iso & 1)) + (((kind >> 30) & 1) | (iso >> 1))
         if (kind >> 29) & 1:
             if at + 4 > end:
                 break
             srid = _integer(rows, at, little)
             at += 4
-        kind &= 0x1FFFFFFF
-        dimensions += (0, 1, 1, 2)[kind // 1000 % 4]
-        kind %= 1000
+        kind = (kind & 0xFFFF) % 1000
         if kind == 1:
             vertices += 1
             at += 8 * dimensions
@@ -127,11 +141,9 @@ def _walk(rows: Rows, begin: int, end: int) -> tuple[int, int]:
                 ring = _integer(rows, at, little)
                 vertices += ring
                 at += 4 + 8 * dimensions * ring
-        elif 4 <= kind <= 7:
+        else:
             depth += 1
             if depth > NESTED_MAX:
-                return -1, srid
+                return TOO_DEEP, srid
             left[depth] = count
-        else:
-            break
     return vertices, srid

@@ -261,7 +261,7 @@ class _Matcher:
         times = pa.array(np.zeros(len(rows), "M8[us]")).cast(pa.timestamp("us", "UTC"))
         asked = column.take(pa.array(rows)).cast(pa.binary())  # from large ones, where Spark is told to use those
         events = {"event_id": rows, "ts": times, "x": nowhere, "y": nowhere, GEOMETRY.name: asked}
-        return guard_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0))
+        return guard_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0), marks=True)
 
     def _in_order(self, events: pa.RecordBatch) -> pa.RecordBatch:
         return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.task.grid)), CODE_MAX)))

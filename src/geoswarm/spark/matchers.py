@@ -114,4 +114,4 @@ class _Prepared:
         if not task.splits_events:
             return lambda parcel: _by_index(parcel, [segment], task)
         share = Share.whole(segment)
-        return lambda parcel: only_here(_by_index(parcel, [segment], task), share, task.plan(), parcel.partition)
+        return lambda parcel: only_here(parcel, _by_index(parcel, [segment], task), share, task.plan())

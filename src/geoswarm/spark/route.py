@@ -18,6 +18,7 @@ from geoswarm.flow.guard import guard_events
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route import executors_of, route
 from geoswarm.flow.route_terms import Sent, route_terms
+from geoswarm.flow.sound import marked
 from geoswarm.spark.schemas import past_guard
 from geoswarm.spark.tasks import BatchTask
 from geoswarm.state import dead_files
@@ -74,14 +75,14 @@ def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch, int, LoadReport],
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         number = TaskContext.get().partitionId()  # type: ignore[union-attr]
-        counted = LoadReport()
+        counted, asked = LoadReport(), marked(task.events) if task.packs else task.events
         copies_max = max(map(len, task.plan().siblings.values()), default=1)
         for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
             began_s = time.thread_time()
             dead = DeadLetters("event", task.batch_id)
-            good = guard_events(batch, task.grid, dead)
-            if good.schema != task.events:  # a setting of Spark's may ask for larger types than the parcels have
-                good = good.cast(task.events)
+            good = guard_events(batch, task.grid, dead, marks=task.packs)
+            if good.schema != asked:  # a setting of Spark's may ask for larger types than the parcels have
+                good = good.cast(asked)
             if len(dead):
                 dead_files.write(task.storage, task.dead_folder, f"{number:05d}-{chunk:04d}", dead.table())
             for out in forward(good, number, counted):

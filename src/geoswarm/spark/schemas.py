@@ -69,7 +69,7 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates")
+RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
 """Names that matches use themselves, or that are used on the way to them."""
 
 

@@ -18,6 +18,7 @@ from geoswarm.flow.geops.shares import Shares, divided, homes
 from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route_terms import numbered
+from geoswarm.flow.sound import marked
 from geoswarm.jit import Ints, SubIds
 from geoswarm.model import GEOMETRY, OBJECT
 from geoswarm.space.grid import Grid
@@ -80,7 +81,8 @@ class BatchTask:
     @property
     def travelling(self) -> pa.Schema:
         """The events as they are in parcels."""
-        events = numbered(self.events) if self.splits_events else self.events
+        events = marked(self.events)
+        events = numbered(events) if self.splits_events else events
         return events.append(CANDIDATES) if self.sends_candidates else events
 
     def plan(self) -> Plan:

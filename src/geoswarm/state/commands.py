@@ -1,7 +1,7 @@
 """What operators ask of Guard, as files that wait for the next version: from any process, whether an engine runs.
 
-A command is written whole or not at all, and removed once a version that has taken it in is durable. A crash in between
-has it taken in again, in the same order and with its own time, which changes nothing.
+A command is written whole or not at all, and removed once a version that has taken it in is durable. That version has
+its name, so that nobody takes it in again after a crash in between (`guarding.py`).
 """
 
 import uuid
@@ -38,6 +38,9 @@ def put(storage: Storage, command: Command) -> None:
         raise InputError(f"{command.removes!r} cannot be removed: use one of {', '.join(get_args(Removes))}")
     if not command.user:
         raise InputError(f"{command.command} needs a user: nobody without a name can be meant")
+    for what, text in (("user", command.user), ("reason", command.why)):
+        if not is_encodable(text):
+            raise InputError(f"the {what} {text!r} is no Unicode text: give it in UTF-8")
     if len(command.why) > WHY_CHARACTERS_MAX:
         raise InputError(f"a reason of {len(command.why)} characters: use at most {WHY_CHARACTERS_MAX}")
     waiting = len(storage.names(FOLDER))
@@ -45,6 +48,15 @@ def put(storage: Storage, command: Command) -> None:
         raise InputError(f"{waiting} commands wait, the limit is {WAITING_MAX}: start an engine that has Guard on")
     name = f"{FOLDER}/{command.at_us:020d}-{uuid.uuid4().hex[:8]}.json"
     storage.write_document(name, asdict(command), replace=False)
+
+
+def is_encodable(text: str) -> bool:
+    """Bytes of a command line that are no UTF-8 become lone surrogates, which neither Arrow nor a file takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def waiting(storage: Storage) -> dict[str, Command | None]:

@@ -13,6 +13,7 @@ finds its version made, so nothing is counted twice. Accounts are counted anew a
 the last version is lost with the process. A draft that fails is forgotten by `load`. Thesis chapter 5.
 """
 
+import json
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -40,6 +41,9 @@ from geoswarm.state.storage import Storage
 from geoswarm.state.subscriptions import Removal, View, codes_of_ops, find_live
 
 FOLDER = "guard"
+USERS_EXACT_MAX = 10_000
+"""Known users up to whom every count is on disk with its version: about 1.5 MB. Beyond, counts of operations and
+hotspots are written when a round is closed or an operator commands: a crash forgets those of a round, and no block."""
 
 
 class Guarding:
@@ -48,15 +52,17 @@ class Guarding:
         self._seed = settings.seed if settings.seed is not None else seed
         self.guard = Guard(settings, self._seed)
         self.accounts = Accounts(settings)
-        self._changed = True
+        self._decided, self._counted, self._written = True, False, False  # since the last file
         self._taken: list[str] = []  # commands that are in the draft
+        self._obeyed: list[str] = []  # in the version before it, and perhaps still there
         self._letters = Letters(settings)  # of the draft
         self._judged: tuple[pa.StringArray, Ints, Bools, Bools] | None = None  # of the operations at hand
 
     def load(self, manifest: Manifest, view: View) -> None:
         """As of a version; what came since is forgotten."""
         self.guard = read_guard(self._storage, manifest, self._settings) or Guard(self._settings, self._seed)
-        self._changed = manifest.guard is None
+        self._obeyed = read_obeyed(self._storage, manifest)
+        self._decided, self._counted = manifest.guard is None, False
         self.accounts = Accounts(self._settings)
         for name, held in view.segments.items():
             live = np.flatnonzero(held.live(view.dead[name], manifest.now_us))
@@ -70,6 +76,9 @@ class Guarding:
         self._letters = Letters(self._settings)
         removed: dict[str, list[str]] = {}
         found = commands.waiting(self._storage)
+        for name in set(self._obeyed) & set(found):  # a crash came before they were removed
+            commands.clear(self._storage, [name])
+            del found[name]
         for command in found.values():
             self._obey(command)
             if command is not None and command.command == "block":
@@ -79,7 +88,7 @@ class Guarding:
             closed = self.guard.close_round(now_us / 1e6)
             # Before the version is durable: a verdict without its reason would be worse than one told twice.
             self._journal.append("guard", now_us=now_us, **closed.entry)
-            self._changed = True
+            self._decided = True
             removed.setdefault(self._settings.remove_queries, []).extend(closed.blocked)
         recent_us = now_us - int(AGES * self._settings.round_s * 1e6)
         since_us = {"recent": recent_us, "all": LONG_AGO_US}
@@ -134,7 +143,7 @@ class Guarding:
         kept = ~np.isin(rows, refused) & (begins | ends)
         if kept.any():
             self.guard.operations(users.filter(pa.array(kept)), begins[kept], ends[kept], now_us / 1e6)
-            self._changed = True
+            self._counted = True
 
     def came(self, subs: Subs) -> None:
         words = np.diff(subs.words.conjunctions_offsets)
@@ -152,17 +161,22 @@ class Guarding:
     def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
         """The draft is complete: what Guard knows is on disk before the manifest that names it."""
         self._letters.close(dead)
-        if not self._changed and draft.guard is not None:
+        exact = self._counted and self.guard.users <= USERS_EXACT_MAX
+        self._written = self._decided or exact or draft.guard is None
+        if not self._written:
             return draft
         name = f"{draft.version:012d}-{draft.token[:8]}"
-        self._storage.write_arrays(f"{FOLDER}/{name}", {"guard": np.frombuffer(self.guard.to_bytes(), np.uint8)})
+        parts = {"guard": self.guard.to_bytes(), "obeyed": json.dumps(self._taken).encode()}
+        arrays = {part: np.frombuffer(data, np.uint8) for part, data in parts.items()}
+        self._storage.write_arrays(f"{FOLDER}/{name}", arrays)
         return replace(draft, guard=name)
 
     def adopted(self) -> None:
         """The manifest is durable."""
-        self._changed = False
+        if self._written:
+            self._decided = self._counted = False
         commands.clear(self._storage, self._taken)
-        self._taken = []
+        self._taken, self._obeyed = [], []
 
     def sense(self, partition: Partition, view: View, now_us: int) -> None:
         """This partition has made the cluster rebalance."""
@@ -180,7 +194,7 @@ class Guarding:
 
         if len(inside.users):
             sense(self.guard, inside, around)
-            self._changed = True
+            self._counted = True
 
     # -- commands
 
@@ -198,7 +212,7 @@ class Guarding:
         else:
             guard.unexempt(user)
         self._journal.append("operator", **asdict(command))
-        self._changed = True
+        self._decided = True
 
     # -- who may pass
 
@@ -260,6 +274,14 @@ def read_guard(storage: Storage, manifest: Manifest, settings: GuardSettings | N
         return None
     arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
     return Guard.from_bytes(arrays["guard"].tobytes(), settings)
+
+
+def read_obeyed(storage: Storage, manifest: Manifest) -> list[str]:
+    """The commands that a version took in."""
+    if manifest.guard is None:
+        return []
+    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    return list(json.loads(arrays["obeyed"].tobytes())) if "obeyed" in arrays else []
 
 
 def collect_garbage(storage: Storage, used: set[str | None]) -> None:

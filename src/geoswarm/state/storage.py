@@ -10,6 +10,7 @@ import json
 import mmap
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -141,6 +142,7 @@ class Storage:
         """A local file with the content of `name`, which must never change: fetched once per host if remote."""
         if self._remote is None:
             return Path(self.path(name))
+        _claim(self._cache.parent)
         cached = self._cache / name
         if not cached.exists():
             _publish(cached, [self.read_as_is(name)], os.replace)  # what is encrypted stays so on this disk, too
@@ -181,6 +183,7 @@ class Storage:
             with self._remote.open_output_stream(self.path(name)) as out:
                 for chunk in chunks:
                     out.write(chunk)
+            self.forget(name)  # a draft that failed may have had a file of this name
             return
         _publish(Path(self.path(name)), chunks, os.replace, durable)
 
@@ -265,6 +268,16 @@ def _reopened(root: str, key: KeySource | None) -> Storage:
     storage = Storage(root, encrypts=False)
     storage.vault = Vault(storage.root, key)
     return storage
+
+
+def _claim(folder: Path) -> None:
+    """A folder that nobody else can write to: what is cached in it is believed."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = folder.lstat()
+    if held.st_uid != os.getuid() or not stat.S_ISDIR(held.st_mode):
+        raise SettingsError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+    if held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(0o700)
 
 
 def _publish(path: Path, chunks: Chunks, place: Any, durable: bool = True) -> None:

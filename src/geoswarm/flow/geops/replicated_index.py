@@ -26,6 +26,7 @@ from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.flow.match.regions import WITHIN
 from geoswarm.flow.route import in_lanes, locate_slots
 from geoswarm.flow.route_terms import COPIES, Sent
+from geoswarm.flow.sound import unmarked
 from geoswarm.jit import Bools, Ints, SubIds
 from geoswarm.model import TEXT
 from geoswarm.radix import argsort
@@ -197,4 +198,4 @@ def verify(events: pa.RecordBatch, shares: Sequence[Share], grid: Grid, now_us: 
         ordinals = share.ordinals[place[here]]
         here = here[holding(places, rows[here], share.segment, ordinals, now_us)]
         found.append((rows[here], wanted[here]))
-    return gathered(events, found)
+    return gathered(unmarked(events), found)

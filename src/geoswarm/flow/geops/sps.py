@@ -12,6 +12,7 @@ import pyarrow as pa
 from geoswarm.flow.geops.pairs import Published, gathered, holding, published, reported_here, saying
 from geoswarm.flow.geops.shares import Share, slot_of
 from geoswarm.flow.match.match import Met
+from geoswarm.flow.sound import unmarked
 from geoswarm.jit import Floats, Ints, SubIds, kernel
 from geoswarm.model import TEXT
 from geoswarm.space.plan import Plan
@@ -34,6 +35,7 @@ def scan(
 ) -> Iterator[Met]:
     """As `match.match`, for the events of a partition in any order; `shares` are what it has of each segment."""
     places, tokens, slot = published(events, plan.grid), None, slot_of(plan, partition)
+    events = unmarked(events)
     if TEXT.name in events.schema.names and any(len(share.terms) for share in shares):
         tokens = tokenize(events.column(TEXT.name))
     start = 0

@@ -182,15 +182,13 @@ def _strings(rows: Rows) -> pa.StringArray:
     return strings_of(offsets - offsets[0], rows.data[offsets[0] : offsets[-1]])
 
 
-def only_here(runs: Iterator[Met], share: Share, plan: Plan, partition: int) -> Iterator[Met]:
-    """What events met of a partition's own subscriptions, without the pairs that another partition reports."""
-    slot = slot_of(plan, partition)
+def only_here(parcel: Parcel, runs: Iterator[Met], share: Share, plan: Plan) -> Iterator[Met]:
+    """What a parcel's events met of the partition's own subscriptions, without the pairs that another partition
+    reports."""
+    slot, places, done = slot_of(plan, parcel.partition), published(parcel.events, plan.grid), 0
     for met in runs:
-        places = published(met.events, plan.grid)
-        if places.areas is None:
-            yield met
-            continue
-        rows = np.repeat(np.arange(len(met.events)), np.diff(met.offsets))
+        rows = np.repeat(np.arange(done, done + len(met.events)), np.diff(met.offsets))
         rects = share.rects[np.searchsorted(share.ids, met.subs)]
         here = reported_here(places, rows, rects, plan, slot)
-        yield gathered(met.events, [(rows[here], met.subs[here])])
+        yield gathered(met.events, [(rows[here] - done, met.subs[here])])
+        done += len(met.events)

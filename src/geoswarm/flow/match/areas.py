@@ -17,13 +17,15 @@ from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
 from geoswarm.flow.match.index import frame_of
 from geoswarm.flow.match.kernels import Hits
 from geoswarm.flow.match.searchable import Searchable
+from geoswarm.flow.sound import SOUND
 from geoswarm.jit import Bools, Floats, Ints
 from geoswarm.model import GEOMETRY, PREDICATES
 from geoswarm.shapes.areas import areas_in
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.exact import Predicate, points_in
 from geoswarm.shapes.parse import parse_shapes
-from geoswarm.shapes.shapes import Shapes, of_polygons
+from geoswarm.shapes.shapes import Shapes, concatenate, of_polygons
+from geoswarm.shapes.wkb import decode
 from geoswarm.space.grid import Grid
 from geoswarm.text.tokens import Tokens
 
@@ -57,13 +59,25 @@ def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
         return None
     column = events.column(GEOMETRY.name)
     rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
-    shapes = parse_shapes(column.take(pa.array(rows)), grid).shapes
+    sound = np.zeros(len(rows), np.bool_)
+    if SOUND.name in events.schema.names:
+        sound = events.column(SOUND.name).to_numpy(zero_copy_only=False)[rows]
+    shapes = _read(column.take(pa.array(rows)), sound, grid)
     found = np.diff(shapes.parts) > 0
     if not found.any():
         return None
     if not found.all():
         rows, shapes = rows[found], shapes.take(np.flatnonzero(found))
     return Areas(rows, shapes, rectangles(shapes, grid))
+
+
+def _read(column: pa.Array, sound: Bools, grid: Grid) -> Shapes:
+    if sound.all():
+        return decode(column)
+    if not sound.any():
+        return parse_shapes(column, grid).shapes
+    read = [decode(column.filter(pa.array(sound))), parse_shapes(column.filter(pa.array(~sound)), grid).shapes]
+    return concatenate(read).take(np.where(sound, np.cumsum(sound) - 1, len(read[0]) + np.cumsum(~sound) - 1))
 
 
 def match_areas(

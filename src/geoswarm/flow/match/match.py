@@ -19,6 +19,7 @@ from geoswarm.flow.match.regions import Regions, match_regions, outside
 from geoswarm.flow.match.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.flow.match.text_kernels import Conditions, TextIndex
 from geoswarm.flow.match.text_match import match_text
+from geoswarm.flow.sound import unmarked
 from geoswarm.jit import Bools, Ints, SubIds
 from geoswarm.model import GEOMETRY, TEXT
 from geoswarm.space.grid import Grid
@@ -84,6 +85,7 @@ def match(
     Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; a single event may have more
     than that. An event with a geometry is matched against everything: only one partition of its place gets it."""
     areas = areas_of(events, grid)
+    events = unmarked(events)
     if areas is None:
         yield from _match_points(events, segments, grid, now_us, rows_max, pairs_max, terms)
         return

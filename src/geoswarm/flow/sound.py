@@ -1,0 +1,22 @@
+"""The mark of events whose geometry the guard found fit as it is, so that nobody behind it has to check it again.
+
+An event keeps its geometry as it came, and everybody who needs the area reads that. Checking takes several times as
+long as reading, and an area may meet many partitions. The mark is a column from the guard to the matcher.
+"""
+
+import pyarrow as pa
+
+from geoswarm.model import GEOMETRY
+
+SOUND = pa.field("_sound", pa.bool_(), nullable=False)
+"""Plain WKB (`shapes/wkb.py`), read without complaint, and taken as it came."""
+
+
+def marked(events: pa.Schema) -> pa.Schema:
+    """Events as they leave the guard, where they are marked: only if some could be areas."""
+    return events.append(SOUND) if GEOMETRY.name in events.names else events
+
+
+def unmarked(events: pa.RecordBatch) -> pa.RecordBatch:
+    """As they came."""
+    return events.drop_columns([SOUND.name]) if SOUND.name in events.schema.names else events

@@ -1,0 +1,129 @@
+"""Polygons from WKB that was checked before, straight into flat arrays: no GEOS, and nothing is tested again.
+
+Reads what most producers write: little-endian, two dimensions, no SRID; a polygon or a multi-polygon. Everything else,
+and everything that nobody has checked, is for `parse.py`.
+
+    01 | 3 | rings  | vertices x y x y ... | vertices x y ...        polygon
+    01 | 6 | parts  | 01 3 rings ... | 01 3 rings ...                multi-polygon
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.jit import Bools, Bytes, Ints, kernel
+from geoswarm.shapes.shapes import Shapes
+from geoswarm.text.buffers import Rows, rows_of
+
+POLYGON, MULTIPOLYGON = 3, 6
+HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
+
+
+def are_plain(column: pa.Array) -> Bools:
+    """Which rows of a binary or string column begin like what `decode` reads. Of a multi-polygon, all parts must."""
+    return _are_plain(_rows(column))
+
+
+def decode(column: pa.Array) -> Shapes:
+    """Of rows that are plain and that GEOS has read once."""
+    rows = _rows(column)
+    parts, rings, vertices = _counted(rows)
+    of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
+    xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
+    _fill(rows, of_rows, of_parts, of_rings, xy)
+    return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
+
+
+def _rows(column: pa.Array) -> Rows:
+    wide = column.type in (pa.large_binary(), pa.large_string())
+    return rows_of(column.view(pa.large_string() if wide else pa.string()))
+
+
+@kernel
+def _number(data: Bytes, at: int) -> int:
+    number = 0
+    for k in range(COUNT_BYTES):
+        number |= int(np.int64(data[at + k])) << (8 * k)  # unsigned and signed ones together would become floats
+    return number
+
+
+@kernel
+def _are_plain(rows: Rows) -> Bools:
+    plain = np.zeros(len(rows.begins), np.bool_)
+    for i in range(len(plain)):
+        at, end = rows.begins[i], rows.ends[i]
+        if end - at < HEADER_BYTES + COUNT_BYTES or rows.data[at] != 1:
+            continue
+        kind = _number(rows.data, at + 1)
+        if kind == MULTIPOLYGON:
+            parts = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+        elif kind == POLYGON:
+            parts = 1
+        else:
+            continue
+        good = parts > 0
+        for _ in range(parts):
+            # What GEOS has read does not end early; what it has not may, and is never decoded.
+            good &= at + HEADER_BYTES + COUNT_BYTES <= end and rows.data[at] == 1
+            good = good and _number(rows.data, at + 1) == POLYGON
+            if not good:
+                break
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            good = rings > 0  # an empty part or hole is for GEOS
+            for _ in range(rings):
+                good &= at + COUNT_BYTES <= end
+                if not good:
+                    break
+                vertices = _number(rows.data, at)
+                good = vertices > 0
+                at += COUNT_BYTES + VERTEX_BYTES * vertices
+        plain[i] = good and at == end
+    return plain
+
+
+@kernel
+def _counted(rows: Rows) -> tuple[int, int, int]:
+    """Parts, rings and vertices of all rows together."""
+    all_parts, all_rings, all_vertices = 0, 0, 0
+    for i in range(len(rows.begins)):
+        at, parts = rows.begins[i], 1
+        if _number(rows.data, at + 1) == MULTIPOLYGON:
+            parts = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+        all_parts += parts
+        for _ in range(parts):
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            all_rings += rings
+            for _ in range(rings):
+                vertices = _number(rows.data, at)
+                at += COUNT_BYTES + VERTEX_BYTES * vertices
+                all_vertices += vertices
+    return all_parts, all_rings, all_vertices
+
+
+@kernel
+def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
+    """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
+    part, ring, vertex = 0, 0, 0
+    for i in range(len(rows.begins)):
+        at, parts = rows.begins[i], 1
+        if _number(rows.data, at + 1) == MULTIPOLYGON:
+            parts = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+        for _ in range(parts):
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            for _ in range(rings):
+                vertices = _number(rows.data, at)
+                at += COUNT_BYTES
+                for k in range(VERTEX_BYTES * vertices):
+                    xy[VERTEX_BYTES * vertex + k] = rows.data[at + k]
+                at += VERTEX_BYTES * vertices
+                vertex += vertices
+                ring += 1
+                vertex_offsets[ring] = vertex
+            part += 1
+            ring_offsets[part] = ring
+        part_offsets[i + 1] = part
