@@ -44,7 +44,7 @@ def country() -> Britain:
 
 def lap(heaped: int, *, slow: float = 1.0) -> Lap:
     """Ten partitions of a second each: some are with one executor, and each of the others has one of its own."""
-    owners = {partition: max(0, partition - heaped + 1) for partition in range(10)}
+    owners = [max(0, partition - heaped + 1) for partition in range(10)]
     return projected(100, 0, 0.0, dict.fromkeys(range(10), slow * 1e6), owners)
 
 
@@ -58,7 +58,8 @@ def test_a_batch_ends_with_its_costliest_executor_after_everybody_has_routed() -
         "partitions": {"5": [30, 1, 1, 4_000_000], "6": [10, 1, 1, 9_000_000], "7": [10, 1, 1, 3_000_000]},
         "route_cpu_us": 32_000_000,
         "plan_epoch": 2,
-        "owners": {5: 0, 6: 3, 7: 3, 8: 1},
+        "partition_ids": [5, 6, 7, 8],
+        "owners": [0, 3, 3, 1],
     }
     found = lap_of(entry)
     assert (found.route_s, found.mean_s) == (2.0, 1.0)

@@ -93,9 +93,9 @@ class Lap:
     """By the CPU time of the executors in this batch alone."""
     plan_epoch: int
     costs_us: Mapping[int, float]
-    """CPU time of matching, by partition."""
-    owners: Mapping[int, int]
-    """The executor of each partition."""
+    """CPU time of matching, by the partition's place in the plan."""
+    owners: Sequence[int]
+    """The executors of the partitions, in order."""
 
 
 class Round(NamedTuple):
@@ -127,13 +127,13 @@ class Stage:
         return [lap_of(entry) for entry in batches], [_round(entry) for entry in rounds]
 
     def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The same as the journal has it, with the `owners` of each batch's partitions."""
+        """The same as the journal has it, with `partition_ids` and `owners` of each batch's plan, in its order."""
         checkpoint = self._root / "run"
         shutil.copytree(self.loaded, checkpoint)
         try:
             self._start(checkpoint, pipeline, mode, self._stream(pipeline, skew))
             storage = Storage(str(checkpoint))
-            batches = [entry | {"owners": _owners(storage, entry)} for entry in journal.read(storage, "batch")]
+            batches = [entry | _planned(storage, entry["plan_epoch"]) for entry in journal.read(storage, "batch")]
             rounds = [entry for entry in journal.read(storage, "round") if "now_s" in entry]  # others: it took over
         finally:
             shutil.rmtree(checkpoint)
@@ -210,8 +210,10 @@ def _boxes(publications: pa.RecordBatch) -> Floats:
     return boxes
 
 
-def _owners(storage: Storage, entry: dict[str, Any]) -> dict[int, int]:
-    return {p.id: p.executor for p in plans.at(storage, entry["plan_epoch"]).partitions}
+def _planned(storage: Storage, epoch: int) -> dict[str, list[int]]:
+    """A strategy that takes over draws the same partitions, but gives them new ids: places in the plan are the same."""
+    partitions = plans.at(storage, epoch).partitions
+    return {"partition_ids": [p.id for p in partitions], "owners": [p.executor for p in partitions]}
 
 
 def lap_of(entry: dict[str, Any]) -> Lap:
@@ -219,13 +221,13 @@ def lap_of(entry: dict[str, Any]) -> Lap:
         entry["events_in"],
         entry["plan_epoch"],
         entry["route_cpu_us"] / MACHINES * 1e-6,
-        {int(partition): float(load[3]) for partition, load in entry["partitions"].items()},
+        {entry["partition_ids"].index(int(i)): float(load[3]) for i, load in entry["partitions"].items()},
         entry["owners"],
     )
 
 
 def projected(
-    events: int, plan_epoch: int, route_s: float, costs_us: Mapping[int, float], owners: Mapping[int, int]
+    events: int, plan_epoch: int, route_s: float, costs_us: Mapping[int, float], owners: Sequence[int]
 ) -> Lap:
     """A batch with these costs under a plan."""
     match_us = np.zeros(MACHINES)
