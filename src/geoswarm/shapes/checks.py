@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.jit import Bools, Floats
+from geoswarm.jit import Bools, Floats, Ints, kernel
 from geoswarm.shapes import antimeridian
 from geoswarm.shapes.circle import METRES_MAX, is_degrees
 from geoswarm.shapes.exact import flat_of
 from geoswarm.shapes.repair import polygons_of, settle
-from geoswarm.shapes.shapes import Geometries, Shapes, of_polygons
+from geoswarm.shapes.shapes import Geometries, Shapes, replaced, sealed
 from geoswarm.space.grid import Grid
 
 VERTICES_MAX = 1_000_000
@@ -81,7 +81,7 @@ def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any]
     """Rows whose polygon is another than it was, and what happened to them."""
     changed: dict[int, Any] = {}
     notes: dict[int, str] = {}
-    bounds, finite = shapes.bounds(), _finite(shapes)
+    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), sealed(shapes.xy))
     desk.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
     crossing = np.zeros(len(shapes), np.bool_)
     if antimeridian.wraps(grid):
@@ -92,10 +92,10 @@ def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any]
     desk.refuse_all(outside, "out-of-bounds", lambda row: _outside(bounds[row], grid))
     crossing &= ~outside
     for row in np.flatnonzero(crossing).tolist():
-        changed[row], notes[row] = antimeridian.continued(desk.geometries[row]), "polygon crosses the antimeridian: cut"
+        (whole,) = shapes.take(np.array([row])).polygons()
+        changed[row], notes[row] = antimeridian.continued(whole), "polygon crosses the antimeridian: cut"
     rows = np.flatnonzero(finite & ~outside & (np.diff(shapes.parts) > 0))
-    asked = shapes.take(rows) if not changed else of_polygons(_replaced(desk.geometries, changed)[rows])
-    settled = settle(asked)
+    settled = settle(replaced(shapes, changed).take(rows))
     for i, detail in settled.refused.items():
         desk.refuse(int(rows[i]), "invalid", detail)
     for i, mended in settled.mended.items():
@@ -119,17 +119,12 @@ def _cut(row: int, changed: dict[int, Any], grid: Grid, desk: Desk) -> None:
         desk.refuse(row, "no-area", "polygon over the antimeridian has no area in the world: send a polygon")
 
 
-def _replaced(geometries: Geometries, changed: dict[int, Any]) -> Geometries:
-    geometries = geometries.copy()
-    for row, geometry in changed.items():
-        geometries[row] = geometry
-    return geometries
-
-
-def _finite(shapes: Shapes) -> Bools:
-    bad = np.flatnonzero(~np.isfinite(shapes.xy).all(axis=1))
-    finite = np.ones(len(shapes), np.bool_)
-    finite[np.searchsorted(shapes.first_vertices(), bad, "right") - 1] = False
+@kernel
+def _are_finite(firsts: Ints, xy: Floats) -> Bools:
+    finite = np.ones(len(firsts) - 1, np.bool_)
+    for i in range(len(finite)):
+        for v in range(firsts[i], firsts[i + 1]):
+            finite[i] &= np.isfinite(xy[v, 0]) and np.isfinite(xy[v, 1])
     return finite
 
 

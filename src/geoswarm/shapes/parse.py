@@ -35,6 +35,7 @@ from geoswarm.shapes.checks import (
 from geoswarm.shapes.circle import PATTERN
 from geoswarm.shapes.shapes import Geometries, Shapes, concatenate, no_shapes, of_circles, of_polygons
 from geoswarm.shapes.survey import CIRCLE, HEX, JSON, NESTED_MAX, TEXT, UNKNOWN, UNREADABLE, WKB, Survey, survey
+from geoswarm.shapes.wkb import are_plain, decode
 from geoswarm.space.grid import Grid
 from geoswarm.text.buffers import rows_of
 
@@ -56,13 +57,23 @@ def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
     """`column` is binary or string, and may mix all forms."""
     binary = _as_binary(column)
     desk = Desk(len(binary))
-    _read(binary, np.arange(len(binary)), desk)
+    plain = _read(binary, np.arange(len(binary)), desk)
     check_areas(desk)
-    shapes = _without_empty_rings(of_polygons(desk.geometries), desk)
+    shapes = _joined(binary, plain, _without_empty_rings(of_polygons(desk.geometries), desk))
     changed, notes = check_places(shapes, grid, desk)
     check_circles(desk, grid)
     refused = sorted(desk.refusals.values())
     return Parsed(_assembled(shapes, changed, desk), refused, sorted(notes.items()))
+
+
+def _joined(binary: pa.Array, plain: Bools, others: Shapes) -> Shapes:
+    """The rows that GEOS need not read, and those that it has read."""
+    if not plain.any():
+        return others
+    if plain.all():
+        return decode(binary)
+    whole = concatenate([decode(binary.filter(pa.array(plain))), others])
+    return whole.take(np.where(plain, np.cumsum(plain) - 1, int(plain.sum()) + np.arange(len(plain))))
 
 
 def _without_empty_rings(shapes: Shapes, desk: Desk) -> Shapes:
@@ -98,12 +109,15 @@ def _as_binary(column: pa.Array) -> pa.Array:
     raise SchemaError(f"geometry is of type {kind}: send WKB as binary, or WKT or GeoJSON as string")
 
 
-def _read(binary: pa.Array, rows: Ints, desk: Desk) -> None:
-    """`rows` are the numbers that the values have on the desk."""
+def _read(binary: pa.Array, rows: Ints, desk: Desk, *, all_by_geos: bool = False) -> Bools:
+    """`rows` are the numbers that the values have on the desk. Returns which values are left out, because they can be
+    read without GEOS."""
     text = binary.view(pa.string() if binary.type == pa.binary() else pa.large_string())
     found: Survey = survey(rows_of(text))
     present = binary.is_valid().to_numpy(zero_copy_only=False)
-    sound = present & _passes(found, rows, present, desk)
+    passed = present & _passes(found, rows, present, desk)
+    plain = passed & are_plain(binary) if not all_by_geos else np.zeros(len(binary), np.bool_)
+    sound = passed & ~plain
     for form, read in ((WKB, _read_wkb), (TEXT, _read_wkt), (JSON, _read_json), (CIRCLE, _read_circles)):
         chosen = np.flatnonzero(sound & (found.forms == form))
         if len(chosen):
@@ -113,7 +127,8 @@ def _read(binary: pa.Array, rows: Ints, desk: Desk) -> None:
         raw = [_unhexed(value) for value in binary.take(pa.array(chosen)).to_pylist()]
         for row in (rows[i] for i, value in zip(chosen, raw, strict=True) if value is None):
             desk.refuse(row, "malformed", "geometry begins like hexadecimal WKB and is none: fix the producer")
-        _read(pa.array(raw, pa.large_binary()), rows[chosen], desk)
+        _read(pa.array(raw, pa.large_binary()), rows[chosen], desk, all_by_geos=True)
+    return plain
 
 
 def _unhexed(value: bytes) -> bytes | None:

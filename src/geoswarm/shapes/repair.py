@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.jit import Ints
+from geoswarm.jit import Bools, Floats, Ints, kernel
 from geoswarm.shapes.exact import flat_of
-from geoswarm.shapes.shapes import Geometries, Shapes
+from geoswarm.shapes.shapes import Geometries, Shapes, sealed
 from geoswarm.shapes.tangle import Tangles, tangles
 from geoswarm.shapes.threads import in_pieces
 
@@ -54,7 +54,7 @@ def settle(shapes: Shapes) -> Settled:
         settled.refused[int(rows[i])] = _hopeless(f"polygon crosses itself at ({x:.10g}, {y:.10g})")
     rings = np.diff(shapes.rings[shapes.parts])[rows]
     # One ring that nowhere touches itself is valid, if it is more than a point or a line.
-    unclear = (found.touches > 0) | (rings > 1) | (_sides(shapes)[rows] < 3)
+    unclear = (found.touches > 0) | (rings > 1) | _are_flat(shapes.first_vertices(), sealed(shapes.xy))[rows]
     doubtful = np.flatnonzero(~crossed & ~dense & unclear)
     polygons = shapes.take(rows[doubtful]).polygons()
     for i in np.flatnonzero(~shapely.is_valid(polygons)).tolist():
@@ -66,13 +66,18 @@ def settle(shapes: Shapes) -> Settled:
     return settled
 
 
-def _sides(shapes: Shapes) -> Ints:
-    """Of each row: from one vertex to another that lies elsewhere, over all of its rings."""
-    first = shapes.first_vertices()
-    moves = np.concatenate([np.zeros(1, np.int64), np.cumsum((np.diff(shapes.xy, axis=0) != 0).any(axis=1))])
-    moves = np.append(moves, moves[-1])  # where the last row has no vertices
-    found: Ints = moves[np.maximum(first[1:] - 1, first[:-1])] - moves[first[:-1]]
-    return found
+@kernel
+def _are_flat(firsts: Ints, xy: Floats) -> Bools:
+    """Whether a row has fewer than three sides, from one vertex to another that lies elsewhere."""
+    flat = np.ones(len(firsts) - 1, np.bool_)
+    for i in range(len(flat)):
+        sides = 0
+        for v in range(firsts[i] + 1, firsts[i + 1]):
+            sides += xy[v, 0] != xy[v - 1, 0] or xy[v, 1] != xy[v - 1, 1]
+            if sides == 3:
+                flat[i] = False
+                break
+    return flat
 
 
 def _hopeless(where: str) -> str:

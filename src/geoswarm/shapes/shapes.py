@@ -126,6 +126,17 @@ def concatenate(parts: Sequence[Shapes]) -> Shapes:
     )
 
 
+def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
+    """The same, with other polygons in some rows."""
+    if not changed:
+        return shapes
+    again = np.empty(len(changed), object)
+    again[:] = list(changed.values())
+    source = np.arange(len(shapes))
+    source[list(changed)] = len(shapes) + np.arange(len(changed))
+    return concatenate([shapes, of_polygons(again)]).take(source)
+
+
 def _without(shapes: Shapes, chosen: npt.NDArray[np.bool_]) -> Shapes:
     """The chosen rows become rows without a shape."""
     kept = np.flatnonzero(~chosen)

@@ -1,7 +1,8 @@
-"""Polygons from WKB that was checked before, straight into flat arrays: no GEOS, and nothing is tested again.
+"""Polygons from WKB straight into flat arrays, without GEOS: what most producers write.
 
-Reads what most producers write: little-endian, two dimensions, no SRID; a polygon or a multi-polygon. Everything else,
-and everything that nobody has checked, is for `parse.py`.
+Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` looks at every
+count and at the last byte, so that `decode` need not. Whether a polygon is valid is for others to say (`parse.py`), and
+everything that is written otherwise is for GEOS to read.
 
     01 | 3 | rings  | vertices x y x y ... | vertices x y ...        polygon
     01 | 6 | parts  | 01 3 rings ... | 01 3 rings ...                multi-polygon
@@ -19,12 +20,12 @@ HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
 
 
 def are_plain(column: pa.Array) -> Bools:
-    """Which rows of a binary or string column begin like what `decode` reads. Of a multi-polygon, all parts must."""
+    """Which rows of a binary or string column `decode` can read, and GEOS would."""
     return _are_plain(_rows(column))
 
 
 def decode(column: pa.Array) -> Shapes:
-    """Of rows that are plain and that GEOS has read once."""
+    """Of rows that are plain."""
     rows = _rows(column)
     parts, rings, vertices = _counted(rows)
     of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
@@ -63,7 +64,6 @@ def _are_plain(rows: Rows) -> Bools:
             continue
         good = parts > 0
         for _ in range(parts):
-            # What GEOS has read does not end early; what it has not may, and is never decoded.
             good &= at + HEADER_BYTES + COUNT_BYTES <= end and rows.data[at] == 1
             good = good and _number(rows.data, at + 1) == POLYGON
             if not good:
@@ -76,10 +76,20 @@ def _are_plain(rows: Rows) -> Bools:
                 if not good:
                     break
                 vertices = _number(rows.data, at)
-                good = vertices > 0
-                at += COUNT_BYTES + VERTEX_BYTES * vertices
+                at += COUNT_BYTES
+                last = at + VERTEX_BYTES * (vertices - 1)
+                good = vertices >= 4 and last + VERTEX_BYTES <= end and _are_same(rows.data, at, last)
+                at = last + VERTEX_BYTES
         plain[i] = good and at == end
     return plain
+
+
+@kernel
+def _are_same(data: Bytes, one: int, other: int) -> bool:
+    for k in range(VERTEX_BYTES):  # noqa: SIM110 - numba has no all()
+        if data[one + k] != data[other + k]:
+            return False
+    return True
 
 
 @kernel
@@ -118,8 +128,9 @@ def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: In
             for _ in range(rings):
                 vertices = _number(rows.data, at)
                 at += COUNT_BYTES
-                for k in range(VERTEX_BYTES * vertices):
-                    xy[VERTEX_BYTES * vertex + k] = rows.data[at + k]
+                xy[VERTEX_BYTES * vertex : VERTEX_BYTES * (vertex + vertices)] = rows.data[
+                    at : at + VERTEX_BYTES * vertices
+                ]
                 at += VERTEX_BYTES * vertices
                 vertex += vertices
                 ring += 1
