@@ -65,7 +65,7 @@ class Sweep(NamedTuple):
 
 SWEEPS = {
     Scale.SMALL: Sweep(Sizes(2000, 2000, 5), ("sps", "risps"), (0.3, 0.7), (0.3, 0.4)),
-    Scale.FULL: Sweep(Sizes(10_000, 5000, 6), PIPELINES, (0.3, 0.4, 0.5, 0.6, 0.7), (0.3, 0.4)),
+    Scale.FULL: Sweep(Sizes(10_000, 3000, 5), PIPELINES, (0.3, 0.4, 0.5, 0.6, 0.7), (0.3, 0.4)),
 }
 
 
