@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geoswarm.bench import percolate, text_density, text_pipeline
+from geoswarm.bench import percolate, ps2_costs, text_density, text_pipeline
 from geoswarm.bench.harness import Result
 from geoswarm.flow.match.match import match
 from geoswarm.workload.posts import Posts
@@ -70,3 +70,8 @@ def test_a_document_is_made_of_whole_posts() -> None:
     used = int(np.random.default_rng(0).integers(low, high + 1, 40).sum())
     said = [text.as_py() for text in posts.events(0, used).column("text")]
     assert sorted(" ".join(texts).split()) == sorted(" ".join(said).split())
+
+
+def test_what_sparks_exchange_takes_for_a_row_is_counted_over_all_processes(spark: Any) -> None:
+    found = ps2_costs.exchange_us(spark, Posts(seed=0, country="US").events(0, 20_000))
+    assert 0.05 < found < 100
