@@ -66,7 +66,7 @@ class Sizes(NamedTuple):
 
 SIZES = {
     Scale.SMALL: Sizes(100_000, 60.0, 20_000, 8, 20),
-    Scale.FULL: Sizes(1_000_000, 600.0, 60_000, 14, 30),
+    Scale.FULL: Sizes(1_000_000, 600.0, 240_000, 14, 30),
 }
 
 
