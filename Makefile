@@ -21,7 +21,7 @@ demo: $(READY) ## run the engine on an embedded workload, live in the terminal
 # Two at a time, each with a Spark of its own: most of them leave one of two cores idle.
 test: $(READY) ## all tests; make test ARGS='-k grid' for some
 	@echo '== tests'
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: lint types contracts test ## what CI runs: lint, types, contracts, test
 	@echo '== all checks passed'

@@ -16,8 +16,23 @@ if TYPE_CHECKING:
 settings.register_profile("repeatable", derandomize=True)
 settings.load_profile("repeatable")
 
+# Where tests run side by side, they are told a width, and consoles that are made at import would keep it.
+os.environ.pop("COLUMNS", None)
+
 # For the S3 server of test_remote_storage.py: Spark's workers get the environment that the session started with.
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
+
+
+SLOW_FIRST = ("scenario", "kafka", "spark", "cli", "bench", "keyed", "state")
+"""Folders whose files take longest: where two processes share the files (`make test`), both should end together."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    def place(item: pytest.Item) -> int:
+        folder = item.path.relative_to(Path(__file__).parent).parts[0]
+        return SLOW_FIRST.index(folder) if folder in SLOW_FIRST else len(SLOW_FIRST)
+
+    items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
