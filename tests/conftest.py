@@ -23,14 +23,15 @@ os.environ.pop("COLUMNS", None)
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
-SLOW_FIRST = ("scenario", "kafka", "spark", "cli", "bench", "keyed", "state")
-"""Folders whose files take longest: where two processes share the files (`make test`), both should end together."""
+LONG = ("scenario", "kafka", "spark", "keyed", "bench", "state", "cli")
+"""Folders whose files take long, the longest first: where two processes share the files (`make test`), both should end
+together. All others come before them, and leave compiled kernels on the disk for everybody."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
         folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return SLOW_FIRST.index(folder) if folder in SLOW_FIRST else len(SLOW_FIRST)
+        return LONG.index(folder) if folder in LONG else -1
 
     items.sort(key=place)
 
