@@ -93,14 +93,20 @@ def _are_same(data: Bytes, one: int, other: int) -> bool:
 
 
 @kernel
+def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
+    """Where the first polygon of a plain row begins, and how many there are."""
+    at = rows.begins[row]
+    if _number(rows.data, at + 1) == MULTIPOLYGON:
+        return at + HEADER_BYTES + COUNT_BYTES, _number(rows.data, at + HEADER_BYTES)
+    return at, 1
+
+
+@kernel
 def _counted(rows: Rows) -> tuple[int, int, int]:
     """Parts, rings and vertices of all rows together."""
     all_parts, all_rings, all_vertices = 0, 0, 0
     for i in range(len(rows.begins)):
-        at, parts = rows.begins[i], 1
-        if _number(rows.data, at + 1) == MULTIPOLYGON:
-            parts = _number(rows.data, at + HEADER_BYTES)
-            at += HEADER_BYTES + COUNT_BYTES
+        at, parts = _parts_of(rows, i)
         all_parts += parts
         for _ in range(parts):
             rings = _number(rows.data, at + HEADER_BYTES)
@@ -118,10 +124,7 @@ def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: In
     """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
     part, ring, vertex = 0, 0, 0
     for i in range(len(rows.begins)):
-        at, parts = rows.begins[i], 1
-        if _number(rows.data, at + 1) == MULTIPOLYGON:
-            parts = _number(rows.data, at + HEADER_BYTES)
-            at += HEADER_BYTES + COUNT_BYTES
+        at, parts = _parts_of(rows, i)
         for _ in range(parts):
             rings = _number(rows.data, at + HEADER_BYTES)
             at += HEADER_BYTES + COUNT_BYTES
