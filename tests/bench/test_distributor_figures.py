@@ -87,7 +87,7 @@ def runs_of(heaped: dict[Mode, int], slow: Sequence[Mode] = ()) -> list[Run]:
         for mode in [*MODES, OURS]:
             longer = 2 if skew == 0.7 and mode != OURS else 1
             laps = [lap(10), *[lap(heaped[mode] * longer, slow=1.5 if mode in slow else 1.0)] * 2]
-            runs.append(Run(pipeline, skew, mode, laps, [Round("wait", 0)] * 2, laps))
+            runs.append(Run(pipeline, skew, mode, laps, [Round("wait", 0)] * 2))
     return levelled(runs)
 
 

@@ -194,7 +194,7 @@ def test_shapes_survive_taking_joining_and_a_file() -> None:
 def test_a_circle_at_a_pole_beside_a_parallel_is_decided_at_once(metres: float) -> None:
     top = 90 - np.degrees((metres + 0.5) / EARTH_M)
     region = of_polygons(np.array([shapely.box(-170, 80, 170, top)]))
-    areas, refused, _ = parse_shapes(pa.array([f"CIRCLE(0 90, {metres})".encode()], pa.binary()), WORLD)
+    areas, refused, *_ = parse_shapes(pa.array([f"CIRCLE(0 90, {metres})".encode()], pa.binary()), WORLD)
     assert not refused
     one = np.zeros(1, np.int64)
     assert areas_in(region, areas, one, one).tolist() == [False]

@@ -73,10 +73,10 @@ class Run(NamedTuple):
     pipeline: str
     skew: float
     mode: Mode
-    laps: list[Lap]
+    measured: list[Lap]
     rounds: list[Round]
-    common: list[Lap]
-    """The same laps at common costs."""
+    laps: Sequence[Lap] = ()
+    """At common costs; none before all have run (`levelled`)."""
 
 
 _swept: dict[tuple[Sweep, int], list[Run]] = {}
@@ -115,8 +115,7 @@ def _raced(stage: Stage, sweep: Sweep, report: Progress) -> list[Run]:
         contestants = [*MODES, OURS]
         for i in np.random.default_rng(number).permutation(len(contestants)):
             report(f"{contestants[i].name} of {pipeline} at {skew}, {number + 1} of {len(cells)}")
-            laps, rounds = stage.run(pipeline, contestants[i], skew)
-            runs.append(Run(pipeline, skew, contestants[i], laps, rounds, laps))
+            runs.append(Run(pipeline, skew, contestants[i], *stage.run(pipeline, contestants[i], skew)))
     return levelled(runs)
 
 
@@ -126,9 +125,9 @@ def levelled(runs: Sequence[Run]) -> list[Run]:
     for r in runs:
         groups.setdefault((r.pipeline, r.skew, r.mode.join_at), []).append(r)
     return [
-        r._replace(common=common)
+        r._replace(laps=laps)
         for group in groups.values()
-        for r, common in zip(group, at_common_costs([r.laps for r in group]), strict=True)
+        for r, laps in zip(group, at_common_costs([r.measured for r in group]), strict=True)
     ]
 
 
@@ -140,23 +139,23 @@ def result_of(runs: Sequence[Run], country: Britain, sweep: Sweep) -> Result:
 
 def _row(runs: Sequence[Run], pipeline: str, skew: float, mode: Mode) -> dict[str, Any]:
     mine = [r for r in runs if (r.pipeline, r.skew, r.mode) == (pipeline, skew, mode)]
-    each = [throughput(r.laps) for r in mine]
-    counted = [lap for r in mine for lap in r.common[WARM_BATCHES:]]
+    each = [throughput(r.measured) for r in mine]
+    counted = [lap for r in mine for lap in r.laps[WARM_BATCHES:]]
     return {
         "pipeline": pipeline,
         "skew": skew,
         "mode": mode.name,
-        "events_per_s": _mean_rate([throughput(r.common) for r in mine]),
+        "events_per_s": _mean_rate([throughput(r.laps) for r in mine]),
         "events_per_s_as_measured": _mean_rate(each),
         "again": max(each) / min(each) - 1 if len(each) > 1 else None,
-        "latency_ms": float(np.mean([latency_s(r.common) for r in mine])) * 1e3,
-        "latency_ms_as_measured": float(np.mean([latency_s(r.laps) for r in mine])) * 1e3,
-        "cpu_ms_as_measured": float(np.mean([(lap.mean_s + lap.route_s) for r in mine for lap in r.laps])) * 1e3,
+        "latency_ms": float(np.mean([latency_s(r.laps) for r in mine])) * 1e3,
+        "latency_ms_as_measured": float(np.mean([latency_s(r.measured) for r in mine])) * 1e3,
+        "cpu_ms_as_measured": float(np.mean([(lap.mean_s + lap.route_s) for r in mine for lap in r.measured])) * 1e3,
         "makespan_ms": float(np.mean([lap.makespan_s for lap in counted])) * 1e3,
         "route_ms": float(np.mean([lap.route_s for lap in counted])) * 1e3,
         "match_mean_ms": float(np.mean([lap.mean_s for lap in counted])) * 1e3,
-        "mldc_first": median([r.common[WARM_BATCHES].mldc for r in mine]),
-        "mldc_last": median([r.common[-1].mldc for r in mine]),
+        "mldc_first": median([r.laps[WARM_BATCHES].mldc for r in mine]),
+        "mldc_last": median([r.laps[-1].mldc for r in mine]),
         "moves": sum(one.moves for r in mine for one in r.rounds) / len(mine),
     }
 

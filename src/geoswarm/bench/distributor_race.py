@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoswarm import journal
-from geoswarm.bench.engine_race import makespan_us
+from geoswarm.bench.engine_race import makespan_us, nowhere
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
@@ -148,7 +148,7 @@ class Stage:
         named = {"strategy": mode.strategy, "pipeline": pipeline, "join_at": mode.join_at}
         with self._engine(checkpoint, named) as engine:
             events = sources.events_from_files(self._spark, str(folder), format="parquet", files_per_batch=1)
-            engine.start(events=events, sink=_nowhere, available_now=True).wait()
+            engine.start(events=events, sink=nowhere, available_now=True).wait()
 
     def _engine(self, checkpoint: Path, named: dict[str, str]) -> Engine:
         """Its time begins with the stream, and a batch is a round."""
@@ -253,10 +253,6 @@ def at_common_costs(runs: Sequence[Sequence[Lap]]) -> list[list[Lap]]:
 def _round(entry: dict[str, Any]) -> Round:
     moves = len(entry["changes"]) if entry["outcome"] == "applied" else 0
     return Round(entry["why"]["decision"], moves)
-
-
-def _nowhere(matches: Any, batch_id: int) -> None:
-    matches.write.format("noop").mode("overwrite").save()
 
 
 def throughput(laps: Sequence[Lap]) -> float:

@@ -100,6 +100,11 @@ def makespan_us(tasks_us: Sequence[float], machines: int) -> float:
     return max(free_at)
 
 
+def nowhere(matches: Any, batch_id: int) -> None:
+    """A sink: every match is made, and none is kept."""
+    matches.write.format("noop").mode("overwrite").save()
+
+
 def _write(race: Race, root: Path) -> None:
     """Events and operations, one file a batch, and the standing subscriptions."""
     workload, base = race.workload, race.workload.base
@@ -129,7 +134,7 @@ def _run(spark: Any, race: Race, name: str, root: Path) -> list[Lap]:
         engine.start(
             events=events,
             operations=changes,
-            sink=lambda matches, batch: matches.write.format("noop").mode("overwrite").save(),
+            sink=nowhere,
             available_now=True,
         ).wait()
     return [_lap(entry, race.machines) for entry in journal.read(Storage(checkpoint), "batch")]

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm import journal
-from geoswarm.bench.engine_race import ROUND_S, makespan_us
+from geoswarm.bench.engine_race import ROUND_S, makespan_us, nowhere
 from geoswarm.bench.guard_outcomes import ATTACK, CALM, GUARDED, KEYS
 from geoswarm.bench.guard_timeline import BURST_SHARE, NORMAL_PER_S
 from geoswarm.bench.harness import Progress, Result, Scale, median
@@ -157,7 +157,7 @@ def _run(spark: Any, traffic: Traffic, sizes: Sizes, seed: int, guarded: bool, r
             operations=sources.operations_from_files(
                 spark, str(root / "operations"), format="parquet", files_per_batch=1
             ),
-            sink=_nowhere,
+            sink=nowhere,
             available_now=True,
         ).wait()
     storage = Storage(str(checkpoint))
@@ -168,10 +168,6 @@ def _run(spark: Any, traffic: Traffic, sizes: Sizes, seed: int, guarded: bool, r
     }
     shutil.rmtree(checkpoint)
     return Run([_lap(entry) for entry in batches], blocked)
-
-
-def _nowhere(matches: Any, batch_id: int) -> None:
-    matches.write.format("noop").mode("overwrite").save()
 
 
 def _lap(entry: dict[str, Any]) -> Lap:

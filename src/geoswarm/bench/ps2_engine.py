@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm import journal
+from geoswarm.bench.engine_race import nowhere
 from geoswarm.bench.harness import Progress, median
 from geoswarm.bench.ps2_layouts import WORKERS, Case
 from geoswarm.config import Contract, Tuning
@@ -130,7 +131,7 @@ class _Stage:
                     (sources.operations_from_files, "operations"),
                 )
             )
-            engine.start(events=events, operations=changes, sink=_nowhere, available_now=True).wait()
+            engine.start(events=events, operations=changes, sink=nowhere, available_now=True).wait()
         entries = list(journal.read(Storage(str(self.root / "state")), "batch"))[-self.sizes.batches :]
         return [_lap(entry) for entry in entries[1:]]
 
@@ -138,10 +139,6 @@ class _Stage:
         contract = Contract(bounds=self.posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=WORKERS)
         tuning = Tuning(strategy=f"ps2-{layout}", round_s=ROUND_S)
         return Engine(self.spark, contract, tuning, checkpoint=str(self.root / "state"), sample=self.sample)
-
-
-def _nowhere(matches: Any, batch_id: int) -> None:
-    matches.write.format("noop").mode("overwrite").save()
 
 
 def _lap(entry: dict[str, Any]) -> Lap:

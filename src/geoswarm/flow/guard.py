@@ -114,7 +114,7 @@ def _guard_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage
     if not given.any():
         return None
     column = pc.if_else(pa.array(given), batch.column("geometry"), pa.scalar(None, pa.binary()))
-    shapes, refused, _ = parse_shapes(column, grid)
+    shapes, refused, *_ = parse_shapes(column, grid)
     for row, reason, detail in refused:
         said = detail.replace("{", "{{").replace("}", "}}")
         triage.turn_away_one(row, reason, f"subscription {{sub_id}}: {said}")

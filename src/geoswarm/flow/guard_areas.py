@@ -18,7 +18,6 @@ from geoswarm.jit import Bools, Floats
 from geoswarm.model import GEOMETRY
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.parse import parse_shapes
-from geoswarm.shapes.wkb import are_plain
 from geoswarm.space.grid import Grid
 
 _SRID = re.compile(rb"^\s*SRID\s*=\s*\d{1,9}\s*;", re.IGNORECASE)
@@ -33,9 +32,7 @@ def guard_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordB
     """Turns away what cannot be read, fills `x` and `y`, of a point always, of an area where they are null, and marks
     what is sound."""
     column = batch.column(GEOMETRY.name)
-    shapes, refused, notes = parse_shapes(column, grid)
-    sound = are_plain(column)
-    sound[[*(one[0] for one in refused), *(row for row, _ in notes)]] = False
+    shapes, refused, _, sound = parse_shapes(column, grid)
     boxes = rectangles(shapes, grid)
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
     are_points = np.zeros(len(batch), np.bool_)

@@ -14,7 +14,7 @@ from geoswarm.shapes import antimeridian
 from geoswarm.shapes.circle import METRES_MAX, is_degrees
 from geoswarm.shapes.exact import flat_of
 from geoswarm.shapes.repair import polygons_of, settle
-from geoswarm.shapes.shapes import Geometries, Shapes, replaced, sealed
+from geoswarm.shapes.shapes import Geometries, Shapes, of_polygons, replaced, sealed
 from geoswarm.space.grid import Grid
 
 VERTICES_MAX = 1_000_000
@@ -55,8 +55,8 @@ def too_large(vertices: int) -> str:
     return f"geometry has {vertices} vertices, limit {VERTICES_MAX}: simplify it"
 
 
-def check_areas(desk: Desk) -> None:
-    """Polygons and multi-polygons are left, not empty, in two dimensions."""
+def check_areas(desk: Desk) -> Shapes:
+    """Polygons and multi-polygons are left, not empty, in two dimensions; and these as shapes."""
     geometries = desk.geometries
     counts = shapely.get_num_coordinates(geometries)
     desk.refuse_all(counts > VERTICES_MAX, "too-large", lambda row: too_large(int(counts[row])))
@@ -75,6 +75,26 @@ def check_areas(desk: Desk) -> None:
             geometries[row] = flattened
     deep = shapely.has_z(geometries) | shapely.has_m(geometries)
     geometries[deep] = shapely.force_2d(geometries[deep])
+    return _without_empty_rings(desk)
+
+
+def _without_empty_rings(desk: Desk) -> Shapes:
+    """Holes and parts that have no vertices are left out: they are nothing, and nobody behind expects them."""
+    shapes = of_polygons(desk.geometries)
+    empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
+    empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
+    rings_of = shapes.rings[shapes.parts]
+    hollow = (np.diff(empty_ring[rings_of]) > 0) | (np.diff(empty_part[shapes.parts]) > 0)
+    if not hollow.any():
+        return shapes
+    for row in np.flatnonzero(hollow).tolist():
+        kept = [
+            shapely.polygons(part.exterior, [hole for hole in part.interiors if not hole.is_empty] or None)
+            for part in shapely.get_parts(desk.geometries[row])
+            if not part.is_empty
+        ]
+        desk.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
+    return of_polygons(desk.geometries)
 
 
 def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any], dict[int, str]]:

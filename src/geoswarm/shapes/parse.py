@@ -33,7 +33,7 @@ from geoswarm.shapes.checks import (
     too_large,
 )
 from geoswarm.shapes.circle import PATTERN
-from geoswarm.shapes.shapes import Geometries, Shapes, concatenate, no_shapes, of_circles, of_polygons
+from geoswarm.shapes.shapes import Geometries, Shapes, concatenate, mixed, no_shapes, of_circles, replaced
 from geoswarm.shapes.survey import CIRCLE, HEX, JSON, NESTED_MAX, TEXT, UNKNOWN, UNREADABLE, WKB, Survey, survey
 from geoswarm.shapes.wkb import are_plain, decode
 from geoswarm.space.grid import Grid
@@ -51,6 +51,8 @@ class Parsed(NamedTuple):
     refused: list[Refusal]
     notes: list[tuple[int, str]]
     """Rows that are not as they came: mended, or cut at the antimeridian."""
+    sound: Bools
+    """Rows that `wkb.decode` reads as the same shape, without any check."""
 
 
 def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
@@ -58,40 +60,14 @@ def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
     binary = _as_binary(column)
     desk = Desk(len(binary))
     plain = _read(binary, np.arange(len(binary)), desk)
-    check_areas(desk)
-    shapes = _joined(binary, plain, _without_empty_rings(of_polygons(desk.geometries), desk))
+    shapes = check_areas(desk)
+    if plain.any():
+        shapes = mixed(plain, decode(binary.filter(pa.array(plain))), shapes.take(np.flatnonzero(~plain)))
     changed, notes = check_places(shapes, grid, desk)
     check_circles(desk, grid)
     refused = sorted(desk.refusals.values())
-    return Parsed(_assembled(shapes, changed, desk), refused, sorted(notes.items()))
-
-
-def _joined(binary: pa.Array, plain: Bools, others: Shapes) -> Shapes:
-    """The rows that GEOS need not read, and those that it has read."""
-    if not plain.any():
-        return others
-    if plain.all():
-        return decode(binary)
-    whole = concatenate([decode(binary.filter(pa.array(plain))), others])
-    return whole.take(np.where(plain, np.cumsum(plain) - 1, int(plain.sum()) + np.arange(len(plain))))
-
-
-def _without_empty_rings(shapes: Shapes, desk: Desk) -> Shapes:
-    """Holes and parts that have no vertices are left out: they are nothing, and nobody behind expects them."""
-    empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
-    empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
-    rings_of = shapes.rings[shapes.parts]
-    hollow = (np.diff(empty_ring[rings_of]) > 0) | (np.diff(empty_part[shapes.parts]) > 0)
-    if not hollow.any():
-        return shapes
-    for row in np.flatnonzero(hollow).tolist():
-        kept = [
-            shapely.polygons(part.exterior, [hole for hole in part.interiors if not hole.is_empty] or None)
-            for part in shapely.get_parts(desk.geometries[row])
-            if not part.is_empty
-        ]
-        desk.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
-    return of_polygons(desk.geometries)
+    plain[[*desk.refusals, *notes]] = False
+    return Parsed(_assembled(shapes, changed, desk), refused, sorted(notes.items()), plain)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
@@ -260,11 +236,8 @@ def _assembled(shapes: Shapes, changed: dict[int, Any], desk: Desk) -> Shapes:
     circles = np.flatnonzero(np.isfinite(desk.circles[:, 0]))
     if not (changed or desk.refusals or len(circles)):
         return shapes
-    again = np.empty(len(changed), object)
-    again[:] = list(changed.values())
     source = np.arange(len(shapes))
     source[list(desk.refusals)] = len(shapes)
-    source[list(changed)] = len(shapes) + 1 + np.arange(len(changed))
-    source[circles] = len(shapes) + 1 + len(changed) + np.arange(len(circles))
-    parts = [shapes, no_shapes(1), of_polygons(again), of_circles(desk.circles[circles])]
+    source[circles] = len(shapes) + 1 + np.arange(len(circles))
+    parts = [replaced(shapes, changed), no_shapes(1), of_circles(desk.circles[circles])]
     return concatenate(parts).take(source)

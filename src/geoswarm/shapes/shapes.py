@@ -126,6 +126,15 @@ def concatenate(parts: Sequence[Shapes]) -> Shapes:
     )
 
 
+def mixed(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
+    """One row for each of `chosen`: the next of `these` where it is true, else the next of `others`."""
+    if chosen.all():
+        return these
+    return concatenate([these, others]).take(
+        np.where(chosen, np.cumsum(chosen) - 1, len(these) + np.cumsum(~chosen) - 1)
+    )
+
+
 def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
     """The same, with other polygons in some rows."""
     if not changed:

@@ -24,7 +24,7 @@ from geoswarm.shapes.areas import areas_in
 from geoswarm.shapes.circle import rectangles
 from geoswarm.shapes.exact import Predicate, points_in
 from geoswarm.shapes.parse import parse_shapes
-from geoswarm.shapes.shapes import Shapes, concatenate, of_polygons
+from geoswarm.shapes.shapes import Shapes, mixed, of_polygons
 from geoswarm.shapes.wkb import decode
 from geoswarm.space.grid import Grid
 from geoswarm.text.tokens import Tokens
@@ -74,10 +74,8 @@ def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
 def _read(column: pa.Array, sound: Bools, grid: Grid) -> Shapes:
     if sound.all():
         return decode(column)
-    if not sound.any():
-        return parse_shapes(column, grid).shapes
-    read = [decode(column.filter(pa.array(sound))), parse_shapes(column.filter(pa.array(~sound)), grid).shapes]
-    return concatenate(read).take(np.where(sound, np.cumsum(sound) - 1, len(read[0]) + np.cumsum(~sound) - 1))
+    checked = parse_shapes(column.filter(pa.array(~sound)), grid).shapes
+    return mixed(sound, decode(column.filter(pa.array(sound))), checked)
 
 
 def match_areas(
