@@ -35,7 +35,7 @@ types: $(READY) ## mypy, strict
 	@echo '== types'
 	$(BIN)/mypy
 
-contracts: $(READY) ## import-linter: the wall round spark/
+contracts: $(READY) ## import-linter: floors and walls
 	@echo '== import contracts'
 	$(BIN)/lint-imports
 

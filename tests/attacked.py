@@ -10,11 +10,11 @@ import pyarrow as pa
 from geoswarm.config import Contract
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
+from geoswarm.core.arrays.jit import Floats
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.sensing import triggers
-from geoswarm.jit import Floats
 from geoswarm.model import OPERATION
-from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.store.checkpoint import Checkpoint
 from pure_engine import PureEngine, Through
 from worlds import events
 
@@ -100,7 +100,7 @@ class Attacked:
         return through
 
     def _steer(self, through: Through) -> None:
-        """As `spark/pipeline.py` does."""
+        """As `run/spark/pipeline.py` does."""
         held, churn, before = self.held, self.held.take_churn(), self.loop.plan
         outcome = self.loop.batch(churn.came, churn.went, through.report, self.now_us / 1e6)
         if outcome is not None and outcome.plan is not None:

@@ -23,22 +23,22 @@ os.environ.pop("COLUMNS", None)
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
-LONG = ("scenario", "kafka", "spark", "keyed", "bench", "state", "cli")
+LONG = ("lab/crash", "run/kafka", "run/spark", "lab/bench", "store", "service")
 """Folders whose files take long, the longest first: where two processes share the files (`make test`), both should end
 together. All others come before them, and leave compiled kernels on the disk for everybody."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def place(item: pytest.Item) -> int:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        return LONG.index(folder) if folder in LONG else -1
+        name = item.path.relative_to(Path(__file__).parent).as_posix()
+        return next((i for i, folder in enumerate(LONG) if name.startswith(f"{folder}/")), -1)
 
     items.sort(key=place)
 
 
 @pytest.fixture(scope="session")
 def spark() -> "Iterator[SparkSession]":
-    from geoswarm.spark.session import build_session  # here: most tests never start Java
+    from geoswarm.run.spark.session import build_session  # here: most tests never start Java
 
     session = build_session("local[2]", "geoswarm-tests")
     yield session

@@ -12,22 +12,22 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack, unpack
-from geoswarm.flow.guard import guard_events
 from geoswarm.flow.match.match import TermShare, match
 from geoswarm.flow.merge import as_arrays, as_pairs, joined
 from geoswarm.flow.observe import Load, LoadReport, count_points, some_said
 from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.flow.validate import guard_events
 from geoswarm.guard.rules import GuardRules
-from geoswarm.layout.uniform import uniform
-from geoswarm.sim.oracle import Pair, pairs_of
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
-from geoswarm.spark.tasks import BatchTask
-from geoswarm.state.checkpoint import Checkpoint
-from geoswarm.state.manifest import Manifest
+from geoswarm.run.oracle.oracle import Pair, pairs_of
+from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.manifest import Manifest
 
 ROUTE_TASKS = 2
 

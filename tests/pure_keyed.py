@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.keys.plan import KeyPlan, parts_of
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import fed_schema, route_given, route_rows
-from geoswarm.keyed.plan import KeyPlan, parts_of
-from geoswarm.state.keyed_share import KeyedTask, Share, merged
-from geoswarm.state.keyed_state import Clock, Files, KeyedState
-from geoswarm.state.storage import Storage
+from geoswarm.store.keyed_share import KeyedTask, Share, merged
+from geoswarm.store.keyed_state import Clock, Files, KeyedState
+from geoswarm.store.storage import Storage
 
 ROUTE_TASKS = 2
 

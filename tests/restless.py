@@ -12,11 +12,11 @@ import pyarrow as pa
 from geoswarm.control.balance.merge import rectangles
 from geoswarm.control.balance.static import StaticUniform
 from geoswarm.control.strategy import Decision, RoundReport
-from geoswarm.space.change import Change, Divide, Merge, Move, Split
-from geoswarm.space.partition import EVERYBODY, Axis
-from geoswarm.space.plan import Plan
-from geoswarm.text.cut import TermCut
-from geoswarm.text.tokens import hash_terms
+from geoswarm.core.space.change import Change, Divide, Merge, Move, Split
+from geoswarm.core.space.partition import EVERYBODY, Axis
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.cut import TermCut
+from geoswarm.core.text.tokens import hash_terms
 from worlds import WORDS
 
 ROUNDS_MAX = 10

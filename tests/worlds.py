@@ -10,7 +10,7 @@ import shapely
 import shapely.affinity
 
 from geoswarm.control.strategy import Sample
-from geoswarm.jit import Floats
+from geoswarm.core.arrays.jit import Floats
 from geoswarm.model import TIMESTAMP
 
 BOUNDS = (-180.0, -90.0, 180.0, 90.0)

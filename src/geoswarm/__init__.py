@@ -12,21 +12,21 @@ from geoswarm.config import Contract, KeyTuning, Tuning
 __version__ = "0.1.0"
 
 _LATER = {
-    "Engine": "geoswarm.spark.engine",
-    "build_session": "geoswarm.spark.session",
-    "sinks": "geoswarm.spark.sinks",
-    "sources": "geoswarm.spark.sources",
-    "tweets_stream": "geoswarm.spark.generator",
-    "posts_stream": "geoswarm.spark.generator",
-    "Tweets": "geoswarm.workload.tweets",
-    "Posts": "geoswarm.workload.posts",
+    "Engine": "geoswarm.run.spark.engine",
+    "build_session": "geoswarm.run.spark.session",
+    "sinks": "geoswarm.run.spark.sinks",
+    "sources": "geoswarm.run.spark.sources",
+    "tweets_stream": "geoswarm.run.spark.generator",
+    "posts_stream": "geoswarm.run.spark.generator",
+    "Tweets": "geoswarm.lab.workload.tweets",
+    "Posts": "geoswarm.lab.workload.posts",
     "Sample": "geoswarm.control.strategy",
     "GuardRules": "geoswarm.guard.rules",
     "GuardSettings": "geoswarm.guard.limits",
-    "KeySource": "geoswarm.state.key_source",
-    "join": "geoswarm.spark.batch_join",
-    "KeyedStream": "geoswarm.spark.keyed_stream",
-    "Stage": "geoswarm.spark.stages",
+    "KeySource": "geoswarm.store.key_source",
+    "join": "geoswarm.run.spark.batch_join",
+    "KeyedStream": "geoswarm.run.spark.keyed_stream",
+    "Stage": "geoswarm.run.spark.stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
 

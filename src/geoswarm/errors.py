@@ -12,7 +12,7 @@
     └── MachineError      (OSError)       the machine lacks something: Java, a jar, a broker
 
 A message says what is wrong, how much of it, and what to do about it. A bad *row* is no error: it goes to the
-dead letters with a reason (`flow/guard.py`).
+dead letters with a reason (`flow/validate.py`).
 """
 
 

@@ -32,8 +32,8 @@ GEOMETRY = pa.field("geometry", pa.binary())
 null, and become the middle of the rectangle round it. Without the column, or where it is null, the event is a point."""
 
 PREDICATES = ("intersects", "contains", "within", "covers")
-"""How a subscription's region must lie to a publication, by code: the region ... the publication. `shapes/exact.py`
-explains them."""
+"""How a subscription's region must lie to a publication, by code: the region ... the publication.
+`core/shapes/exact.py` explains them."""
 
 OPERATION = pa.schema(
     [

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from geoswarm.control.strategy import RoundReport
+from geoswarm.core.space.grid import CellBox, Grid
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport
-from geoswarm.space.grid import CellBox, Grid
-from geoswarm.space.partition import Partition
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import TrioStat
 
 Loads = Sequence[Sequence[Sequence[int]]]
 """By executor, by partition, by cell."""

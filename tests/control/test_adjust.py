@@ -12,18 +12,18 @@ from geoswarm.control.balance.seen import see
 from geoswarm.control.balance.tally import tally
 from geoswarm.control.balance.term_shares import SHARES, dealt
 from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.layout.hybrid import hybrid
+from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, loads
+from geoswarm.control.layout.text_sample import TextSample
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import RoundReport, Sample
+from geoswarm.core.space.change import Divide, Merge, Move, Split
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.load_model import COSTS, ENGINE, Costs, loads
-from geoswarm.layout.text_sample import TextSample
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Divide, Merge, Move, Split
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import Partition
-from geoswarm.space.plan import Plan
-from geoswarm.text.cut import TermCut
 
 GRID = Grid(0.0, 0.0, 8.0, 8.0, columns=8, rows=8)
 WORDS = [f"w{i}" for i in range(60)]

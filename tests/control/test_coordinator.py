@@ -9,14 +9,14 @@ from control.lines import line
 from geoswarm.control.balance.swarm import Swarm
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.estimate import by_cost
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.registry import strategy
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.space.change import Change, Merge, Move, Split
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import LoadReport
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Change, Merge, Move, Split
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
 
 
 class Stubborn:

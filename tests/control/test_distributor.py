@@ -16,15 +16,15 @@ from geoswarm.control.balance.distributor import (
     mldc,
     redistributed,
 )
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategies, strategy
 from geoswarm.control.strategy import RoundReport
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.jit import Floats
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import EVERYBODY
-from geoswarm.space.plan import Plan
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, 64, 64)
 

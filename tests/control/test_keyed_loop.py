@@ -5,8 +5,8 @@ import pytest
 
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.registry import planner
-from geoswarm.jit import Floats, Ints
-from geoswarm.keyed.plan import KeyPlan, parts_of
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.keys.plan import KeyPlan, parts_of
 
 
 def loop_of(executors: int = 5, can_split: bool = True, name: str = "mixed") -> KeyedLoop:

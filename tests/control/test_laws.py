@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from geoswarm.control.estimate import is_worse
 from geoswarm.control.registry import strategies
 from geoswarm.control.strategy import RoundReport
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.jit import Floats
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
-from geoswarm.stats.redraw import redrawn
-from geoswarm.stats.triostat import TrioStat
 from worlds import sampled
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=14, rows=11)

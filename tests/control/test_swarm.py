@@ -6,17 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.lines import Loads, line, report_of
+from core.stats.by_hand import Cell, Rect, arrive, closed, worlds
 from geoswarm.control.balance.merge import find_merges, rectangles
 from geoswarm.control.balance.split import best_cut
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.balance.swarm import DecisionMachine, Swarm
 from geoswarm.control.estimate import executor_costs
+from geoswarm.core.space.change import Merge
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.triostat import Box
 from geoswarm.errors import InputError, SettingsError
-from geoswarm.space.change import Merge
-from geoswarm.space.partition import Partition
-from geoswarm.stats.redraw import redrawn
-from geoswarm.stats.triostat import Box
-from stats.by_hand import Cell, Rect, arrive, closed, worlds
 
 UNHURRIED = settings(deadline=None)
 

@@ -9,16 +9,16 @@ import pytest
 import shapely
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.space.change import Divide
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.text.cut import TermCut
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.guard import guard_events
 from geoswarm.flow.match.areas import areas_of
 from geoswarm.flow.match.match import Met, match
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
+from geoswarm.flow.validate import guard_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
-from geoswarm.sim.oracle import Oracle
-from geoswarm.space.change import Divide
-from geoswarm.space.grid import Grid
-from geoswarm.text.cut import TermCut
+from geoswarm.run.oracle.oracle import Oracle
 from pure_engine import PureEngine
 from restless import divided, legal
 from worlds import BOUNDS, events, operations, with_areas, with_keywords, with_predicates, with_shapes, with_texts

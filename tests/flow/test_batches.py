@@ -2,7 +2,7 @@
 
 import pyarrow as pa
 
-from geoswarm.flow.batches import gather
+from geoswarm.core.arrays.batches import gather
 
 
 def batch(sizes: list[int]) -> pa.RecordBatch:

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.errors import PlanError
-from geoswarm.layout.uniform import uniform
-from geoswarm.sim.oracle import Oracle
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import EVERYBODY
+from geoswarm.run.oracle.oracle import Oracle
 from pure_engine import PureEngine, Through
 from restless import illegal, legal
 from worlds import BOUNDS, events, operations

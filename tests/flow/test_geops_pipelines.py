@@ -10,19 +10,19 @@ import pytest
 import shapely
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack
-from geoswarm.flow.geops.static_side import parcels_of
-from geoswarm.flow.guard import guard_events
 from geoswarm.flow.merge import as_arrays, joined
+from geoswarm.flow.rivals.static_side import parcels_of
 from geoswarm.flow.route import route
-from geoswarm.layout.uniform import uniform
+from geoswarm.flow.validate import guard_events
 from geoswarm.model import TIMESTAMP
-from geoswarm.sim.oracle import Oracle, Pair, pairs_of
-from geoswarm.spark.matchers import matched_parcels
-from geoswarm.spark.route import sent_several
-from geoswarm.spark.tasks import BatchTask
-from geoswarm.state.checkpoint import Checkpoint
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.spark.matchers import matched_parcels
+from geoswarm.run.spark.route import sent_several
+from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.store.checkpoint import Checkpoint
 from restless import legal
 from worlds import (
     BOUNDS,

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
-from geoswarm.flow.guard import conform_operations, guard_events, guard_operations
+from geoswarm.flow.validate import conform_operations, guard_events, guard_operations
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
-from geoswarm.space.grid import Grid
 
 WORLD = Grid(-180, -90, 180, 90, columns=100, rows=100)
 GOOD_EVENT = {"event_id": 1, "ts": 0, "x": 2.0, "y": 3.0}

@@ -7,7 +7,7 @@ import pytest
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.count import Count, WordCount
 from geoswarm.flow.keyed.operator import Moment, Turn
-from geoswarm.sim.keyed_oracle import counts, words
+from geoswarm.run.oracle.keyed import counts, words
 from keyed_harness import Batch, KeyedWorld, moments, same
 
 TEXTS = [

@@ -9,7 +9,7 @@ import pytest
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.delivery import Delivery
 from geoswarm.model import TIMESTAMP
-from geoswarm.sim.keyed_oracle import deliveries
+from geoswarm.run.oracle.keyed import deliveries
 from keyed_harness import Batch, KeyedWorld, Row, moments, same
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

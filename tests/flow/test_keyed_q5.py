@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.q5 import Q5Join, Q5Totals, nations_of
-from geoswarm.sim.q5_oracle import q5
-from geoswarm.workload.tpch import ARRIVAL, Static, Tpch
+from geoswarm.lab.workload.tpch import ARRIVAL, Static, Tpch
+from geoswarm.run.oracle.q5 import q5
 from keyed_harness import Batch, KeyedWorld, moments
 
 ASIA = 2

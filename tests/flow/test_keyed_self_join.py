@@ -11,7 +11,7 @@ from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import Moment, Turn
 from geoswarm.flow.keyed.self_join import SelfJoin
 from geoswarm.model import TIMESTAMP
-from geoswarm.sim.keyed_oracle import pairs
+from geoswarm.run.oracle.keyed import pairs
 from keyed_harness import Batch, KeyedWorld, Row, moments, same
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)

@@ -6,7 +6,7 @@ import pytest
 
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.trending import TRENDING_GIVEN, Trending
-from geoswarm.sim.keyed_oracle import trends
+from geoswarm.run.oracle.keyed import trends
 from keyed_harness import Batch, KeyedWorld, Row, moments, same
 
 SCHEMA = pa.schema([("event_id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("text", pa.string())])

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoswarm.flow.match.index import ENTRIES_MAX, build
-from geoswarm.flow.match.kernels import Records
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.index.cells import ENTRIES_MAX, build
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.space.grid import Grid
 from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
-from geoswarm.flow.warm import warm_up
-from geoswarm.layout.uniform import uniform
 from geoswarm.model import TIMESTAMP
-from geoswarm.sim.oracle import brute_force, pairs_of
-from geoswarm.space.grid import Grid
+from geoswarm.run.oracle.oracle import brute_force, pairs_of
+from geoswarm.run.warm import warm_up
 from worlds import BOUNDS, events, rectangles
 
 NO_EXPIRY, NONE_DEAD = np.empty(0, np.int64), np.empty(0, np.uint8)

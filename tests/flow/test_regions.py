@@ -8,8 +8,8 @@ import pytest
 import shapely
 
 from geoswarm.config import Contract
-from geoswarm.flow.match.regions import CORE
-from geoswarm.sim.oracle import Oracle
+from geoswarm.core.index.regions import CORE
+from geoswarm.run.oracle.oracle import Oracle
 from pure_engine import PureEngine
 from restless import legal
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts

@@ -9,20 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints
+from geoswarm.core.index import words as text
+from geoswarm.core.index.cells import build, codes_of, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Progress, Records
+from geoswarm.core.index.words import CELLS_MAX, build_text, conditions_of, wanted
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.text.expression import Expressions, compile_expressions, satisfied
+from geoswarm.core.text.frequencies import TermCounts
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens, hash_terms, terms_of, tokenize
 from geoswarm.errors import InputError
-from geoswarm.flow.match import text
-from geoswarm.flow.match.index import build, codes_of, frame_of
-from geoswarm.flow.match.kernels import Hits, Points, Progress, Records
 from geoswarm.flow.match.match import Searchable, match
-from geoswarm.flow.match.text import CELLS_MAX, build_text, conditions_of, wanted
-from geoswarm.flow.match.text_match import match_text
-from geoswarm.jit import Bools, Bytes, Floats, Ints
-from geoswarm.sim.oracle import brute_force
-from geoswarm.space.grid import Grid
-from geoswarm.text.expression import Expressions, compile_expressions, satisfied
-from geoswarm.text.frequencies import TermCounts
-from geoswarm.text.kernels import Hashes
-from geoswarm.text.tokens import Tokens, hash_terms, terms_of, tokenize
+from geoswarm.flow.match.word_match import match_text
+from geoswarm.run.oracle.oracle import brute_force
 from worlds import BOUNDS, events, rectangles
 
 GRID = Grid(*BOUNDS, columns=10, rows=10)

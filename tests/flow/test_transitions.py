@@ -11,17 +11,17 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.flow.keyed.operator import Answer, Moment
 from geoswarm.flow.keyed.transitions import Transitions, without_object
 from geoswarm.flow.keyed.turn import Shelf, compacted, group, shelved, turn_of
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
-from geoswarm.jit import Ints, SubIds
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, SUB_IDS
-from geoswarm.sim.oracle import Oracle, pairs_of
-from geoswarm.state.checkpoint import Checkpoint
-from geoswarm.state.manifest import Manifest
-from geoswarm.state.subscriptions import View
+from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.manifest import Manifest
+from geoswarm.store.subscriptions import View
 from worlds import BOUNDS, operations, wandering, with_keywords, with_on, with_texts
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)

@@ -7,18 +7,18 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.space.change import Divide
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY, Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import StreamError
 from geoswarm.flow.merge import joined
 from geoswarm.flow.observe import Said, some_said
 from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
-from geoswarm.sim.oracle import Oracle
-from geoswarm.space.change import Divide
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import EVERYBODY, Partition
-from geoswarm.space.plan import Plan
-from geoswarm.state.checkpoint import Checkpoint
-from geoswarm.text.cut import TermCut
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.store.checkpoint import Checkpoint
 from pure_engine import PureEngine
 from restless import divided
 from worlds import BOUNDS, events, operations, with_keywords, with_texts

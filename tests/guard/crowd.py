@@ -1,6 +1,6 @@
 """A small world for Guard's tests: users, cities, queries as counts, and hotspots where a city grows.
 
-Has neither a plan nor a stream; `sim/attack_world.py` is the real thing. A party is a function of the time that
+Has neither a plan nor a stream; `run/sim/attack_world.py` is the real thing. A party is a function of the time that
 says how many queries each of its users registers in each city within a step of 15 s; queries go as they come, the
 oldest first, unless the party only comes.
 """
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.guard.guard import Guard, Round
 from geoswarm.guard.sensor import AGES, Hotspot
-from geoswarm.jit import Floats, Ints
 
 STEP_S = 15.0
 CITIES = 40

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.guard.causes import Causes, separate
 from geoswarm.guard.detector import Detector
 from geoswarm.guard.features import X1, X3, X6, X7, X11, X14, FeatureTable, Touched, normalise
 from geoswarm.guard.rules import PRINTED, GuardRules
 from geoswarm.guard.sensor import NOWHERE
-from geoswarm.jit import Floats, Ints
 
 NORMAL, GANG = 40, 5
 

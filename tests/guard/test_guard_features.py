@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard.features import X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14, Features, normalise
 from geoswarm.guard.sensor import AGES, NOWHERE, Hotspot, near, place_of, summarise
-from geoswarm.jit import Floats, Ints
 
 
 def ints(*values: int) -> Ints:

@@ -2,9 +2,9 @@
 
 from typing import Any
 
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.grid import Grid
 from geoswarm.guard.sensing import triggers
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.grid import Grid
 
 
 def test_a_place_that_is_merged_to_be_divided_anew_is_sensed_where_it_was() -> None:

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 from geoswarm.control.estimate import executor_costs, is_worse
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.change import Change, Divide
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
-from geoswarm.jit import Floats
-from geoswarm.space.change import Change, Divide
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import TrioStat
 
 
 class Outcome(NamedTuple):
@@ -36,7 +36,8 @@ class Coordinator:
     def close_round(
         self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
     ) -> Outcome:
-        """`stats`, by partition id, are closed in place. If a plan is returned, redraw them (`stats/redraw.py`)."""
+        """`stats`, by partition id, are closed in place. If a plan is returned, redraw them
+        (`core/stats/redraw.py`)."""
         for stat in stats.values():
             stat.close_round()
         self.rounds += 1

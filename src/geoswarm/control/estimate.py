@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 
 from geoswarm.control.strategy import RoundReport
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
-from geoswarm.jit import Floats
-from geoswarm.space.partition import EVERYBODY
-from geoswarm.space.plan import Plan
-from geoswarm.stats.redraw import redrawn
-from geoswarm.stats.triostat import TrioStat
 
 ROUNDING = 1e-9
 """Relative; costs that differ by less are the same cost, summed in another order."""

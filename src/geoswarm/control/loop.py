@@ -18,15 +18,15 @@ import pyarrow as pa
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.grid import CellBox
+from geoswarm.core.space.overlap import overlap
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.density import Density
+from geoswarm.core.stats.redraw import queries_near, redrawn
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import LoadReport, Said
-from geoswarm.jit import Floats, Ints
-from geoswarm.space.grid import CellBox
-from geoswarm.space.overlap import overlap
-from geoswarm.space.plan import Plan
-from geoswarm.stats.density import Density
-from geoswarm.stats.redraw import queries_near, redrawn
-from geoswarm.stats.triostat import TrioStat
 
 SAMPLE_MAX = 10_000
 """Events, and subscriptions, that a strategy may look at."""

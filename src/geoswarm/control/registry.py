@@ -8,9 +8,9 @@ from typing import Any
 
 from geoswarm.control import balance
 from geoswarm.control.strategy import Sample, Strategy
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
 
 
 def strategies() -> dict[str, type[Strategy]]:

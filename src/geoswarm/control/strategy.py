@@ -11,12 +11,12 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.change import Change
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport
-from geoswarm.jit import Floats, Ints
-from geoswarm.space.change import Change
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import TrioStat
 
 
 @dataclass(frozen=True)

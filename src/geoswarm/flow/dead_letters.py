@@ -1,6 +1,6 @@
 """Rows that cannot go on, each with a reason a program can count and a sentence a person can act on.
 
-Who turns a row away decides why (`guard.py`, `state/subscriptions.py`); this only collects.
+Who turns a row away decides why (`guard.py`, `store/subscriptions.py`); this only collects.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.jit import Bools
+from geoswarm.core.arrays.jit import Bools
 from geoswarm.model import DEAD_LETTER
 
 MALFORMED = "_malformed"

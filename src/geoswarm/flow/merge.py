@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.batches import cuts, row_bytes
+from geoswarm.core.arrays.jit import Bools
 from geoswarm.errors import StreamError
-from geoswarm.flow.batches import cuts, row_bytes
 from geoswarm.flow.match.match import Met
-from geoswarm.jit import Bools
 from geoswarm.model import EVENT, SUB_ID, SUB_IDS
 
 OUTPUT_BYTES_MAX = 64 << 20

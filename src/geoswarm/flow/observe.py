@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.batches import xy
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.buffers import rows_of
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.model import TEXT
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import TrioStat
-from geoswarm.text.buffers import rows_of
 
 
 class Load(NamedTuple):

@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from geoswarm.flow.batches import xy
-from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.radix import sorted_order
-from geoswarm.space.grid import column_of, row_of
-from geoswarm.space.partition import EVERYBODY
-from geoswarm.space.plan import Owners, Plan, Slots
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.space.grid import column_of, row_of
+from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.plan import Owners, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
 

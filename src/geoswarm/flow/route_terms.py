@@ -2,7 +2,7 @@
 
 `route.py` does the rest of plans. Some events go nowhere, because nobody there asks for anything that they say; some go
 to several executors, and their halves meet again in `merge.py`. PS2Stream §IV-C: H1 is the plan's `TermCut`, H2 is the
-index itself, which every worker has (`flow/match/text.py`).
+index itself, which every worker has (`core/index/words.py`).
 
     event ── cell ──► rectangle, not divided ───────────────► its partition, if anybody asks
                  └──► divided ── each wanted term ── share ─► the partition that has it
@@ -16,20 +16,20 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.batches import xy
-from geoswarm.flow.match.index import CODE_MAX, codes_of, frame_of
-from geoswarm.flow.match.kernels import Points
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.jit import Bools, Ints, kernel
+from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.index.kernels import Points
+from geoswarm.core.index.words import wanted
+from geoswarm.core.space.holders import Holders, holders
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.cut import Directory, Shares, share_of
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.match import Searchable
-from geoswarm.flow.match.text import wanted
 from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
-from geoswarm.jit import Bools, Ints, kernel
 from geoswarm.model import GEOMETRY, TEXT
-from geoswarm.radix import sorted_order
-from geoswarm.space.holders import Holders, holders
-from geoswarm.space.plan import Plan
-from geoswarm.text.cut import Directory, Shares, share_of
-from geoswarm.text.kernels import Hashes
-from geoswarm.text.tokens import Tokens, tokenize
 
 EVENT, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
 """Columns that the merger needs: a number that is the event's alone, and how many parcels it is in."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from geoswarm.model import GEOMETRY
 
 SOUND = pa.field("_sound", pa.bool_(), nullable=False)
-"""Plain WKB (`shapes/wkb.py`), read without complaint, and taken as it came."""
+"""Plain WKB (`core/shapes/wkb.py`), read without complaint, and taken as it came."""
 
 
 def marked(events: pa.Schema) -> pa.Schema:

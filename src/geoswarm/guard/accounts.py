@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Bools, Ints, kernel
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
-from geoswarm.jit import Bools, Ints, kernel
 
 REGISTER, REPLACE, CANCEL = 0, 1, 2
 """Operations by code."""

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.features import Touched, ratio
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import Place
-from geoswarm.jit import Array, Bools, Floats, Ints
 
 COLUMNS = ("codes", "weights", "asked", "focus")
 

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
 from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
 from geoswarm.guard.rules import GuardRules
-from geoswarm.jit import Array, Bools, Floats, Ints
 
 NOBODY = np.empty(0, np.int64)
 CLUSTERS_REMEMBERED_MAX = 64

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.guard.sensor import AGES, Hotspot
-from geoswarm.jit import Array, Floats, Ints
 
 NAMES = (
     "new_queries", "deleted_queries", "lrb_involvement", "lrb_contribution", "hotspot_seq",

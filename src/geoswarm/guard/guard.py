@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard import saved
 from geoswarm.guard.causes import Causes
@@ -24,7 +25,6 @@ from geoswarm.guard.features import NAMES, Features, FeatureTable
 from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES, Hotspot
-from geoswarm.jit import Bools, Floats, Ints
 
 ROUNDS_AT_ONCE_MAX = 64
 """Rounds that pass when nobody looked for long: after so many halvings nothing is left to fade."""

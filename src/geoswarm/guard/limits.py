@@ -15,9 +15,9 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.guard.names import NAME_BYTES_MAX
 from geoswarm.guard.rules import GuardRules
-from geoswarm.jit import Floats, Ints
 
 VERTICES_PER_COST = 100
 AREA_COST = 1000

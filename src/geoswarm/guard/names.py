@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.jit import Ints
 from geoswarm.guard.features import Features
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES
-from geoswarm.jit import Ints
 
 NAME_BYTES_MAX = 200
 """A longer name is known by its beginning and a digest."""

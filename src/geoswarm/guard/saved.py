@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState
-from geoswarm.jit import Array
 
 VERSION = 1
 Arrays = dict[str, dict[str, Array]]

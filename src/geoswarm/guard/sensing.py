@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.plan import Plan
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.sensor import Place, place_of, summarise
-from geoswarm.jit import Floats, Ints
-from geoswarm.space.plan import Plan
 
 GIVES = ("move", "split", "divide")
 

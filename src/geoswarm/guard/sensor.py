@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
-from geoswarm.jit import Bools, Floats, Ints
 
 AGES = 5
 """Rounds that are told apart; a query older than that weighs less than 1/16 and is only counted."""

@@ -21,7 +21,7 @@ terms in Phase II, where neither a move nor a cut by space can help.
 Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
 `global_gain_min`. The print then keeps two distributions in force until the old queries have drained, because to
 migrate them all would take too long. Here a plan decides who works and not where queries rest: the new plan takes over
-between two batches and moves nothing. `sim/words.py` has machines that need both.
+between two batches and moves nothing. `run/sim/words.py` has machines that need both.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,17 +34,17 @@ from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
 from geoswarm.control.balance.term_shares import dealt, divided, joined
+from geoswarm.control.layout.hybrid import hybrid
+from geoswarm.control.layout.load_model import ENGINE, Costs
+from geoswarm.control.layout.text_sample import TextSample
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.change import Change, Divide, Move, Split
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Axis, Partition
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
-from geoswarm.jit import Floats, Ints
-from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.load_model import ENGINE, Costs
-from geoswarm.layout.text_sample import TextSample
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Change, Divide, Move, Split
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import Axis, Partition
-from geoswarm.space.plan import Plan
 
 Why = dict[str, float | int | str]
 Layout = Callable[[Grid, int, TextSample], Plan]

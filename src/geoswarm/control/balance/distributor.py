@@ -16,14 +16,14 @@ from dataclasses import replace
 import numpy as np
 
 from geoswarm.control.balance.static import Static
+from geoswarm.control.layout.level import level
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.change import Change, Move
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load
-from geoswarm.jit import Floats, Ints
-from geoswarm.layout.level import level
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Change, Move
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
 
 PARTITIONS_PER_EXECUTOR = 16
 FADED = 0.5

@@ -1,25 +1,25 @@
 """PS2Stream's seven layouts as strategies that never change a plan: what an adaptive one is measured against.
 
-They differ in the first plan only (`layout/`), and all draw it from a sample with words, by what things cost on this
-engine (`layout/load_model.py`). PS2Stream §IV-B, §VI-B.
+They differ in the first plan only (`control/layout/`), and all draw it from a sample with words, by what things cost on
+this engine (`control/layout/load_model.py`). PS2Stream §IV-B, §VI-B.
 """
 
 from typing import ClassVar, Protocol
 
 from geoswarm.control.balance.static import Static
+from geoswarm.control.layout.by_frequency import by_frequency
+from geoswarm.control.layout.by_hypergraph import by_hypergraph
+from geoswarm.control.layout.by_metric import by_metric
+from geoswarm.control.layout.grid_cells import grid_cells
+from geoswarm.control.layout.hybrid import hybrid
+from geoswarm.control.layout.kd_tree import kd_tree
+from geoswarm.control.layout.load_model import ENGINE, Costs
+from geoswarm.control.layout.r_tree import r_tree
+from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.strategy import Sample
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.layout.by_frequency import by_frequency
-from geoswarm.layout.by_hypergraph import by_hypergraph
-from geoswarm.layout.by_metric import by_metric
-from geoswarm.layout.grid_cells import grid_cells
-from geoswarm.layout.hybrid import hybrid
-from geoswarm.layout.kd_tree import kd_tree
-from geoswarm.layout.load_model import ENGINE, Costs
-from geoswarm.layout.r_tree import r_tree
-from geoswarm.layout.text_sample import TextSample
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
 
 
 class Layout(Protocol):

@@ -12,15 +12,15 @@ from collections.abc import Mapping
 import numpy as np
 
 from geoswarm.control.balance.subset import find_subset, largest_first
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
-from geoswarm.jit import Floats
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Change, Move, Split
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import Axis
-from geoswarm.space.plan import Plan
-from geoswarm.stats.redraw import redrawn
-from geoswarm.stats.triostat import TrioStat
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.change import Change, Move, Split
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Axis
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.triostat import TrioStat
 
 AXES: tuple[Axis, Axis] = ("row", "column")
 

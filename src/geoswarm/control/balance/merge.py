@@ -25,12 +25,12 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.control.estimate import executor_costs, is_worse
-from geoswarm.jit import Ints
-from geoswarm.space.change import Merge
-from geoswarm.space.partition import Partition
-from geoswarm.space.plan import Plan
-from geoswarm.stats.redraw import union
-from geoswarm.stats.triostat import TrioStat
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.space.change import Merge
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.redraw import union
+from geoswarm.core.stats.triostat import TrioStat
 
 PARTITIONS_MAX = 128
 """Of one executor that are tried at a time, the smallest: work grows with the third power, to about 20 ms here."""

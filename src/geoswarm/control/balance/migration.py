@@ -20,8 +20,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from geoswarm.core.arrays.jit import Bytes, Floats, Ints, kernel
 from geoswarm.errors import InputError
-from geoswarm.jit import Bytes, Floats, Ints, kernel
 
 DP_BYTES_MAX = 1 << 28
 """Of the table that `dp` finds its way back by, a bit for each cell and size: the print's workers ran out of memory at

@@ -1,22 +1,22 @@
 """A plan for every batch, drawn from the cells of its own events: what a Spark engineer would try before SWARM.
 
 It needs no rounds and no statistics, and cannot be late; it pays by looking at every batch before the exchange. The
-plan itself is `layout/weighted.py`. `per-batch` counts events alone; `per-batch-weighed` counts an event the more, the
-more queries meet its cell, as its matching takes longer.
+plan itself is `control/layout/weighted.py`. `per-batch` counts events alone; `per-batch-weighed` counts an event the
+more, the more queries meet its cell, as its matching takes longer.
 """
 
 import numpy as np
 
 from geoswarm.control.balance.static import Static
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.layout.weighted import weighted
 from geoswarm.control.strategy import Sample
-from geoswarm.jit import Ints
-from geoswarm.layout.uniform import uniform
-from geoswarm.layout.weighted import weighted
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
 
 EVENT_IN_QUERIES = 100
-"""What an event costs that meets nobody, as a number of queries near it: 0.3 µs to 3 ns (`sim/service.py`)."""
+"""What an event costs that meets nobody, as a number of queries near it: 0.3 µs to 3 ns (`run/sim/service.py`)."""
 
 
 class PerBatch(Static):

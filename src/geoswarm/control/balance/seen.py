@@ -10,10 +10,10 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.control.balance.tally import QUERY_BYTES, Tally
+from geoswarm.control.layout.load_model import Costs
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
-from geoswarm.jit import Bools, Floats, Ints
-from geoswarm.layout.load_model import Costs
-from geoswarm.space.plan import Plan
 
 
 class Seen(NamedTuple):

@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 from geoswarm.control.balance.subset import largest_first
 from geoswarm.control.estimate import ROUNDING
-from geoswarm.space.partition import Axis
-from geoswarm.stats.triostat import TrioStat
+from geoswarm.core.space.partition import Axis
+from geoswarm.core.stats.triostat import TrioStat
 
 
 class Cut(NamedTuple):

@@ -7,13 +7,13 @@ a task each, and whoever is free takes the next.
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.control.estimate import by_cost
+from geoswarm.control.layout.history import history
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY, Partition
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.layout.history import history
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.grid import Grid
-from geoswarm.space.partition import EVERYBODY, Partition
-from geoswarm.space.plan import Plan
 
 PARTITIONS_PER_EXECUTOR = 16
 """Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""

@@ -19,13 +19,13 @@ from geoswarm.control.balance.merge import find_merges
 from geoswarm.control.balance.split import find_split
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.estimate import by_cost, executor_costs
+from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.space.change import Change, Move, Split
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import SettingsError
-from geoswarm.layout.uniform import uniform
-from geoswarm.space.change import Change, Move, Split
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import TrioStat
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
 Why = dict[str, float | int | str]

@@ -1,7 +1,8 @@
 """What of a sample each partition of a plan is sent: the numbers that adjustments are judged by.
 
-`layout/load_model.py` counts the same by executor, for layouts of a few rectangles; this one also counts by partition,
-and stays quick when every cell is one, as in the simulator (`sim/words.py`). PS2Stream Definitions 1 and 3, §IV-C.
+`control/layout/load_model.py` counts the same by executor, for layouts of a few rectangles; this one also counts by
+partition, and stays quick when every cell is one, as in the simulator (`run/sim/words.py`). PS2Stream Definitions 1 and
+3, §IV-C.
 """
 
 from typing import NamedTuple
@@ -9,12 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.jit import Array, Bools, Floats, Ints, kernel
-from geoswarm.layout.load_model import Costs
-from geoswarm.layout.text_sample import ANYTHING, Lists, TextSample, runs
-from geoswarm.space.holders import Holders, holders
-from geoswarm.space.overlap import Overlap, overlap
-from geoswarm.space.plan import Plan
+from geoswarm.control.layout.load_model import Costs
+from geoswarm.control.layout.text_sample import ANYTHING, Lists, TextSample, runs
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
+from geoswarm.core.space.holders import Holders, holders
+from geoswarm.core.space.overlap import Overlap, overlap
+from geoswarm.core.space.plan import Plan
 
 QUERY_BYTES, TERM_BYTES = 64, 12
 """A rectangle, an id, a user and an expression's form; and each of its keywords."""

@@ -12,17 +12,17 @@ When they have grown too coarse to be counted out, each is divided further, and 
 import numpy as np
 
 from geoswarm.control.balance.seen import Seen
-from geoswarm.jit import Floats
-from geoswarm.layout.load_model import Costs
-from geoswarm.layout.places import anything_first, term_cut
-from geoswarm.layout.terms import by_load
-from geoswarm.layout.text_sample import ANYTHING, TextSample
-from geoswarm.layout.unit import Unit, checks_of, counts_of
-from geoswarm.space.change import Change, Divide, Merge
-from geoswarm.space.partition import Partition
-from geoswarm.space.plan import Plan
-from geoswarm.stats.triostat import Box
-from geoswarm.text.cut import LISTED_MAX, SHARES_MAX, TermCut
+from geoswarm.control.layout.load_model import Costs
+from geoswarm.control.layout.places import anything_first, term_cut
+from geoswarm.control.layout.terms import by_load
+from geoswarm.control.layout.text_sample import ANYTHING, TextSample
+from geoswarm.control.layout.unit import Unit, checks_of, counts_of
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.change import Change, Divide, Merge
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import Box
+from geoswarm.core.text.cut import LISTED_MAX, SHARES_MAX, TermCut
 
 SHARES = 16
 """Of an executor's part of all work: what one can be given of a cell, at least."""

@@ -21,9 +21,9 @@ import numpy as np
 from geoswarm.control.keyed.llfd import by_executor
 from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trimmed
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.keyed.hashing import Owners, scramble, stir
-from geoswarm.keyed.plan import KeyPlan
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.keys.hashing import Owners, scramble, stir
+from geoswarm.core.keys.plan import KeyPlan
 
 
 @kernel

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, steady
-from geoswarm.keyed.plan import KeyPlan
+from geoswarm.core.keys.plan import KeyPlan
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ exchanged is too large for ever: per executor one heap by ψ is enough, from whi
 
 import numpy as np
 
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.keyed.hashing import Owners
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.keys.hashing import Owners
 
 SLACK = 1e-9
 """Sums of floats differ by their order; a load above its bound by less than this share is within it."""

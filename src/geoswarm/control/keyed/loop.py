@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from geoswarm.control.keyed.problem import KeyStats, Planner
-from geoswarm.jit import Floats, Ints
-from geoswarm.keyed.plan import KeyPlan, parts_of
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.keys.plan import KeyPlan, parts_of
 
 PART_SHARE = 0.5
 """A key is split into parts of at most this share of the average load: small enough to be dealt out evenly."""

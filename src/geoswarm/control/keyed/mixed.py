@@ -20,9 +20,9 @@ import numpy as np
 
 from geoswarm.control.keyed.llfd import SLACK, llfd
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.keyed.hashing import Owners
-from geoswarm.keyed.plan import KeyPlan
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.plan import KeyPlan
 
 
 @dataclass(frozen=True)

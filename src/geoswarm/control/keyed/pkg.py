@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, steady
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.keyed.hashing import Owners
-from geoswarm.keyed.plan import KeyPlan
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.plan import KeyPlan
 
 ROUNDS = 16
 """Parts that a key's load is dealt in, all keys in turn: as tuples come in a stream, finely enough for the sums."""

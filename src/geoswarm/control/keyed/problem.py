@@ -14,10 +14,10 @@ from typing import Protocol
 import numpy as np
 
 from geoswarm.control.keyed.llfd import SLACK, loads_of
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
-from geoswarm.jit import Floats, Ints
-from geoswarm.keyed.hashing import Owners
-from geoswarm.keyed.plan import KeyPlan
 
 OVERWEIGHT_TOLD_MAX = 20
 """Keys named in a journal entry."""

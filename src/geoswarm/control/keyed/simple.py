@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer
-from geoswarm.jit import Floats, Ints, kernel
-from geoswarm.keyed.hashing import Owners
-from geoswarm.keyed.plan import KeyPlan
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.plan import KeyPlan
 
 
 @kernel

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Array, Ints
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import KEY
-from geoswarm.jit import Array, Ints
 
 NAME_CHARS_MAX = 64
 """Of an operator: its state lies in a folder of that name."""

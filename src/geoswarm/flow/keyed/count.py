@@ -15,10 +15,10 @@ once, and adds up what is new:
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, key_column, key_field, summed
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
 from geoswarm.flow.keyed.terms import terms_in, tokens_of
-from geoswarm.jit import Floats, Ints
 
 COUNT_KEPT = pa.schema([pa.field("count", pa.int64(), nullable=False)])
 
@@ -67,7 +67,7 @@ class Count(Operator):
 
 
 class WordCount(Count):
-    """Counts the texts of the window that have a term, term by term; what a term is, `text/tokens.py` says."""
+    """Counts the texts of the window that have a term, term by term; what a term is, `core/text/tokens.py` says."""
 
     def __init__(self, text: str = "text", window: int = 1, name: str = "word-count") -> None:
         super().__init__(text, window, name)

@@ -12,10 +12,10 @@ Matches of a batch count in the order (ts, event_id, sub_id), batches in theirs.
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.errors import InputError
 from geoswarm.flow.keyed.columns import batch_of, checked_name, column, key_column, summed
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
-from geoswarm.jit import Bools, Ints
 from geoswarm.model import TIMESTAMP
 
 DIGEST_MATCHES_MAX = 10_000

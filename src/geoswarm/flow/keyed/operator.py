@@ -1,7 +1,7 @@
 """What a keyed operator is: rows of a key and what is remembered of that key in, rows to remember and rows to send out.
 
 A pure function of its turn: it keeps nothing, and knows neither executors nor plans nor files. `turn.py` puts the rows
-of a key together, `state/keyed_state.py` remembers, `keyed/plan.py` says which executor has which key. Mixed §II.
+of a key together, `store/keyed_state.py` remembers, `core/keys/plan.py` says which executor has which key. Mixed §II.
 
 Time is cut into intervals. What is remembered is remembered of an interval, and forgotten when that interval leaves the
 window, which is the last `window` intervals, the present one included:
@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.jit import Floats, Ints
+from geoswarm.core.arrays.jit import Floats, Ints
 
 KEY = "key"
 """The column that rows are routed by: integers or text."""

@@ -1,7 +1,7 @@
 """TPC-H Q5 as a continuous query: the revenue of each nation of a region, from orders and lines that lie in one window.
 
-Two operators, one behind the other; the obvious answer is `sim/q5_oracle.py`, the stream `workload/tpch.py`. Mixed §V,
-"Dynamics on TPC-H for Q5".
+Two operators, one behind the other; the obvious answer is `run/oracle/q5.py`, the stream `lab/workload/tpch.py`. Mixed
+§V, "Dynamics on TPC-H for Q5".
 
     orders, lines ──► Q5Join, by order ──► what to add ──► Q5Totals, by nation ──► revenue of the window, at its end
                       customers and suppliers are looked up in arrays
@@ -24,10 +24,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.jit import Array, Bools, Ints
 from geoswarm.errors import InputError
 from geoswarm.flow.keyed.columns import checked_name, checked_window, column, summed
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
-from geoswarm.jit import Array, Bools, Ints
 
 ORDER = 0
 """In the column `kind`; a line is 1."""

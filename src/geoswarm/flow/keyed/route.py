@@ -1,17 +1,17 @@
-"""Rows to the executors of their keys; what has no key goes to the dead letters. `spark/keyed.py` runs it."""
+"""Rows to the executors of their keys; what has no key goes to the dead letters. `run/spark/keyed.py` runs it."""
 
 from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.keys.hashing import Owners, key_ids
+from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.keyed.operator import KEY, Operator
 from geoswarm.flow.route import Parcel
-from geoswarm.jit import Ints
-from geoswarm.keyed.hashing import Owners, key_ids
-from geoswarm.keyed.plan import KeyPlan
 
 
 def fed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:

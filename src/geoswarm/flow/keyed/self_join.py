@@ -16,10 +16,10 @@ so nothing larger than what comes in and what goes out is ever made. Whether two
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, kernel
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, key_column, key_field
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, Turn
-from geoswarm.jit import Floats, Ints, Ordinals, kernel
 
 ID, VALUE, TS = "id", "value", "ts"
 

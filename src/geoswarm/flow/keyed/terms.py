@@ -1,16 +1,16 @@
 """Texts exploded into one row per term, as text: what is counted by word, here and by region.
 
-What a term is, is `text/tokens.py`; each term comes once per text, however often it is said. Matching needs hashes
-only and never makes these strings (`flow/match/text.py`); a key that is kept must be the term itself.
+What a term is, is `core/text/tokens.py`; each term comes once per text, however often it is said. Matching needs hashes
+only and never makes these strings (`core/index/words.py`); a key that is kept must be the term itself.
 """
 
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.buffers import strings_of
+from geoswarm.core.arrays.jit import Bytes, Ints, kernel
+from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.errors import SchemaError
-from geoswarm.jit import Bytes, Ints, kernel
-from geoswarm.text.buffers import strings_of
-from geoswarm.text.tokens import Tokens, tokenize
 
 
 def tokens_of(texts: pa.Array, operator: str) -> Tokens:

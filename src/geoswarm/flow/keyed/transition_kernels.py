@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.jit import Bools, Floats, Ints, SubIds, kernel
-from geoswarm.keyed.hashing import scramble
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds, kernel
+from geoswarm.core.keys.hashing import scramble
 from geoswarm.model import ENTER, EXIT, INSIDE, NEVER_US
 
 SHORT = 12

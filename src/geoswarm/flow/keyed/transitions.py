@@ -27,14 +27,14 @@ from collections.abc import Callable
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
 from geoswarm.flow.keyed.transition_kernels import Asked, Events, Stays, follow, number, only_inside
-from geoswarm.jit import Ints, SubIds
 from geoswarm.model import OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], Ints]
 """Ascending ids of subscriptions to what each is on, as the numbers of `model.py`; INSIDE if no live one has the id.
-`state/subscriptions.py` has it (`View.on`)."""
+`store/subscriptions.py` has it (`View.on`)."""
 
 _LONGS = pa.list_(pa.int64())
 

@@ -14,13 +14,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.buffers import strings_of
+from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 from geoswarm.errors import InputError
 from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, summed
 from geoswarm.flow.keyed.count import COUNT_KEPT, added_up, count_work, counted
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
 from geoswarm.flow.keyed.terms import joined, tokens_of
-from geoswarm.jit import Bytes, Ints, kernel
-from geoswarm.text.buffers import strings_of
 
 SEPARATOR = "|"
 REGION_NUMBER_MAX = 2.0**53

@@ -1,6 +1,6 @@
 """Rows put together by key, and what is held of those keys looked up beside them: what an operator's turn is made of.
 
-Where state lies is not decided here (`state/keyed_state.py`), nor who works on a key (`keyed/plan.py`).
+Where state lies is not decided here (`store/keyed_state.py`), nor who works on a key (`core/keys/plan.py`).
 
 Keys are sorted and looked up by 64-bit ids. A text's id is a hash; where two texts share one they are told apart by
 the text itself, so that a collision costs time and changes nothing.
@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.jit import Bools, Ints
+from geoswarm.core.keys.hashing import key_ids
 from geoswarm.flow.keyed.operator import KEY, Held, Moment, Operator, Turn
-from geoswarm.jit import Bools, Ints
-from geoswarm.keyed.hashing import key_ids
 
 
 class Grouped(NamedTuple):

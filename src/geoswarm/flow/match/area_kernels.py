@@ -14,14 +14,14 @@ large rectangle visits many, so both meet in several. Only the top left one that
 
 import numpy as np
 
-from geoswarm.flow.match.index import Level
-from geoswarm.flow.match.kernels import Records, is_live
-from geoswarm.flow.match.text_kernels import Conditions, TextIndex, desk_for, find_terms
-from geoswarm.flow.match.text_match import is_satisfied
-from geoswarm.flow.match.text_tables import signed
-from geoswarm.jit import Bools, Floats, Ints, ZCodes, kernel
-from geoswarm.space.grid import column_of, row_of, zcode
-from geoswarm.text.tokens import Tokens
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
+from geoswarm.core.index.cells import Level
+from geoswarm.core.index.kernels import Records, is_live
+from geoswarm.core.index.word_kernels import Conditions, TextIndex, desk_for, find_terms
+from geoswarm.core.index.word_tables import signed
+from geoswarm.core.space.grid import column_of, row_of, zcode
+from geoswarm.core.text.tokens import Tokens
+from geoswarm.flow.match.word_match import is_satisfied
 
 
 @kernel

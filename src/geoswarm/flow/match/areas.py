@@ -1,8 +1,8 @@
 """Events that are areas against subscriptions: which of them each area meets. `match.py` does points, and joins both.
 
 A first look finds the subscriptions whose rectangles meet the area's (`area_kernels.py`); the words of those who ask
-for any are looked for; what is left is tested exactly, by the predicate that the subscription has (`shapes/areas.py`),
-after one corner of the area has decided what one corner can. Distributor §4.2.
+for any are looked for; what is left is tested exactly, by the predicate that the subscription has
+(`core/shapes/areas.py`), after one corner of the area has decided what one corner can. Distributor §4.2.
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,21 +13,21 @@ import numpy as np
 import pyarrow as pa
 import shapely
 
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.index.cells import frame_of
+from geoswarm.core.index.kernels import Hits
+from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.shapes.areas import areas_in
+from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.exact import Predicate, points_in
+from geoswarm.core.shapes.parse import parse_shapes
+from geoswarm.core.shapes.shapes import Shapes, mixed, of_polygons
+from geoswarm.core.shapes.wkb import decode
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
-from geoswarm.flow.match.index import frame_of
-from geoswarm.flow.match.kernels import Hits
-from geoswarm.flow.match.searchable import Searchable
 from geoswarm.flow.sound import SOUND
-from geoswarm.jit import Bools, Floats, Ints
 from geoswarm.model import GEOMETRY, PREDICATES
-from geoswarm.shapes.areas import areas_in
-from geoswarm.shapes.circle import rectangles
-from geoswarm.shapes.exact import Predicate, points_in
-from geoswarm.shapes.parse import parse_shapes
-from geoswarm.shapes.shapes import Shapes, mixed, of_polygons
-from geoswarm.shapes.wkb import decode
-from geoswarm.space.grid import Grid
-from geoswarm.text.tokens import Tokens
 
 FIRST_AREAS = 1024
 """Of the first run, which tells how much areas find here."""

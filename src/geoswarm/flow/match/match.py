@@ -1,7 +1,8 @@
 """Events against subscriptions: which of them each event meets. Checks and packs; `kernels.py` loops.
 
 Exact: a point on a rectangle's border is inside, and every live subscription is found once, whichever segment holds it.
-`sim/oracle.py` gives the same answer the slow way. Events that are areas are matched in `areas.py`, and join here.
+`run/oracle/oracle.py` gives the same answer the slow way. Events that are areas are matched in `areas.py`, and join
+here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,22 +12,22 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.batches import xy
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.index.cells import Level, codes_of, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Progress, Records, interleave, match_level
+from geoswarm.core.index.regions import Regions, match_regions, outside
+from geoswarm.core.index.searchable import Searchable as Searchable  # where most look for it
+from geoswarm.core.index.word_kernels import Conditions, TextIndex
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.cut import TermCut
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.areas import areas_of, match_areas
-from geoswarm.flow.match.index import Level, codes_of, frame_of
-from geoswarm.flow.match.kernels import Hits, Points, Progress, Records, interleave, match_level
-from geoswarm.flow.match.regions import Regions, match_regions, outside
-from geoswarm.flow.match.searchable import Searchable as Searchable  # where most look for it
-from geoswarm.flow.match.text_kernels import Conditions, TextIndex
-from geoswarm.flow.match.text_match import match_text
+from geoswarm.flow.match.word_match import match_text
 from geoswarm.flow.sound import unmarked
-from geoswarm.jit import Bools, Ints, SubIds
 from geoswarm.model import GEOMETRY, TEXT
-from geoswarm.space.grid import Grid
-from geoswarm.space.plan import Plan
-from geoswarm.text.cut import TermCut
-from geoswarm.text.kernels import Hashes
-from geoswarm.text.tokens import Tokens, tokenize
 
 
 class TermShare(NamedTuple):

@@ -1,0 +1,87 @@
+"""MergeNodesIntoPartitions of PS2Stream's Algorithm 1 (§IV-B, "node merging"): the leaves of a tree go to executors.
+
+Which leaves there are is for `hybrid.py` to say. Heaviest first, each to where the load grows least; if that makes
+L_max / L_min larger, to the least loaded. What an executor has already, an event or a subscription, adds nothing.
+A partition without any leaf makes L_max / L_min infinite, so a leaf goes to an empty one as long as there is one.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from geoswarm.control.layout.kdt_tree import Node
+from geoswarm.control.layout.load_model import Costs
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+
+
+@dataclass(frozen=True)
+class Deal:
+    executors: Ints
+    loads: Floats
+
+    @property
+    def imbalance(self) -> float:
+        return float(self.loads.max() / max(self.loads.min(), 1e-9))
+
+
+def merged(leaves: list[Node], executors: int, costs: Costs) -> Deal:
+    order = np.argsort([-leaf.load for leaf in leaves], kind="stable")
+    sample = leaves[0].unit.sample
+    events, queries = _chained([leaf.unit.events for leaf in leaves]), _chained([leaf.unit.queries for leaf in leaves])
+    checks, sizes = np.array([leaf.unit.checks for leaf in leaves]), (sample.events, sample.queries)
+    return Deal(*_deal(order, *events, *queries, checks, sizes, executors, costs.coefficients(sample)))
+
+
+def _chained(lists: list[Ints]) -> tuple[Ints, Ints]:
+    """One behind the other, and where each begins."""
+    return np.cumsum([0, *map(len, lists)]), np.concatenate(lists)
+
+
+@kernel
+def _deal(
+    order: Ints,
+    event_offsets: Ints,
+    events: Ints,
+    query_offsets: Ints,
+    queries: Ints,
+    checks: Floats,
+    sizes: tuple[int, int],
+    executors: int,
+    coefficients: Floats,
+) -> tuple[Ints, Floats]:
+    event_there, query_there = np.zeros((executors, sizes[0]), np.bool_), np.zeros((executors, sizes[1]), np.bool_)
+    n_events, n_queries, n_checks, loads = (
+        np.zeros(executors),
+        np.zeros(executors),
+        np.zeros(executors),
+        np.zeros(executors),
+    )
+    both, event, query, entry = coefficients
+    after, owners, held = np.empty(executors), np.empty(len(order), np.int64), np.zeros(executors, np.int64)
+    more_events, more_queries = np.empty(executors), np.empty(executors)
+    for leaf in order:
+        mine = events[event_offsets[leaf] : event_offsets[leaf + 1]]
+        asks = queries[query_offsets[leaf] : query_offsets[leaf + 1]]
+        for x in range(executors):
+            more_events[x] = len(mine) - event_there[x][mine].sum()
+            more_queries[x] = len(asks) - query_there[x][asks].sum()
+            o, q = n_events[x] + more_events[x], n_queries[x] + more_queries[x]
+            after[x] = both * o * q + event * o + query * q + entry * (n_checks[x] + checks[leaf])
+        chosen, least = np.argmin(after - loads), np.argmin(loads)
+        if held.min() == 0:
+            chosen = np.argmin(held)
+        else:
+            before = loads.max() / max(loads.min(), 1e-9)
+            loads_then = loads.copy()
+            loads_then[chosen] = after[chosen]
+            if loads_then.max() / max(loads_then.min(), 1e-9) > before:
+                chosen = least
+        owners[leaf] = chosen
+        held[chosen] += 1
+        n_events[chosen] += more_events[chosen]
+        n_queries[chosen] += more_queries[chosen]
+        n_checks[chosen] += checks[leaf]
+        loads[chosen] = after[chosen]
+        event_there[chosen][mine] = True
+        query_there[chosen][asks] = True
+    return owners, loads

@@ -1,0 +1,122 @@
+"""A unit of work that a layout may give away: a rectangle of cells, some terms, and what of a sample belongs to it.
+
+Knows how to be cut by space, and how to be divided by terms once somebody has said which term goes where (`terms.py`);
+says nothing of executors. PS2Stream §IV-B: a node of the kd^t-tree.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from geoswarm.control.layout.load_model import Costs
+from geoswarm.control.layout.text_sample import Lists, TextSample
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
+from geoswarm.core.stats.triostat import Box
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    sample: TextSample
+    box: Box
+    terms: Ints | None
+    """Ascending; None: all."""
+    events: Ints
+    """Those in the rectangle that say one of the terms, and are asked for it."""
+    queries: Ints
+    """Those that meet the rectangle and are entered under one of the terms."""
+
+    @classmethod
+    def whole(cls, sample: TextSample) -> "Unit":
+        box = Box(0, 0, sample.grid.rows - 1, sample.grid.columns - 1)
+        return cls(sample, box, None, np.flatnonzero(np.diff(sample.asked.offsets)), np.arange(sample.queries))
+
+    def load(self, costs: Costs) -> float:
+        sizes = (np.float64(len(self.events)), np.float64(len(self.queries)), np.float64(self.checks))
+        return float(costs.load(self.sample, *sizes))
+
+    @cached_property
+    def checks(self) -> float:
+        """Entries of its lists that its events meet."""
+        if self.terms is None:
+            return float(self.sample.event_checks[self.events].sum())
+        return float(checks_of(self.events, self.sample.asked, self.sample.checks, self.sample.terms)[self.terms].sum())
+
+    def within(self, box: Box) -> "Unit":
+        """What of it lies in a part of its rectangle. Only for units with all terms."""
+        sample, boxes = self.sample, self.sample.boxes
+        queries = self.queries
+        for low, high, first, last in (
+            (boxes.row0, boxes.row1, box.row0, box.row1),
+            (boxes.col0, boxes.col1, box.col0, box.col1),
+        ):
+            queries = queries[(low[queries] <= last) & (high[queries] >= first)]
+        events = self.events
+        for side, first, last in ((sample.rows, box.row0, box.row1), (sample.columns, box.col0, box.col1)):
+            events = events[(side[events] >= first) & (side[events] <= last)]
+        return Unit(sample, box, None, events, queries)
+
+    def divided(self, share_of_term: Array, shares: int) -> list["Unit"]:
+        """One unit for each share of its terms; -1 is the share of terms that are not its own."""
+        sample = self.sample
+        parts = []
+        for share in range(shares):
+            own = share_of_term == share
+            events = self.events[has_any(self.events, sample.asked, own)]
+            queries = self.queries[has_any(self.queries, sample.postings, own)]
+            parts.append(Unit(sample, self.box, np.flatnonzero(own), events, queries))
+        return parts
+
+    def posted(self) -> Ints:
+        """The terms that matter here: somebody is entered under them, or so near by that events are sent for them."""
+        found = mentioned(self.queries, self.sample.postings, self.sample.terms)
+        found |= mentioned(self.events, self.sample.asked, self.sample.terms)
+        if self.terms is not None:
+            own = np.zeros(self.sample.terms, np.bool_)
+            own[self.terms] = True
+            found &= own
+        return np.flatnonzero(found)
+
+
+def counts_of(rows: Ints, lists: Lists, terms: int) -> Floats:
+    """How many of the rows have each term."""
+    return tally(rows, lists.offsets, lists.terms, terms)
+
+
+@kernel
+def tally(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
+    found = np.zeros(count)
+    for i in rows:
+        for p in range(offsets[i], offsets[i + 1]):
+            found[terms[p]] += 1
+    return found
+
+
+@kernel
+def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
+    """By term: the entries that the rows meet under it. `checks` has a number for each pair of the lists."""
+    found = np.zeros(terms)
+    for i in rows:
+        for p in range(lists.offsets[i], lists.offsets[i + 1]):
+            found[lists.terms[p]] += checks[p]
+    return found
+
+
+@kernel
+def mentioned(rows: Ints, lists: Lists, terms: int) -> Bools:
+    found = np.zeros(terms, np.bool_)
+    for i in rows:
+        for p in range(lists.offsets[i], lists.offsets[i + 1]):
+            found[lists.terms[p]] = True
+    return found
+
+
+@kernel
+def has_any(rows: Ints, lists: Lists, wanted: Bools) -> Bools:
+    found = np.zeros(len(rows), np.bool_)
+    for n in range(len(rows)):
+        for p in range(lists.offsets[rows[n]], lists.offsets[rows[n] + 1]):
+            if wanted[lists.terms[p]]:
+                found[n] = True
+                break
+    return found

@@ -1,0 +1,68 @@
+"""Arrow batches as the stages want them: coordinates as arrays, and fewer, longer batches."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.core.arrays.jit import Floats, Ints
+
+GATHERED_BYTES_MAX = 256 << 20
+"""Keeps what one task packs at once far below the 2 GB that an Arrow binary column may hold."""
+
+
+def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
+    """The points of events that are past the guard, without a copy."""
+    x, y = (np.asarray(events.column(name).to_numpy(), np.float64) for name in ("x", "y"))
+    return x, y
+
+
+def gather(
+    batches: Iterator[pa.RecordBatch], rows_max: int, bytes_max: int = GATHERED_BYTES_MAX
+) -> Iterator[pa.RecordBatch]:
+    """A parcel per partition costs the same whether it holds ten events or ten thousand. What is too large is cut; one
+    row may have more than `bytes_max`."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in (piece for whole in batches for piece in _cut(whole, bytes_max)):
+        if rows and size + batch.nbytes > bytes_max:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += len(batch)
+        size += batch.nbytes
+        if rows >= rows_max:
+            yield pa.concat_batches(held)
+            held, rows, size = [], 0, 0
+    if rows:
+        yield pa.concat_batches(held)
+
+
+def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
+    if batch.nbytes <= bytes_max:
+        yield batch
+        return
+    for first, end in cuts(row_bytes(batch), bytes_max):
+        yield batch.slice(first, end - first)
+
+
+def row_bytes(batch: pa.RecordBatch) -> Ints:
+    """Of each row: text and geometries by their own length, everything else by its mean."""
+    sizes, rest = np.zeros(len(batch), np.int64), 0
+    for column in batch.columns:
+        if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
+            sizes += pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        else:
+            rest += column.nbytes
+    return sizes + rest // max(1, len(batch)) + 1
+
+
+def cuts(sizes: Ints, bytes_max: int) -> Iterator[tuple[int, int]]:
+    """Runs (first, end) of rows of these sizes that have at most `bytes_max` together; one row may have more."""
+    ends, first = np.cumsum(sizes), 0
+    while first < len(sizes):
+        done = int(ends[first - 1]) if first else 0
+        end = max(first + 1, int(np.searchsorted(ends, done + bytes_max, "right")))
+        yield first, end
+        first = end

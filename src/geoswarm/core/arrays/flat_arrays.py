@@ -1,0 +1,67 @@
+"""Arrays in one flat file: whoever maps it has them without a copy. Bytes in, bytes out; files are `storage.py`'s.
+
+┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
+│ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple
+│ 8 bytes│ 8 bytes     │ checksum of the arrays; sealed│         │         │       of 64 bytes
+└────────┴─────────────┴───────────────────────────────┴─────────┴─────────┘
+"""
+
+import json
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import xxhash
+
+from geoswarm.core.arrays.jit import Array
+
+MAGIC = b"GEOSWRM1"
+ALIGNMENT_BYTES = 64
+
+
+def pack(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+    digest, places, offset = xxhash.xxh3_64(), {}, 0
+    chunks: list[bytes | memoryview] = []
+    for key, given in arrays.items():
+        array = np.ascontiguousarray(given)
+        places[key] = [array.dtype.str, list(array.shape), offset]
+        chunks += [_bytes(array), b"\0" * (_aligned(array.nbytes) - array.nbytes)]
+        offset += _aligned(array.nbytes)
+    for chunk in chunks:
+        digest.update(chunk)
+    header = json.dumps({"arrays": places, "size": offset, "seal": digest.hexdigest()}).encode()
+    header = header.ljust(_aligned(24 + len(header)) - 24)  # no byte of the file is left unsealed
+    head = len(header).to_bytes(8, "little") + header
+    return [MAGIC, head, bytes.fromhex(checksum(head)), *chunks]
+
+
+def unpack(data: memoryview) -> dict[str, Array]:
+    """Raises ValueError if anything of it is not what was packed."""
+    if bytes(data[:8]) != MAGIC:
+        raise ValueError(f"starts with {bytes(data[:8])!r} instead of {MAGIC!r}: not a geoswarm file, or cut short")
+    size = int.from_bytes(data[8:16], "little")
+    head, seal = data[8 : 16 + size], data[16 + size : 24 + size]
+    if seal.hex() != checksum(head):
+        raise ValueError("its header does not match its checksum")
+    header = json.loads(bytes(head[8:]))
+    start = 24 + size
+    if len(data) != start + header["size"]:
+        raise ValueError(f"has {len(data)} bytes instead of {start + header['size']}")
+    if checksum(data[start:]) != header["seal"]:
+        raise ValueError("its arrays do not match their checksum")
+    return {
+        key: np.frombuffer(data, np.dtype(dtype), math.prod(shape), start + offset).reshape(shape)
+        for key, (dtype, shape, offset) in header["arrays"].items()
+    }
+
+
+def checksum(data: bytes | memoryview) -> str:
+    return str(xxhash.xxh3_64_hexdigest(data))
+
+
+def _bytes(array: Array) -> memoryview:
+    return memoryview(array.reshape(-1).view(np.uint8).data)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

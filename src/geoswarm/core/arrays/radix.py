@@ -1,0 +1,42 @@
+"""A stable radix argsort for non-negative integers of few bits: cell codes, partition slots.
+
+numpy sorts 32-bit keys by comparing; with 20 significant bits two counting passes do the same at about a fifth
+of the cost, and stability lets a second key be sorted on top of the first.
+"""
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Ints, ZCodes, kernel
+
+DIGIT_BITS = 11
+
+
+@kernel
+def _pass(keys: ZCodes, order: Ints, shift: int, out: Ints) -> None:
+    buckets = 1 << DIGIT_BITS
+    mask = buckets - 1
+    starts = np.zeros(buckets + 1, np.int64)
+    for i in range(len(order)):
+        starts[((keys[order[i]] >> shift) & mask) + 1] += 1
+    for b in range(buckets):
+        starts[b + 1] += starts[b]
+    for i in range(len(order)):
+        digit = (keys[order[i]] >> shift) & mask
+        out[starts[digit]] = order[i]
+        starts[digit] += 1
+
+
+@kernel
+def argsort(keys: ZCodes, order: Ints, key_max: int) -> Ints:
+    """`order` rearranged so that `keys[order]` ascends; equal keys keep the order they came in."""
+    shift = 0
+    while (key_max >> shift) > 0:
+        out = np.empty_like(order)
+        _pass(keys, order, shift, out)
+        order = out
+        shift += DIGIT_BITS
+    return order
+
+
+def sorted_order(keys: ZCodes, key_max: int) -> Ints:
+    return argsort(keys, np.arange(len(keys), dtype=np.int64), key_max)

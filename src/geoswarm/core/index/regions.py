@@ -1,0 +1,138 @@
+"""Regions that are polygons and circles: the cells that find them, and the exact test behind.
+
+A region is entered in cells of `index.py`'s quadtree (`core/shapes/cover.py`): *core* cells lie inside it, and a point
+there has met it; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). Whoever asks for words as
+well is found by words, with the rectangle round the region (`text.py`), and tested here afterwards. Publications that
+are areas find regions by their rectangles (`areas.py`). Distributor §4.2.
+
+    entries   number of the region among the segment's, and whether the cell is core
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
+from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, frame_of, sorted_level
+from geoswarm.core.index.kernels import Hits, Points, Progress, Records, are_live, gallop
+from geoswarm.core.shapes.cover import cover
+from geoswarm.core.shapes.exact import Predicate, points_in
+from geoswarm.core.shapes.shapes import Shapes
+from geoswarm.core.space.grid import Grid
+from geoswarm.model import PREDICATES
+
+CONTAINS, WITHIN = PREDICATES.index("contains"), PREDICATES.index("within")
+CORE = 1 << 31
+"""Of an entry; a segment has fewer regions than that."""
+
+
+class Regions(NamedTuple):
+    """Those of a segment's subscriptions that have a shape."""
+
+    shapes: Shapes
+    ordinals: Ordinals
+    """Whose each is; ascending."""
+    cells: CellIndex
+    """Of those that ask for no words."""
+    worded: npt.NDArray[np.int64]
+    """Numbers of those that do, by the id of the subscription."""
+    predicates: Bytes = np.empty(0, np.uint8)
+    """Of each, by its code in `model.PREDICATES`; empty: all of them intersect."""
+
+
+def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
+    """The cells of the chosen ones, which are all that a point might meet."""
+    numbers = np.flatnonzero(chosen)
+    covered = cover(shapes.take(numbers), frame_of(grid))
+    entries = np.repeat(numbers, np.diff(covered.starts)).astype(np.uint32)
+    entries[covered.core] |= np.uint32(CORE)
+    index: CellIndex = {}
+    for level in np.unique(covered.levels).tolist():
+        here = covered.levels == level
+        index[level] = sorted_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
+    return index
+
+
+def match_regions(
+    points: Points,
+    shift: int,
+    level: Level,
+    regions: Regions,
+    records: Records,
+    now_us: int,
+    hits: Hits,
+    done: Progress,
+) -> Progress:
+    """As `kernels.match_level`, for one level of cells."""
+    found = _gather(points, shift, level, hits, done)
+    begin, end = done.hits, found.hits
+    entries = hits.subs[begin:end]
+    numbers, is_core = entries & (CORE - 1), entries >= CORE
+    counts = np.diff(hits.ends[done.points : found.points], prepend=begin)
+    owner = np.repeat(np.arange(done.points, found.points), counts)
+    ordinals = regions.ordinals[numbers].astype(np.int64)
+    kept = are_live(ordinals, records, now_us)
+    x, y, rects = points.x[owner], points.y[owner], records.rects[ordinals]
+    near = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
+    kept &= near | is_core
+    if len(regions.predicates):
+        kept &= regions.predicates[numbers] != WITHIN
+    tested = np.flatnonzero(kept & ~is_core)
+    kept[tested] = _are_in(regions, points.x, points.y, owner[tested], numbers[tested])
+    left = int(np.count_nonzero(kept))
+    hits.subs[begin : begin + left] = records.ids[ordinals[kept]]
+    ends = begin + np.cumsum(np.bincount(owner[kept] - done.points, minlength=found.points - done.points))
+    hits.ends[done.points : found.points] = ends
+    return Progress(found.points, begin + left, found.wanted)
+
+
+def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
+    """Of each pair (point points[i], region numbers[i]): whether the region's predicate holds."""
+    if not len(regions.predicates):
+        return points_in(regions.shapes, x, y, points, numbers)
+    codes = regions.predicates[numbers]
+    answers: Bools = codes != WITHIN  # no region lies in a point
+    for strict in (False, True):
+        asked = np.flatnonzero(answers & ((codes == CONTAINS) == strict))
+        predicate: Predicate = "contains" if strict else "intersects"
+        answers[asked] = points_in(regions.shapes, x, y, points[asked], numbers[asked], predicate)
+    return answers
+
+
+@kernel
+def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress) -> Progress:
+    """Every entry of each point's cell."""
+    at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
+    while i < len(points.codes) and at < len(level.keys):
+        key = points.codes[i] >> shift
+        if level.keys[at] < key:
+            at = gallop(level.keys, at, key)
+        if at < len(level.keys) and level.keys[at] == key:
+            begin, end = np.int64(level.starts[at]), np.int64(level.starts[at + 1])
+            if n + end - begin > len(hits.subs):
+                wanted = n + end - begin
+                break
+            for e in range(begin, end):
+                hits.subs[n] = level.entries[e]
+                n += 1
+        hits.ends[i] = n
+        i += 1
+    if wanted == 0:
+        hits.ends[i:] = n
+        i = len(points.codes)
+    return Progress(i, n, int(wanted))
+
+
+def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records: Records, now_us: int) -> Bools:
+    """Of pairs (point, subscription) that were found by words: those whose point is not in the region."""
+    ids = records.ids[regions.ordinals[regions.worded]]
+    place = np.searchsorted(ids, subs)
+    place[place == len(ids)] = 0
+    mine = np.flatnonzero(ids[place] == subs)
+    numbers = regions.worded[place[mine]]
+    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
+    mine, numbers = mine[alive], numbers[alive]
+    wrong = np.zeros(len(subs), np.bool_)
+    wrong[mine] = ~_are_in(regions, points.x, points.y, owner[mine], numbers)
+    return wrong

@@ -1,0 +1,57 @@
+"""One segment, as matchers see it. Holds and finds nothing by itself: `match.py` and `areas.py` search it.
+
+Points find rectangles, words and regions in an index each. Areas find whatever is no plain rectangle in one more index,
+by the rectangle round it, which is made when the first area comes and kept while the segment is open.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Bools
+from geoswarm.core.index.cells import CellIndex, build
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.index.regions import Regions
+from geoswarm.core.index.word_kernels import Conditions, TextIndex
+from geoswarm.core.space.grid import Grid
+
+
+class Rest:
+    """The index of those that have words or a shape; empty until it is asked for."""
+
+    def __init__(self) -> None:
+        self._held: tuple[Grid, CellIndex] | None = None
+
+    def levels(self, grid: Grid, segment: "Searchable") -> CellIndex:
+        if self._held is None or self._held[0] != grid:
+            chosen = np.flatnonzero(segment.is_rest())
+            found = build(grid, segment.records.rects[chosen])
+            entries = {k: level._replace(entries=chosen[level.entries].astype(np.uint32)) for k, level in found.items()}
+            self._held = grid, entries
+        return self._held[1]
+
+
+class Searchable(NamedTuple):
+    records: Records
+    levels: CellIndex
+    text: TextIndex | None = None
+    """None: nobody in it asks for words."""
+    conditions: Conditions | None = None
+    regions: Regions | None = None
+    """None: nobody's region is but a rectangle."""
+    rest: Rest | None = None
+    """Kept by whoever keeps the segment; None: it is made anew for each search."""
+
+    def is_rest(self) -> Bools:
+        """Of each subscription: whether it is not in `levels`."""
+        rest = np.zeros(len(self.records.ids), np.bool_)
+        if self.conditions is not None:
+            rest |= np.diff(self.conditions.conjunctions_offsets) > 0
+        if self.regions is not None:
+            rest[self.regions.ordinals] = True
+        return rest
+
+    def rest_levels(self, grid: Grid) -> CellIndex:
+        if self.conditions is None and self.regions is None:
+            return {}
+        return (self.rest or Rest()).levels(grid, self)

@@ -1,0 +1,252 @@
+"""The index of words in places as arrays, and the loops that find the lists an event asks for. `text.py` builds it.
+
+    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        and on: `text_match.py`
+
+What an event meets is scattered over memory, and waiting for it is most of the work. So some dozens of events take each
+step together, in loops whose look-ups do not depend on each other: the next are under way before the last has come.
+PS2Stream §IV-D.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, kernel
+from geoswarm.core.index.kernels import Points
+from geoswarm.core.index.word_tables import LOW, is_taken, rank, scattered, signed, term_place, unsigned
+from geoswarm.core.text.expression import Terms
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens
+
+ONE = np.uint64(1)
+BLOCK_EVENTS, BLOCK_TOKENS = 32, 384
+"""Events that go from step to step together, at most: what they leave on the desk should stay in the nearest cache."""
+
+
+class TextIndex(NamedTuple):
+    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`text_tables.py`).
+
+    What is on disk is known by these names alone: an array that comes to mean something else needs another name."""
+
+    term_bits: Hashes  # (words + 1, 2)
+    terms: Hashes  # (n, 4), by hash: hash; term and its levels; first 8 bytes; how many it has
+    frame: Floats  # of the grid at level 0
+    levels: Ints  # that have entries
+    level_starts: Ints  # in `keys`
+    keys: Ordinals  # (n + 1, 2): cells that have lists, of one level after another, ascending; first in `list_bits`
+    list_bits: Hashes  # (words + 1, 2)
+    lists: Ordinals  # (n + 2, 2): scattered term, where its entries begin
+    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal, and what is checked first (`text_boxes.py`)
+
+
+class Conditions(NamedTuple):
+    """The expressions of a segment as arrays only."""
+
+    conjunctions_offsets: Ints
+    terms_offsets: Ints
+    terms: Terms
+    words: Rows
+
+
+class Desk(NamedTuple):
+    """What a search has at hand: the terms of a block of events, their lists, and where it stands at each level."""
+
+    tokens: Ints
+    rows: Ints
+    terms: Ints
+    scatters: Ints
+    heights: Ints
+    terms_ends: Ints  # by event
+    anywhere: Ints  # by event: a bit per level that may have lists
+    places: Ints
+    begins: Ints
+    ends: Ints
+    ranks: Ints  # of levels
+    asked: Ints
+    lists_ends: Ints  # by event
+    at: Ints  # by level
+    first: Ints  # by level and event
+    words: Ints
+    folded: Hashes  # the bytes of all tokens, by eights
+
+
+@kernel
+def desk_for(tokens: Tokens, index: TextIndex) -> Desk:
+    room, levels = np.int64(BLOCK_TOKENS), len(index.levels)
+    for i in range(len(tokens.offsets) - 1):
+        room = max(room, tokens.offsets[i + 1] - tokens.offsets[i])
+    return Desk(
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(room, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(room * levels, np.int64),
+        np.empty(BLOCK_EVENTS, np.int64),
+        index.level_starts[:-1].copy(),
+        np.empty(levels * BLOCK_EVENTS, np.int64),
+        np.empty(levels * BLOCK_EVENTS, np.int64),
+        tokens.folded[: len(tokens.folded) & ~7].view(np.uint64),
+    )
+
+
+@kernel
+def block_end(begin: int, tokens: Tokens) -> int:
+    """Of the block that begins with an event: a few, or one with many tokens."""
+    last = min(begin + BLOCK_EVENTS, len(tokens.offsets) - 1)
+    end = begin + 1
+    while end < last and tokens.offsets[end + 1] - tokens.offsets[begin] <= BLOCK_TOKENS:
+        end += 1
+    return end
+
+
+@kernel
+def prefix_of(word: Bytes, begin: int, end: int) -> Any:
+    prefix = np.uint64(0)
+    for b in range(min(end - begin, 8)):
+        prefix |= np.uint64(word[begin + b]) << np.uint64(8 * b)
+    return prefix
+
+
+@kernel
+def prefix_at(begin: int, end: int, tokens: Tokens, desk: Desk) -> Any:
+    """The same of a token, from two of the eights."""
+    at = begin >> 3
+    if at + 1 >= len(desk.folded):
+        return prefix_of(tokens.folded, begin, end)
+    shift, spare = unsigned(8 * (begin & 7)), unsigned(64 - 8 * min(end - begin, 8))
+    low, high = desk.folded[unsigned(at)], desk.folded[unsigned(at + 1)]
+    prefix = low >> shift | (high << ONE) << (np.uint64(63) - shift)
+    return (prefix << spare) >> spare
+
+
+@kernel
+def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, desk: Desk) -> int:
+    """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
+    hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
+    prefix, length = prefix_at(begin, end, tokens, desk), end - begin
+    at, last = unsigned(row), unsigned(len(index.terms))
+    while at < last and index.terms[at, 0] < hash_:
+        at += ONE
+    while at < last and index.terms[at, 0] == hash_:
+        if index.terms[at, 2] == prefix and signed(index.terms[at, 3]) == length:
+            b = 8
+            if length > 8:
+                first = words.begins[signed(index.terms[at, 1] & LOW)]
+                while b < length and words.data[first + b] == tokens.folded[begin + b]:
+                    b += 1
+            if b >= length:
+                return signed(at)
+        at += ONE
+    return -1
+
+
+@kernel
+def find_terms(begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, desk: Desk) -> None:
+    """The terms of a block that the segment knows, onto the desk."""
+    maybe, known, m = 0, 0, 0
+    for t in range(tokens.offsets[begin], tokens.offsets[end]):
+        place = term_place(tokens.hashes[t], index.term_bits)
+        desk.tokens[maybe], desk.rows[maybe] = t, rank(index.term_bits, place)
+        maybe += is_taken(index.term_bits, place)
+    for i in range(begin, end):
+        anywhere = 0
+        while m < maybe and desk.tokens[m] < tokens.offsets[i + 1]:
+            t = desk.tokens[m]
+            found = find_term(t, desk.rows[m], tokens, index, words, desk)
+            m += 1
+            if found >= 0:
+                term = signed(index.terms[found, 1] & LOW)
+                height = signed(index.terms[found, 1] >> np.uint64(32))
+                if len(probe) > 0 and not probe[t]:
+                    height = 0
+                desk.tokens[known], desk.terms[known] = t, term
+                desk.scatters[known], desk.heights[known] = scattered(term), height
+                anywhere |= height
+                known += 1
+        desk.terms_ends[i - begin], desk.anywhere[i - begin] = known, anywhere
+
+
+@kernel
+def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
+    """The first row from `at` on whose key is not below `wanted`."""
+    step = 1
+    while at + step < end and keys[at + step, 0] < wanted:
+        step *= 2
+    low, high = at + step // 2, min(at + step, end)
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle, 0] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@kernel
+def find_cells(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
+    """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
+    for k in range(len(index.levels)):
+        shift, at, last, cell = 2 * index.levels[k], desk.at[k], index.level_starts[k + 1], signed(-1)
+        first, words = signed(0), signed(0)
+        for i in range(begin, end):
+            code = signed(points.codes[i]) >> shift
+            if code != cell:
+                if at < last and index.keys[at, 0] < code:
+                    at = find_cell(index.keys, at, last, code)
+                cell, words = code, signed(0)
+                if at < last and index.keys[at, 0] == code:
+                    first = signed(index.keys[at, 1])
+                    words = signed(index.keys[at + 1, 1]) - first
+            desk.first[k * BLOCK_EVENTS + i - begin], desk.words[k * BLOCK_EVENTS + i - begin] = first, words
+        desk.at[k] = at
+
+
+@kernel
+def find_lists(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
+    """The lists of a block under the terms on the desk, in the cells of each event, onto the desk."""
+    find_cells(begin, end, points, index, desk)
+    maybe, term = unsigned(0), 0
+    for i in range(end - begin):
+        for k in range(len(index.levels)):
+            level, words = index.levels[k], desk.words[k * BLOCK_EVENTS + i]
+            if words == 0 or not (desk.anywhere[i] >> level) & 1:
+                continue
+            first, places = desk.first[k * BLOCK_EVENTS + i] << 6, words << 6
+            for j in range(unsigned(term), unsigned(desk.terms_ends[i])):
+                place = first + ((desk.scatters[j] * places) >> 32)
+                desk.places[maybe], desk.asked[maybe], desk.ranks[maybe] = place, j, k
+                maybe += unsigned(is_taken(index.list_bits, place) & (desk.heights[j] >> level))
+        term, desk.lists_ends[i] = desk.terms_ends[i], maybe
+    found, m = unsigned(0), 0
+    for i in range(end - begin):
+        for n in range(unsigned(m), unsigned(desk.lists_ends[i])):
+            place, j = unsigned(desk.places[n]), unsigned(desk.asked[n])
+            at, last = unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+            scatter = unsigned(desk.scatters[j])
+            while at < last and index.lists[at, 0] < scatter:
+                at += ONE
+            desk.begins[found], desk.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
+            desk.asked[found], desk.ranks[found] = j, desk.ranks[n]
+            found += unsigned((at < last) & (index.lists[at, 0] == scatter))
+        m, desk.lists_ends[i] = desk.lists_ends[i], found
+
+
+@kernel
+def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: Rows, marks: Bools) -> None:
+    """Marks the tokens under which there is a list in their event's place."""
+    desk, every, begin = desk_for(tokens, index), np.empty(0, np.bool_), 0
+    while begin < len(points.codes):
+        end = block_end(begin, tokens)
+        find_terms(begin, end, tokens, index, words, every, desk)
+        find_lists(begin, end, points, index, desk)
+        for f in range(desk.lists_ends[end - begin - 1]):
+            marks[desk.tokens[desk.asked[f]]] = True
+        begin = end

@@ -1,0 +1,296 @@
+"""The grid-inverted index of one segment: per cell, lists of subscriptions under the rarest term of each conjunction.
+
+Built once, never changed, from subscriptions that have a text condition; those that have none are in `index.py` alone.
+A subscription without a place is a rectangle round the world. `text_kernels.py` says what the arrays are, and searches.
+
+Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `index.py`,
+because a list is short by its term already, and each level costs every word of an event a look-up.
+
+Which term is the rarest is a matter of speed only: an index built under old frequencies finds the same.
+PS2Stream §IV-D (GI²); `wanted` answers what H2 of §IV-C is for.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel
+from geoswarm.core.arrays.radix import argsort, sorted_order
+from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
+from geoswarm.core.index.kernels import Points
+from geoswarm.core.index.word_boxes import (
+    ALL,
+    CONJUNCTIONS_MAX,
+    NOBODY,
+    SLOT_BITS,
+    STEPS_LOG2,
+    box_of,
+    slot_of,
+    steps_x,
+    steps_y,
+)
+from geoswarm.core.index.word_kernels import Conditions, TextIndex, mark_wanted, prefix_of
+from geoswarm.core.index.word_tables import add_up, scattered, signed, take, term_place
+from geoswarm.core.space.grid import Grid, zcode
+from geoswarm.core.text.expression import Expressions, Terms
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens, hash_terms
+from geoswarm.errors import InputError
+from geoswarm.flow.match.match import Searchable
+
+CELLS_MAX = 4
+"""Cells of one subscription; it has an entry in each for every conjunction. About 2.7 on average."""
+LEVEL_STEP = 2
+LIST_PLACES = 8
+"""Bits of a cell's bitmap per list: one in eight of the terms that have none is looked for in vain."""
+TERM_PLACES = 16
+
+
+def wanted(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
+    """What a router asks: for each token, is there a list under it in its event's place? `points` are in Z-order. An
+    event without such a token meets nobody who asks for words."""
+    marks = np.zeros(len(tokens.hashes), np.bool_)
+    for segment in segments:
+        if segment.text is not None and segment.conditions is not None:
+            mark_wanted(points, tokens, segment.text, segment.conditions.words, marks)
+    return marks
+
+
+def conditions_of(expressions: Expressions) -> Conditions:
+    """Copies where words begin, and nothing else."""
+    offsets = expressions.conjunctions_offsets, expressions.terms_offsets
+    return Conditions(*offsets, expressions.terms, rows_of(expressions.vocabulary))
+
+
+def build_text(
+    grid: Grid, rects: Floats, expressions: Expressions, frequencies: npt.NDArray[Any] | None = None
+) -> TextIndex:
+    """`rects` is (n, 4), within the grid's bounds; `frequencies` says how common each term of the vocabulary is in the
+    stream. Without it, terms are taken to be as common among events as among subscriptions."""
+    conditions, hashes = conditions_of(expressions), hash_terms(expressions.vocabulary)
+    per_subscription = np.diff(expressions.conjunctions_offsets)
+    if len(per_subscription) and per_subscription.max() > CONJUNCTIONS_MAX:
+        raise InputError(
+            f"a subscription has {per_subscription.max()} conjunctions, limit {CONJUNCTIONS_MAX}: split it into several"
+        )
+    if frequencies is None:
+        frequencies = np.bincount(expressions.terms, minlength=len(hashes))
+    frame, rarity = frame_of(grid), np.ascontiguousarray(frequencies, np.float64)
+    levels, sides = _choose(rects, frame)
+    _fold(levels, sides)
+    count = _count(levels, sides, conditions.conjunctions_offsets)
+    postings, entries = _enter(levels, sides, count, conditions, rarity)
+    order = sorted_order(postings.scatters, CODE_MAX)
+    order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
+    by_hash = np.argsort(hashes, kind="stable")
+    terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
+    return TextIndex(_term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings, entries))
+
+
+class _Postings(NamedTuple):
+    """Of each entry: its level, cell and term."""
+
+    heights: Ordinals
+    codes: ZCodes
+    scatters: Ordinals
+    terms: Terms
+
+
+@kernel
+def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
+    """The level of each rectangle, and its sides in steps: left, top, right, bottom."""
+    levels, sides = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
+    for i in range(len(rects)):
+        sides[i, 0], sides[i, 1] = steps_x(rects[i, 0], frame), steps_y(rects[i, 3], frame)
+        sides[i, 2], sides[i, 3] = steps_x(rects[i, 2], frame), steps_y(rects[i, 1], frame)
+        level = 0
+        while _met(sides, i, level) > CELLS_MAX:
+            level += LEVEL_STEP
+        levels[i] = level
+    return levels, sides
+
+
+@kernel
+def _fold(levels: Ints, sides: Ints) -> None:
+    """Where fewer are at a level than at the next, they join these: each word has one look-up less, for some more
+    entries to test. Those of a place are neighbours, as a segment is in Z-order; if not, it finds the same."""
+    for level in range(0, LEVELS - LEVEL_STEP, LEVEL_STEP):
+        above, begin, few, many = level + LEVEL_STEP, 0, 0, 0
+        shift = STEPS_LOG2 + above
+        for i in range(len(levels) + 1):
+            last = i == len(levels)
+            if last or ((sides[i, 0] ^ sides[begin, 0]) | (sides[i, 1] ^ sides[begin, 1])) >> shift:
+                if 0 < few <= many:
+                    for k in range(begin, i):
+                        levels[k] = above if levels[k] == level else levels[k]
+                begin, few, many = i, 0, 0
+            if not last:
+                few += levels[i] == level
+                many += levels[i] == above
+
+
+@kernel
+def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
+    """Entries in all."""
+    count = 0
+    for i in range(len(levels)):
+        conjunctions = signed(conjunctions_offsets[i + 1]) - signed(conjunctions_offsets[i])
+        count += _met(sides, i, levels[i]) * conjunctions
+    return count
+
+
+@kernel
+def _met(sides: Ints, i: int, level: int) -> int:
+    """Cells of a level that a rectangle meets."""
+    shift = STEPS_LOG2 + level
+    columns = (sides[i, 2] >> shift) - (sides[i, 0] >> shift) + 1
+    rows = (sides[i, 3] >> shift) - (sides[i, 1] >> shift) + 1
+    return int(columns * rows)
+
+
+@kernel
+def _enter(
+    levels: Ints, sides: Ints, count: int, conditions: Conditions, frequencies: Floats
+) -> tuple[_Postings, Hashes]:
+    heights, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
+    scatters, terms = np.empty(count, np.uint32), np.empty(count, np.int32)
+    entries = np.empty((count, 2), np.uint64)
+    top, n = (1 << STEPS_LOG2) + 1, 0
+    for i in range(len(levels)):
+        level, shift = levels[i], STEPS_LOG2 + levels[i]
+        left, upper, right, lower = sides[i, 0], sides[i, 1], sides[i, 2], sides[i, 3]
+        begin, end = signed(conditions.conjunctions_offsets[i]), signed(conditions.conjunctions_offsets[i + 1])
+        for c in range(begin, end):
+            term, check = _posting(begin, c, conditions, frequencies)
+            for row in range(upper >> shift, (lower >> shift) + 1):
+                low_y = _inner(upper, level) if row == upper >> shift else 0
+                high_y = _inner(lower, level) if row == lower >> shift else top
+                for col in range(left >> shift, (right >> shift) + 1):
+                    low_x = _inner(left, level) if col == left >> shift else 0
+                    high_x = _inner(right, level) if col == right >> shift else top
+                    heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scattered(term), term
+                    entries[n, 0], entries[n, 1] = box_of(low_x, high_x, low_y, high_y), check << 32 | i
+                    n += 1
+    return _Postings(heights, codes, scatters, terms), entries
+
+
+@kernel
+def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
+    """The rarest term of a conjunction, and what is checked first of its entries: mark, place, and two slots. They are
+    those of the rarest of its other terms; or, if it has none, of the rarest in each conjunction before it."""
+    rarest, second, third = _rarest(conjunction, conditions, frequencies)
+    place, mark = conjunction - first, 0
+    if second == rarest and place <= 2:
+        slots = NOBODY << SLOT_BITS | NOBODY
+        for c in range(first, conjunction):
+            earlier, _, _ = _rarest(c, conditions, frequencies)
+            slots = slots << SLOT_BITS | slot_of(scattered(earlier))
+    else:
+        mark, slots = ALL, slot_of(scattered(third)) << SLOT_BITS | slot_of(scattered(second))
+    return rarest, mark | place << 2 * SLOT_BITS | slots
+
+
+@kernel
+def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
+    """Three of its terms; if it has fewer, the first of them again."""
+    begin = signed(conditions.terms_offsets[conjunction])
+    end = signed(conditions.terms_offsets[conjunction + 1])
+    rarest = second = third = signed(conditions.terms[begin])
+    for t in range(begin + 1, end):
+        term = signed(conditions.terms[t])
+        if frequencies[term] < frequencies[rarest]:
+            rarest, second, third = term, rarest, second
+        elif second == rarest or frequencies[term] < frequencies[second]:
+            second, third = term, second
+        elif third in (rarest, second) or frequencies[term] < frequencies[third]:
+            third = term
+    return rarest, second, third
+
+
+@kernel
+def _inner(side: int, level: int) -> int:
+    """Of a side that is in the cell: how many steps, from 1."""
+    return 1 + ((side >> level) & ((1 << STEPS_LOG2) - 1))
+
+
+@kernel
+def _cells(order: Ints, postings: _Postings) -> tuple[Ints, int]:
+    """Where the entries of each cell begin, and how many lists they make in all."""
+    starts, cells, lists = np.empty(len(order) + 1, np.int64), 0, 0
+    heights, codes, scatters = postings.heights, postings.codes, postings.scatters
+    for i in range(len(order)):
+        a, b = order[i - 1], order[i]
+        fresh = i == 0 or heights[a] != heights[b] or codes[a] != codes[b]
+        starts[cells] = i
+        cells += fresh
+        lists += fresh or scatters[a] != scatters[b]
+    starts[cells] = len(order)
+    return starts[: cells + 1].copy(), lists
+
+
+@kernel
+def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals, Hashes]:
+    starts, n_lists = _cells(order, postings)
+    n_cells = len(starts) - 1
+    levels, level_starts, height = np.empty(LEVELS, np.int64), np.empty(LEVELS + 1, np.int64), 0
+    keys = np.empty((n_cells + 1, 2), np.uint32)
+    bits = np.zeros((n_lists * LIST_PLACES // 64 + n_cells + 1, 2), np.uint64)
+    lists = np.zeros((n_lists + 2, 2), np.uint32)
+    boxed = np.empty_like(entries)
+    word = at = 0
+    for c in range(n_cells):
+        o = order[starts[c]]
+        if height == 0 or levels[height - 1] != postings.heights[o]:
+            levels[height], level_starts[height] = postings.heights[o], c
+            height += 1
+        first = at
+        for i in range(starts[c], starts[c + 1]):
+            scatter = postings.scatters[order[i]]
+            if i == starts[c] or scatter != lists[at - 1, 0]:
+                lists[at, 0], lists[at, 1] = scatter, i
+                at += 1
+            boxed[i] = entries[order[i]]
+        words = ((at - first) * LIST_PLACES + 63) // 64
+        keys[c, 0], keys[c, 1] = postings.codes[o], word
+        for k in range(first, at):
+            take(bits, (word << 6) + ((signed(lists[k, 0]) * (words << 6)) >> 32))
+        word += words
+    level_starts[height], keys[n_cells, 0], keys[n_cells, 1] = n_cells, 0, word
+    lists[at:, 1] = len(order)
+    bits = bits[: word + 1].copy()
+    add_up(bits)
+    return levels[:height].copy(), level_starts[: height + 1].copy(), keys, bits, lists, boxed
+
+
+@kernel
+def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
+    """Of each term of the vocabulary, a bit per level that has a list under it."""
+    masks = np.zeros(n, np.uint32)
+    for e in range(len(postings.terms)):
+        masks[postings.terms[e]] |= np.uint32(1) << postings.heights[e]
+    return masks
+
+
+@kernel
+def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: Rows) -> Hashes:
+    terms = np.empty((len(hashes), 4), np.uint64)
+    for at in range(len(by_hash)):
+        v = by_hash[at]
+        begin, end = words.begins[v], words.ends[v]
+        terms[at, 0] = hashes[v]
+        terms[at, 1] = np.uint64(heights[v]) << np.uint64(32) | np.uint64(v)
+        terms[at, 2] = prefix_of(words.data, begin, end)
+        terms[at, 3] = np.uint64(end - begin)
+    return terms
+
+
+@kernel
+def _term_bits(hashes: Hashes) -> Hashes:
+    bits = np.zeros(((len(hashes) * TERM_PLACES + 63) // 64 + 2, 2), np.uint64)
+    for hash_ in hashes:
+        take(bits, term_place(hash_, bits))
+    add_up(bits)
+    return bits

@@ -1,0 +1,173 @@
+"""What a shape must be, once it is read: an area, of bounded size, finite, within the world, valid.
+
+Reading is `parse.py`; what makes a polygon valid, and how it is mended, is `repair.py`.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import shapely
+
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.shapes import antimeridian
+from geoswarm.core.shapes.circle import METRES_MAX, is_degrees
+from geoswarm.core.shapes.exact import flat_of
+from geoswarm.core.shapes.repair import polygons_of, settle
+from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replaced, sealed
+from geoswarm.core.space.grid import Grid
+
+VERTICES_MAX = 1_000_000
+"""Of one shape: 16 MB, and about two seconds to examine."""
+_AREAS = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
+
+
+STRANGE = "is of no kind that is read here: send polygons with straight sides (PostGIS: ST_CurveToLine)"
+
+
+class Refusal(NamedTuple):
+    row: int
+    reason: str
+    """malformed, empty, no-area, not-finite, out-of-bounds, coordinate-system, too-large or invalid."""
+    detail: str
+    """What is wrong and what to do, for a person."""
+
+
+class Desk:
+    """Where the rows of one column are while they are read."""
+
+    def __init__(self, rows: int) -> None:
+        self.refusals: dict[int, Refusal] = {}
+        self.geometries: Geometries = np.full(rows, None, object)
+        self.circles = np.full((rows, 3), np.nan)
+
+    def refuse(self, row: int, reason: str, detail: str) -> None:
+        self.refusals.setdefault(int(row), Refusal(int(row), reason, detail))
+        self.geometries[row] = None
+        self.circles[row] = np.nan
+
+    def refuse_all(self, rows: Bools, reason: str, detail: Callable[[int], str]) -> None:
+        for row in np.flatnonzero(rows).tolist():
+            self.refuse(row, reason, detail(row))
+
+
+def too_large(vertices: int) -> str:
+    return f"geometry has {vertices} vertices, limit {VERTICES_MAX}: simplify it"
+
+
+def check_areas(desk: Desk) -> Shapes:
+    """Polygons and multi-polygons are left, not empty, in two dimensions; and these as shapes."""
+    geometries = desk.geometries
+    counts = shapely.get_num_coordinates(geometries)
+    desk.refuse_all(counts > VERTICES_MAX, "too-large", lambda row: too_large(int(counts[row])))
+    desk.refuse_all(shapely.is_empty(geometries), "empty", lambda row: "geometry is empty: send a polygon")
+    types = shapely.get_type_id(geometries)
+    for row in np.flatnonzero((types >= 0) & ~np.isin(types, _AREAS)).tolist():
+        try:
+            flattened = polygons_of(geometries[row]) if types[row] == shapely.GeometryType.GEOMETRYCOLLECTION else None
+        except NotImplementedError:
+            desk.refuse(row, "malformed", f"a part of the geometry {STRANGE}")
+            continue
+        if flattened is None:
+            name = geometries[row].geom_type
+            desk.refuse(row, "no-area", f"geometry is a {name}, which has no area: send a polygon or a circle")
+        else:
+            geometries[row] = flattened
+    deep = shapely.has_z(geometries) | shapely.has_m(geometries)
+    geometries[deep] = shapely.force_2d(geometries[deep])
+    return _without_empty_rings(desk)
+
+
+def _without_empty_rings(desk: Desk) -> Shapes:
+    """Holes and parts that have no vertices are left out: they are nothing, and nobody behind expects them."""
+    shapes = of_polygons(desk.geometries)
+    empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
+    empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
+    rings_of = shapes.rings[shapes.parts]
+    hollow = (np.diff(empty_ring[rings_of]) > 0) | (np.diff(empty_part[shapes.parts]) > 0)
+    if not hollow.any():
+        return shapes
+    for row in np.flatnonzero(hollow).tolist():
+        kept = [
+            shapely.polygons(part.exterior, [hole for hole in part.interiors if not hole.is_empty] or None)
+            for part in shapely.get_parts(desk.geometries[row])
+            if not part.is_empty
+        ]
+        desk.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
+    return of_polygons(desk.geometries)
+
+
+def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any], dict[int, str]]:
+    """Rows whose polygon is another than it was, and what happened to them."""
+    changed: dict[int, Any] = {}
+    notes: dict[int, str] = {}
+    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), sealed(shapes.xy))
+    desk.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
+    crossing = np.zeros(len(shapes), np.bool_)
+    if antimeridian.wraps(grid):
+        crossing = finite & antimeridian.crossing(flat_of(shapes), len(shapes))
+    with np.errstate(invalid="ignore"):
+        x_out = ~crossing & ((bounds[:, 0] < grid.xmin) | (bounds[:, 2] > grid.xmax))
+        outside = finite & (x_out | (bounds[:, 1] < grid.ymin) | (bounds[:, 3] > grid.ymax))
+    desk.refuse_all(outside, "out-of-bounds", lambda row: _outside(bounds[row], grid))
+    crossing &= ~outside
+    for row in np.flatnonzero(crossing).tolist():
+        (whole,) = shapes.take(np.array([row])).polygons()
+        changed[row], notes[row] = antimeridian.continued(whole), "polygon crosses the antimeridian: cut"
+    rows = np.flatnonzero(finite & ~outside & (np.diff(shapes.parts) > 0))
+    settled = settle(replaced(shapes, changed).take(rows))
+    for i, detail in settled.refused.items():
+        desk.refuse(int(rows[i]), "invalid", detail)
+    for i, mended in settled.mended.items():
+        row = int(rows[i])
+        changed[row] = mended
+        notes[row] = "; ".join(filter(None, (notes.get(row), settled.notes[i])))
+    for row in np.flatnonzero(crossing).tolist():
+        if row not in desk.refusals:
+            _cut(row, changed, grid, desk)
+    kept = changed.keys() - desk.refusals.keys()
+    return {row: changed[row] for row in kept}, {row: notes[row] for row in kept}
+
+
+def _cut(row: int, changed: dict[int, Any], grid: Grid, desk: Desk) -> None:
+    try:
+        changed[row] = antimeridian.cut(changed[row], grid)
+    except shapely.errors.GEOSException as error:
+        desk.refuse(row, "invalid", f"polygon cannot be cut at the antimeridian ({error}): send it in two parts")
+        return
+    if changed[row].is_empty:
+        desk.refuse(row, "no-area", "polygon over the antimeridian has no area in the world: send a polygon")
+
+
+@kernel
+def _are_finite(firsts: Ints, xy: Floats) -> Bools:
+    finite = np.ones(len(firsts) - 1, np.bool_)
+    for i in range(len(finite)):
+        for v in range(firsts[i], firsts[i + 1]):
+            finite[i] &= np.isfinite(xy[v, 0]) and np.isfinite(xy[v, 1])
+    return finite
+
+
+def _outside(bounds: Floats, grid: Grid) -> str:
+    box = ", ".join(f"{side:.10g}" for side in bounds)
+    world = f"[{grid.xmin}, {grid.ymin}, {grid.xmax}, {grid.ymax}]"
+    remedy = "clip it"
+    if is_degrees(grid) and np.abs(bounds).max() > 360:
+        remedy = "it looks like metres, convert to degrees"
+    return f"geometry reaches over [{box}], outside the world {world}: {remedy}"
+
+
+def check_circles(desk: Desk, grid: Grid) -> None:
+    lon, lat, metres = desk.circles.T
+    asked = np.isfinite(lon)
+    if not asked.any():
+        return
+    if not is_degrees(grid):
+        desk.refuse_all(asked, "no-area", lambda row: "circles are on the sphere, and this world is not in degrees")
+    outside = (lon < grid.xmin) | (lon > grid.xmax) | (lat < grid.ymin) | (lat > grid.ymax)
+    centre = desk.circles[:, [0, 1, 0, 1]].copy()
+    desk.refuse_all(asked & outside, "out-of-bounds", lambda row: _outside(centre[row], grid))
+    none = ~(metres > 0) | (metres > METRES_MAX)
+    limit = f"send a radius above 0 and up to {METRES_MAX:.0f}, half way round"
+    radii = metres.copy()
+    desk.refuse_all(asked & none, "no-area", lambda row: f"circle has a radius of {radii[row]:.6g} metres: {limit}")

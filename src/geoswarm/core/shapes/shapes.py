@@ -1,0 +1,197 @@
+"""Many shapes as flat arrays: what rests in a file, what kernels walk, and what GEOS can be given.
+
+Knows nothing of how shapes were written (`parse.py`), or of what lies inside them (`exact.py`). A row is one of three:
+
+    nothing    no parts: the region is a rectangle that somebody else keeps
+    polygon    parts of rings of vertices, each ring closed; valid, so that crossings of all rings together decide
+    circle     one part of one ring of one vertex, the centre in degrees; the radius stands in `metres`
+
+    parts     of row i        parts[i]:parts[i + 1]          these three are the offsets of shapely's ragged arrays
+    rings     of part p       rings[p]:rings[p + 1]
+    vertices  of ring r       vertices[r]:vertices[r + 1]    into xy
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import shapely
+
+from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel
+
+T = TypeVar("T", bound=np.generic)
+Geometries = npt.NDArray[np.object_]
+
+
+@dataclass(frozen=True)
+class Shapes:
+    parts: Ints
+    rings: Ints
+    vertices: Ints
+    xy: Floats  # (vertices, 2)
+    metres: Floats  # radius of row i if it is a circle, else 0; empty: none is a circle
+
+    def __len__(self) -> int:
+        return len(self.parts) - 1
+
+    def take(self, rows: Ints) -> "Shapes":
+        """These rows, in this order, repeats allowed."""
+        rows = np.asarray(rows, np.int64)
+        if len(rows) == len(self) and (rows == np.arange(len(rows))).all():
+            return self  # most callers leave out nothing, and a large file has gigabytes of vertices
+        parts, chosen_parts = _spans(self.parts, rows)
+        rings, chosen_rings = _spans(self.rings, chosen_parts)
+        vertices = _offsets(self.vertices[chosen_rings + 1] - self.vertices[chosen_rings])
+        xy = _gathered(sealed(self.xy), sealed(self.vertices), sealed(chosen_rings), int(vertices[-1]))
+        metres = self.metres[rows] if len(self.metres) else self.metres
+        return Shapes(parts, rings, vertices, xy, metres if metres.any() else metres[:0])
+
+    def vertex_counts(self) -> Ints:
+        return np.diff(self.first_vertices())
+
+    def first_vertices(self) -> Ints:
+        """Of each row, and the end of the last: all vertices of a row lie together."""
+        return self.vertices[self.rings[self.parts]]
+
+    def are_circles(self) -> npt.NDArray[np.bool_]:
+        return self.metres > 0 if len(self.metres) else np.zeros(len(self), np.bool_)
+
+    def polygons(self) -> Geometries:
+        """As shapely's multi-polygons. A circle has no polygon, and is empty like a row without a shape."""
+        circles = self.are_circles()
+        if circles.any():
+            return _without(self, circles).polygons()
+        offsets = (self.vertices, self.rings, self.parts)
+        made: Geometries = shapely.from_ragged_array(shapely.GeometryType.MULTIPOLYGON, self.xy, offsets)
+        return made
+
+    def bounds(self) -> Floats:
+        """(n, 4) of polygons; NaN where there is none. Circles: `circle.boxes`."""
+        return _bounds(self.first_vertices(), sealed(self.xy), self.are_circles())
+
+    def to_arrays(self) -> dict[str, Array]:
+        """For a memory-mapped file."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> "Shapes":
+        return cls(*(arrays[field.name] for field in fields(cls)))
+
+
+def sealed(array: npt.NDArray[T]) -> npt.NDArray[T]:
+    """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files and of Arrow are."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
+
+
+def no_shapes(rows: int) -> Shapes:
+    """Of regions that are rectangles."""
+    zero = np.zeros(1, np.int64)
+    return Shapes(np.zeros(rows + 1, np.int64), zero, zero, np.empty((0, 2)), np.empty(0))
+
+
+def of_polygons(polygons: Geometries) -> Shapes:
+    """Of valid polygons and multi-polygons; None is no shape."""
+    present = ~shapely.is_missing(polygons)
+    if not present.any():
+        return no_shapes(len(polygons))
+    _, xy, offsets = shapely.to_ragged_array(polygons[present], include_z=False)
+    vertices, rings = (np.asarray(part, np.int64) for part in offsets[:2])
+    per_row = np.diff(np.asarray(offsets[2], np.int64)) if len(offsets) == 3 else np.ones(present.sum(), np.int64)
+    counts = np.zeros(len(polygons), np.int64)
+    counts[present] = per_row
+    return Shapes(_offsets(counts), rings, vertices, np.ascontiguousarray(xy, np.float64), np.empty(0))
+
+
+def of_circles(circles: Floats) -> Shapes:
+    """`circles` is (n, 3): lon, lat, metres."""
+    steps = np.arange(len(circles) + 1, dtype=np.int64)
+    xy = np.ascontiguousarray(circles[:, :2], np.float64)
+    return Shapes(steps, steps, steps, xy, np.ascontiguousarray(circles[:, 2], np.float64))
+
+
+def concatenate(parts: Sequence[Shapes]) -> Shapes:
+    """The rows of all, in order."""
+    circles = any(len(part.metres) for part in parts)
+    metres = [part.metres if len(part.metres) else np.zeros(len(part)) for part in parts] if circles else []
+    return Shapes(
+        _chained([part.parts for part in parts]),
+        _chained([part.rings for part in parts]),
+        _chained([part.vertices for part in parts]),
+        np.concatenate([np.empty((0, 2)), *(part.xy for part in parts)]),
+        np.concatenate([np.empty(0), *metres]),
+    )
+
+
+def mixed(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
+    """One row for each of `chosen`: the next of `these` where it is true, else the next of `others`."""
+    if chosen.all():
+        return these
+    return concatenate([these, others]).take(
+        np.where(chosen, np.cumsum(chosen) - 1, len(these) + np.cumsum(~chosen) - 1)
+    )
+
+
+def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
+    """The same, with other polygons in some rows."""
+    if not changed:
+        return shapes
+    again = np.empty(len(changed), object)
+    again[:] = list(changed.values())
+    source = np.arange(len(shapes))
+    source[list(changed)] = len(shapes) + np.arange(len(changed))
+    return concatenate([shapes, of_polygons(again)]).take(source)
+
+
+def _without(shapes: Shapes, chosen: npt.NDArray[np.bool_]) -> Shapes:
+    """The chosen rows become rows without a shape."""
+    kept = np.flatnonzero(~chosen)
+    rest = shapes.take(kept)
+    counts = np.zeros(len(shapes), np.int64)
+    counts[kept] = np.diff(rest.parts)
+    return replace(rest, parts=_offsets(counts), metres=np.empty(0))
+
+
+def _offsets(lengths: Ints) -> Ints:
+    return np.concatenate([np.zeros(1, np.int64), lengths]).cumsum()
+
+
+def _chained(offsets: Sequence[Ints]) -> Ints:
+    return _offsets(np.concatenate([np.empty(0, np.int64), *(np.diff(part) for part in offsets)]))
+
+
+def _spans(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
+    """The spans of some rows, one behind the other: their offsets, and the places that they cover."""
+    lengths = offsets[rows + 1] - offsets[rows]
+    ends = _offsets(lengths)
+    return ends, np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)
+
+
+@kernel
+def _bounds(firsts: Ints, xy: Floats, circles: npt.NDArray[np.bool_]) -> Floats:
+    boxes = np.full((len(firsts) - 1, 4), np.nan)
+    for i in range(len(boxes)):
+        if firsts[i] == firsts[i + 1] or circles[i]:
+            continue
+        x0, y0 = xy[firsts[i]]
+        x1, y1 = x0, y0
+        for v in range(firsts[i], firsts[i + 1]):
+            x0, x1 = min(x0, xy[v, 0]), max(x1, xy[v, 0])
+            y0, y1 = min(y0, xy[v, 1]), max(y1, xy[v, 1])
+        boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3] = x0, y0, x1, y1
+    return boxes
+
+
+@kernel
+def _gathered(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
+    """The vertices of some rings, one ring behind the other."""
+    gathered = np.empty((count, 2))
+    n = 0
+    for r in rings:
+        for v in range(vertices[r], vertices[r + 1]):
+            gathered[n, 0], gathered[n, 1] = xy[v, 0], xy[v, 1]
+            n += 1
+    return gathered

@@ -1,0 +1,143 @@
+"""Polygons from WKB straight into flat arrays, without GEOS: what most producers write.
+
+Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` looks at every
+count and at the last byte, so that `decode` need not. Whether a polygon is valid is for others to say (`parse.py`), and
+everything that is written otherwise is for GEOS to read.
+
+    01 | 3 | rings  | vertices x y x y ... | vertices x y ...        polygon
+    01 | 6 | parts  | 01 3 rings ... | 01 3 rings ...                multi-polygon
+"""
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.jit import Bools, Bytes, Ints, kernel
+from geoswarm.core.shapes.shapes import Shapes
+
+POLYGON, MULTIPOLYGON = 3, 6
+HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
+
+
+def are_plain(column: pa.Array) -> Bools:
+    """Which rows of a binary or string column `decode` can read, and GEOS would."""
+    return _are_plain(_rows(column))
+
+
+def decode(column: pa.Array) -> Shapes:
+    """Of rows that are plain."""
+    rows = _rows(column)
+    parts, rings, vertices = _counted(rows)
+    of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
+    xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
+    _fill(rows, of_rows, of_parts, of_rings, xy)
+    return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
+
+
+def _rows(column: pa.Array) -> Rows:
+    wide = column.type in (pa.large_binary(), pa.large_string())
+    return rows_of(column.view(pa.large_string() if wide else pa.string()))
+
+
+@kernel
+def _number(data: Bytes, at: int) -> int:
+    number = 0
+    for k in range(COUNT_BYTES):
+        number |= int(np.int64(data[at + k])) << (8 * k)  # unsigned and signed ones together would become floats
+    return number
+
+
+@kernel
+def _are_plain(rows: Rows) -> Bools:
+    plain = np.zeros(len(rows.begins), np.bool_)
+    for i in range(len(plain)):
+        at, end = rows.begins[i], rows.ends[i]
+        if end - at < HEADER_BYTES + COUNT_BYTES or rows.data[at] != 1:
+            continue
+        kind = _number(rows.data, at + 1)
+        if kind == MULTIPOLYGON:
+            parts = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+        elif kind == POLYGON:
+            parts = 1
+        else:
+            continue
+        good = parts > 0
+        for _ in range(parts):
+            good &= at + HEADER_BYTES + COUNT_BYTES <= end and rows.data[at] == 1
+            good = good and _number(rows.data, at + 1) == POLYGON
+            if not good:
+                break
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            good = rings > 0  # an empty part or hole is for GEOS
+            for _ in range(rings):
+                good &= at + COUNT_BYTES <= end
+                if not good:
+                    break
+                vertices = _number(rows.data, at)
+                at += COUNT_BYTES
+                last = at + VERTEX_BYTES * (vertices - 1)
+                good = vertices >= 4 and last + VERTEX_BYTES <= end and _are_same(rows.data, at, last)
+                at = last + VERTEX_BYTES
+        plain[i] = good and at == end
+    return plain
+
+
+@kernel
+def _are_same(data: Bytes, one: int, other: int) -> bool:
+    for k in range(VERTEX_BYTES):  # noqa: SIM110 - numba has no all()
+        if data[one + k] != data[other + k]:
+            return False
+    return True
+
+
+@kernel
+def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
+    """Where the first polygon of a plain row begins, and how many there are."""
+    at = rows.begins[row]
+    if _number(rows.data, at + 1) == MULTIPOLYGON:
+        return at + HEADER_BYTES + COUNT_BYTES, _number(rows.data, at + HEADER_BYTES)
+    return at, 1
+
+
+@kernel
+def _counted(rows: Rows) -> tuple[int, int, int]:
+    """Parts, rings and vertices of all rows together."""
+    all_parts, all_rings, all_vertices = 0, 0, 0
+    for i in range(len(rows.begins)):
+        at, parts = _parts_of(rows, i)
+        all_parts += parts
+        for _ in range(parts):
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            all_rings += rings
+            for _ in range(rings):
+                vertices = _number(rows.data, at)
+                at += COUNT_BYTES + VERTEX_BYTES * vertices
+                all_vertices += vertices
+    return all_parts, all_rings, all_vertices
+
+
+@kernel
+def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
+    """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
+    part, ring, vertex = 0, 0, 0
+    for i in range(len(rows.begins)):
+        at, parts = _parts_of(rows, i)
+        for _ in range(parts):
+            rings = _number(rows.data, at + HEADER_BYTES)
+            at += HEADER_BYTES + COUNT_BYTES
+            for _ in range(rings):
+                vertices = _number(rows.data, at)
+                at += COUNT_BYTES
+                xy[VERTEX_BYTES * vertex : VERTEX_BYTES * (vertex + vertices)] = rows.data[
+                    at : at + VERTEX_BYTES * vertices
+                ]
+                at += VERTEX_BYTES * vertices
+                vertex += vertices
+                ring += 1
+                vertex_offsets[ring] = vertex
+            part += 1
+            ring_offsets[part] = ring
+        part_offsets[i + 1] = part

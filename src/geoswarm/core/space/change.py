@@ -1,0 +1,107 @@
+"""What may be done to a plan, as values, and what partitions it leaves. `plan.py` applies them; `control/` wants them.
+
+SWARM §4.3.1 (move, split, merge); PS2Stream §V-A (terms divided and merged again).
+"""
+
+from dataclasses import dataclass, replace
+
+from geoswarm.core.space.partition import Axis, Partition
+from geoswarm.core.text.cut import TermCut
+from geoswarm.errors import PlanError
+
+
+@dataclass(frozen=True)
+class Move:
+    partition: int
+    executor: int
+
+
+@dataclass(frozen=True)
+class Split:
+    """Cut along a row or column border: the first half ends with the absolute row or column `after`."""
+
+    partition: int
+    axis: Axis
+    after: int
+    executors: tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Divide:
+    """Give each share of the place's terms to an executor; those with the same executor make one partition."""
+
+    partition: int
+    terms: TermCut
+    executors: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Merge:
+    """Join partitions that together form a rectangle, or shares of one place's terms."""
+
+    partitions: tuple[int, ...]
+    executor: int
+
+
+Change = Move | Split | Divide | Merge
+
+
+def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
+    """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
+    match change:
+        case Move():
+            held, executor = old[0].executor, int(change.executor)
+            return old if executor == held else [replace(old[0], executor=executor, previous_executor=held)]
+        case Split():
+            halves = old[0].halves(change.axis, int(change.after), (next_id, next_id + 1))
+            return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
+        case Divide():
+            cuts.append(change.terms)
+            return _divided(old[0], change, next_id, len(cuts) - 1)
+        case Merge():
+            return [_union(old, change, next_id, cuts)]
+
+
+def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
+    if old.cut is not None:
+        raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
+    if len(change.executors) != change.terms.count:
+        raise PlanError(f"{change.terms.count} shares for {len(change.executors)} executors: name one for each share")
+    shares_of: dict[int, list[int]] = {}
+    for share, executor in enumerate(change.executors):
+        shares_of.setdefault(int(executor), []).append(share)
+    made = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
+    return [
+        replace(made, id=next_id + i, executor=executor, shares=tuple(shares))
+        for i, (executor, shares) in enumerate(shares_of.items())
+    ]
+
+
+def _union(old: list[Partition], change: Merge, next_id: int, cuts: list[TermCut]) -> Partition:
+    if len(old) < 2 or len({p.id for p in old}) < len(old):
+        raise PlanError(f"a merge of {change.partitions} joins nothing: name two or more, each once")
+    holders = {p.executor for p in old}
+    union = Partition(
+        id=next_id,
+        row0=min(p.row0 for p in old),
+        col0=min(p.col0 for p in old),
+        row1=max(p.row1 for p in old),
+        col1=max(p.col1 for p in old),
+        executor=int(change.executor),
+        parent=tuple(p.id for p in old),
+        previous_executor=holders.pop() if len(holders) == 1 else None,
+    )
+    if any(p.cut is not None for p in old):
+        if len({(p.box, p.cut) for p in old}) > 1:
+            raise PlanError(f"partitions {change.partitions} have shares of different places' terms: merge one place's")
+        shares = tuple(sorted(share for p in old for share in p.shares))
+        whole = old[0].cut is not None and len(shares) == cuts[old[0].cut].count
+        return replace(union, cut=None if whole else old[0].cut, shares=() if whole else shares)
+    # They do not overlap, so filling their bounding rectangle is the same as forming one.
+    filled = sum(p.cells for p in old)
+    if filled != union.cells:
+        raise PlanError(
+            f"partitions {change.partitions} fill {filled} of the {union.cells} cells of the rectangle "
+            "around them: merge only what forms a rectangle"
+        )
+    return union

@@ -1,0 +1,273 @@
+"""Who owns which part of the world: partitions, and the plan that gives each cell to exactly one of them.
+
+A plan is a value. It does not decide what to change (`control/`) and does not find the partitions of a
+rectangle (`overlap.py`). A change yields a new plan with the next epoch, or a `PlanError` and the old plan as
+it was. SWARM §4.1.1 (global index), §4.3.1 (merging), §5.2 (parent partition and previous machine).
+
+A *slot* is a partition's position in the plan, 0..P-1, and what arrays are indexed by; its *id* lasts from
+plan to plan and is never given again. A split or a merge makes new ids; a move keeps the id.
+
+        grid            slot_of_cell     executor_of_slot
+        ┌─────┬───┐     0 0 1            [2, 0, 1]
+        │  4  │ 7 │     0 0 1
+        ├─────┴───┤     2 2 2            partition_id_of_slot
+        │    8    │                      [4, 7, 8]
+        └─────────┘
+
+Where words are asked for, the terms of a rectangle may be divided, too (PS2Stream §IV-B): several partitions then have
+the same rectangle and the same `TermCut`, and each some of its shares. The first of them stands for all in
+`slot_of_cell`; `siblings` has them all.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
+from operator import attrgetter, index
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from geoswarm.core.arrays.jit import Bools, CellIds, Ints, PartitionIds, kernel
+from geoswarm.core.space.change import Change, Merge, Move, Split, made
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY, Axis, Partition
+from geoswarm.core.text.cut import TermCut
+from geoswarm.errors import PlanError
+
+Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
+Owners = npt.NDArray[np.int32]  # executors
+ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
+
+
+@dataclass(frozen=True)
+class Plan:
+    epoch: int
+    grid: Grid
+    executors: int
+    partitions: tuple[Partition, ...]
+    """Sorted by id."""
+    next_partition_id: int
+    drawn_by: str = ""
+    """The strategy whose first plan this, or an ancestor, was."""
+    cuts: tuple[TermCut, ...] = ()
+    """Those that its partitions use."""
+
+    def __post_init__(self) -> None:
+        problem = self._problem()
+        if problem:
+            remedy = f"plan {self.epoch - 1} stays in force" if self.epoch > 0 else "correct its partitions"
+            raise PlanError(f"plan {self.epoch} {problem}: refused; {remedy}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the derived arrays: a million cells travel as kilobytes and are painted on arrival."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def route(self, cells: CellIds) -> Slots:
+        """The slot of each cell, in O(1) each. The cells must come from this plan's grid."""
+        return self.slot_of_cell[cells]
+
+    @cached_property
+    def slot_of_cell(self) -> Slots:
+        """Of siblings, the first."""
+        later = {slot for slots in self.siblings.values() for slot in slots[1:]}
+        first = np.array([slot not in later for slot in range(len(self.partitions))], np.bool_)
+        return _frozen(_paint(self.borders, first, self.grid.rows, self.grid.columns))
+
+    @cached_property
+    def executor_of_slot(self) -> Owners:
+        return _frozen(np.array([p.executor for p in self.partitions], np.int32))
+
+    @cached_property
+    def partition_id_of_slot(self) -> PartitionIds:
+        return _frozen(np.array([p.id for p in self.partitions], np.int32))
+
+    @cached_property
+    def borders(self) -> Ints:
+        """One line per slot: row0, col0, row1, col1, all inclusive."""
+        lines = [(p.row0, p.col0, p.row1, p.col1) for p in self.partitions]
+        return _frozen(np.array(lines, np.int64).reshape(-1, 4))
+
+    @cached_property
+    def siblings(self) -> dict[int, tuple[int, ...]]:
+        """For each slot that stands for a rectangle whose terms are divided: the slots of all its partitions."""
+        by_box: dict[tuple[int, int, int, int], list[int]] = {}
+        for slot, p in enumerate(self.partitions):
+            if p.cut is not None:
+                by_box.setdefault(p.box, []).append(slot)
+        return {slots[0]: tuple(slots) for slots in by_box.values()}
+
+    def partition(self, partition_id: int) -> Partition:
+        try:
+            return self._by_id[partition_id]
+        except KeyError:
+            raise PlanError(self._unknown(partition_id)) from None
+
+    def move(self, partition: int, executor: int) -> "Plan":
+        return self.apply([Move(partition, executor)])
+
+    def split(self, partition: int, axis: Axis, after: int, executors: tuple[int, int]) -> "Plan":
+        return self.apply([Split(partition, axis, after, executors)])
+
+    def merge(self, partitions: Iterable[int], executor: int) -> "Plan":
+        return self.apply([Merge(tuple(partitions), executor)])
+
+    def apply(self, changes: Iterable[Change]) -> "Plan":
+        """The next plan, one epoch on however many changes there are; each sees what those before it did."""
+        draft, cuts = dict(self._by_id), list(self.cuts)
+        next_id = self.next_partition_id
+        for change in changes:
+            touched = change.partitions if isinstance(change, Merge) else (change.partition,)
+            missing = [i for i in touched if i not in draft]
+            if missing:
+                raise PlanError(self._unknown(missing[0]))
+            instead = made([draft[i] for i in touched], change, next_id, cuts)
+            for i in touched:
+                del draft[i]
+            draft.update((p.id, p) for p in instead)
+            next_id = max(next_id, instead[-1].id + 1)
+        ordered, used = _without_unused(sorted(draft.values(), key=attrgetter("id")), cuts)
+        return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id, cuts=used)
+
+    def with_executors(self, executors: int) -> "Plan":
+        """The next plan with so many at work: who has joined has nothing yet; what those had who left goes to whoever
+        has the fewest cells."""
+        cells = [0] * executors
+        for p in self.partitions:
+            if 0 <= p.executor < executors:
+                cells[p.executor] += p.cells
+        changes: list[Change] = []
+        for p in sorted(self.partitions, key=lambda p: -p.cells):
+            if p.executor >= executors:
+                target = min(range(executors), key=lambda e: cells[e])
+                cells[target] += p.cells
+                changes.append(Move(p.id, target))
+        return replace(self.apply(changes), executors=executors)
+
+    def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
+        """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
+        first_id = self.next_partition_id
+        if first_id + len(fresh.partitions) > ID_MAX:
+            first_id = 0  # a plan for every batch uses ids up; those of this plan are far from here
+        partitions = tuple(
+            replace(p, id=first_id + i, parent=(), previous_executor=None) for i, p in enumerate(fresh.partitions)
+        )
+        next_id = first_id + len(partitions)
+        return Plan(self.epoch + 1, fresh.grid, fresh.executors, partitions, next_id, drawn_by, fresh.cuts)
+
+    def to_json(self) -> dict[str, Any]:
+        rows = [
+            [p.id, *p.box, p.executor, list(p.parent), p.previous_executor, p.cut, list(p.shares)]
+            for p in self.partitions
+        ]
+        return {
+            "epoch": self.epoch,
+            "grid": asdict(self.grid),
+            "executors": self.executors,
+            "next_partition_id": self.next_partition_id,
+            "drawn_by": self.drawn_by,
+            "partitions": rows,
+            "cuts": [cut.to_json() for cut in self.cuts],
+        }
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any]) -> "Plan":
+        try:
+            epoch, executors, next_id = (index(written[k]) for k in ("epoch", "executors", "next_partition_id"))
+            grid = Grid(**written["grid"])
+            partitions = []
+            for row in written["partitions"]:
+                *numbers, parent, previous, cut, shares = row if len(row) > 8 else [*row, None, []]  # before terms
+                id_, row0, col0, row1, col1, executor = map(index, numbers)  # 1.5 and "1" are no places in a grid
+                held, divided = (None if value is None else index(value) for value in (previous, cut))
+                lineage, some = tuple(map(index, parent)), tuple(map(index, shares))
+                partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some))
+            cuts = tuple(TermCut.from_json(cut) for cut in written.get("cuts", ()))
+            drawn_by = str(written.get("drawn_by", ""))
+        except (KeyError, TypeError, ValueError) as error:
+            raise PlanError(f"a written plan cannot be read: {error!r}; use `to_json`") from error
+        return cls(epoch, grid, executors, tuple(partitions), next_id, drawn_by, cuts)
+
+    def _problem_of_terms(self) -> str | None:
+        """Why terms are not divided as they should be: each share of a place to one partition."""
+        alone = [p for p in self.partitions if p.cut is None and p.shares]
+        strange = [p for p in self.partitions if p.cut is not None and not 0 <= p.cut < len(self.cuts)]
+        if alone or strange:
+            return f"has partition {(alone + strange)[0].id} with shares of a cut that it does not have"
+        for slots in self.siblings.values():
+            parts = [self.partitions[slot] for slot in slots]
+            held = sorted(share for p in parts for share in p.shares)
+            cut = parts[0].cut
+            if cut is None or {p.cut for p in parts} != {cut} or held != list(range(self.cuts[cut].count)):
+                return f"does not give each share of the terms of partition {parts[0].id}'s place to one partition"
+        return None
+
+    @cached_property
+    def _by_id(self) -> dict[int, Partition]:
+        return {p.id: p for p in self.partitions}
+
+    def _unknown(self, partition_id: int) -> str:
+        if partition_id in self._by_id:
+            return f"partition {partition_id} was split or merged earlier in the same list: change it once"
+        return f"plan {self.epoch} has no partition {partition_id} among its {len(self.partitions)}: use its ids"
+
+    def _problem(self) -> str | None:
+        """Why this is no plan, or None. Rectangles are checked first: painting trusts them."""
+        grid, count = self.grid, len(self.partitions)
+        ids = [p.id for p in self.partitions]
+        if ids != sorted(set(ids)):
+            twice = count - len(set(ids))
+            return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
+        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= ID_MAX:
+            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {ID_MAX}"
+        strangers = sum(not EVERYBODY <= p.executor < self.executors for p in self.partitions)
+        if strangers:
+            return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
+        first, last = self.borders[:, :2], self.borders[:, 2:]
+        wrong = np.any((first < 0) | (first > last) | (last >= (grid.rows, grid.columns)), axis=1)
+        if np.any(wrong):
+            which = self.partitions[int(np.argmax(wrong))]
+            return (
+                f"has {np.count_nonzero(wrong)} of {count} partitions that are empty or leave the grid of "
+                f"{grid.rows} rows and {grid.columns} columns, such as {which.id} "
+                f"(rows {which.row0}..{which.row1}, columns {which.col0}..{which.col1})"
+            )
+        divided = self._problem_of_terms()
+        if divided:
+            return divided
+        orphans = int(np.count_nonzero(self.slot_of_cell < 0))
+        faults = [f"leaves {orphans} of {grid.cells} cells without an owner"] if orphans else []
+        places = {p.box: p for p in self.partitions if p.cut is not None}.values()
+        areas = [*places, *(p for p in self.partitions if p.cut is None)]
+        if sum(p.cells for p in areas) > grid.cells - orphans:  # more area than painted cells
+            owners = np.zeros((grid.rows, grid.columns), np.int32)
+            for p in areas:
+                owners[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1] += 1
+            doubles = np.count_nonzero(owners > 1)
+            faults.append(f"gives {doubles} of {grid.cells} cells more than one owner")
+        return " and ".join(faults) or None
+
+
+def _without_unused(
+    partitions: list[Partition], cuts: list[TermCut]
+) -> tuple[tuple[Partition, ...], tuple[TermCut, ...]]:
+    used = sorted({p.cut for p in partitions if p.cut is not None})
+    place = {cut: i for i, cut in enumerate(used)}
+    kept = tuple(p if p.cut is None or place[p.cut] == p.cut else replace(p, cut=place[p.cut]) for p in partitions)
+    return kept, tuple(cuts[cut] for cut in used)
+
+
+def _frozen(array: _Array) -> _Array:
+    array.setflags(write=False)
+    return array
+
+
+@kernel
+def _paint(borders: Ints, paints: Bools, rows: int, columns: int) -> Slots:
+    """The slot of each cell, -1 where there is none."""
+    slots = np.full(rows * columns, -1, np.int32)
+    for slot in np.flatnonzero(paints):
+        for row in range(borders[slot, 0], borders[slot, 2] + 1):
+            slots[row * columns + borders[slot, 1] : row * columns + borders[slot, 3] + 1] = slot
+    return slots

@@ -1,0 +1,126 @@
+"""The loop that tests what is listed under the words of an event. Arrays only; `text_kernels.py` finds the lists.
+
+    13 lists ──box──► 56 of 160 entries ──signature──► 51 hits, and now and then a doubt ──rectangle, terms──► a hit
+
+PS2Stream §IV-D.
+"""
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Bools, kernel
+from geoswarm.core.index.kernels import Hits, Points, Progress, Records, is_live
+from geoswarm.core.index.word_boxes import (
+    ALL,
+    GUARDS,
+    ONES,
+    SLOT_BITS,
+    SLOTS,
+    place_of,
+    point_of,
+    slot_of,
+    steps_x,
+    steps_y,
+)
+from geoswarm.core.index.word_kernels import Conditions, TextIndex, block_end, desk_for, find_lists, find_terms
+from geoswarm.core.index.word_tables import LOW, signed, unsigned
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens
+
+
+@kernel
+def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool:
+    for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
+        term = signed(conditions.terms[t])
+        if (seen[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
+            return False
+    return True
+
+
+@kernel
+def is_first(ordinal: int, place: int, seen: Hashes, conditions: Conditions) -> bool:
+    """Is this conjunction of the subscription satisfied, and none before it?"""
+    first = conditions.conjunctions_offsets[ordinal]
+    if not is_satisfied(first + place, seen, conditions):
+        return False
+    for c in range(first, first + place):  # noqa: SIM110 - numba has no all()
+        if is_satisfied(c, seen, conditions):
+            return False
+    return True
+
+
+@kernel
+def match_text(
+    points: Points,
+    tokens: Tokens,
+    index: TextIndex,
+    conditions: Conditions,
+    records: Records,
+    now_us: int,
+    probe: Bools,
+    hits: Hits,
+    done: Progress,
+) -> Progress:
+    """Look the words of every event up, and test what is listed under them. As `match_level`, it goes on from `done`
+    and stops where the room might not do. A subscription is found in the list of the first conjunction that the event
+    satisfies, so executors that share out the terms report it once."""
+    entries, rects = index.boxed, records.rects
+    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
+    desk, levels = desk_for(tokens, index), len(index.levels)
+    seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
+    signature = np.zeros(SLOTS, np.uint8)
+    here = np.empty(levels, np.uint64)
+    near, found = np.empty(1024, np.uint64), np.empty(1024, np.uint64)
+    n, i, wanted = done.hits, done.points, np.int64(0)
+    while i < len(points.codes) and wanted == 0:
+        begin, end = i, block_end(i, tokens)
+        find_terms(begin, end, tokens, index, conditions.words, probe, desk)
+        find_lists(begin, end, points, index, desk)
+        while i < end:
+            b = i - begin
+            first, last = (desk.lists_ends[b - 1] if b else 0), desk.lists_ends[b]
+            candidates = np.int64(0)
+            for f in range(first, last):
+                candidates += desk.ends[f] - desk.begins[f]
+            if n + candidates > len(hits.subs):
+                wanted = n + candidates
+                break
+            if candidates > len(near):
+                near, found = np.empty(2 * candidates, np.uint64), np.empty(2 * candidates, np.uint64)
+            x, y = points.x[i], points.y[i]
+            column, row = steps_x(x, index.frame), steps_y(y, index.frame)
+            for k in range(levels):
+                here[k] = point_of(column, row, index.levels[k])
+            passed = unsigned(0)
+            for f in range(first, last):
+                point = here[desk.ranks[f]]
+                for e in range(unsigned(desk.begins[f]), unsigned(desk.ends[f])):
+                    rest = point - entries[e, 0]
+                    found[passed], near[passed] = e, rest
+                    passed += unsigned(rest & GUARDS == GUARDS)
+            if passed:
+                for j in range(desk.terms_ends[b - 1] if b else 0, desk.terms_ends[b]):
+                    signature[slot_of(desk.scatters[j])] = 1
+                    seen[desk.terms[j] >> 6] |= np.uint64(1) << np.uint64(desk.terms[j] & 63)
+                for h in range(passed):
+                    e = found[h]
+                    s, check = entries[e, 1] & LOW, signed(entries[e, 1] >> np.uint64(32))
+                    hits.subs[unsigned(n)] = records.ids[s]
+                    slots = signature[unsigned(check & (SLOTS - 1))]
+                    slots += signature[unsigned((check >> SLOT_BITS) & (SLOTS - 1))]
+                    inside = (near[h] - ONES) & GUARDS == GUARDS
+                    hit = True
+                    if not (inside & (slots == 0) & (check < ALL)):
+                        hit = check < ALL or slots == 2
+                        if hit and not inside:
+                            hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
+                        if hit and (check >= ALL or slots > 0):
+                            hit = is_first(signed(s), place_of(check), seen, conditions)
+                    if hit and not all_live:
+                        hit = is_live(signed(s), records, now_us)
+                    n += hit
+                for j in range(desk.terms_ends[b - 1] if b else 0, desk.terms_ends[b]):
+                    signature[slot_of(desk.scatters[j])] = 0
+                    seen[desk.terms[j] >> 6] = 0
+            hits.ends[i] = n
+            i += 1
+    return Progress(i, n, int(wanted))

@@ -1,0 +1,154 @@
+"""Of pairs (event, subscription) that some list or index gave: which hold. Live, words, region, in bulk.
+
+Finds no pairs itself: `sps.py` tests all there are, `replicated_index.py` has been told which. Pairs are two arrays:
+the row of the event, and the ordinal in the segment.
+"""
+
+from typing import NamedTuple, cast
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, kernel
+from geoswarm.core.index.kernels import are_live
+from geoswarm.core.index.regions import Regions
+from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.index.word_kernels import Conditions
+from geoswarm.core.shapes.exact import Predicate, points_in
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.kernels import Hashes
+from geoswarm.core.text.tokens import Tokens
+from geoswarm.flow.match.areas import Areas, are_met, areas_of
+from geoswarm.flow.match.match import Met
+from geoswarm.model import PREDICATES
+
+_PREDICATES = cast(tuple[Predicate, ...], PREDICATES)  # by their codes
+
+
+class Published(NamedTuple):
+    """Where events are."""
+
+    x: Floats
+    y: Floats
+    boxes: Floats
+    """(n, 4): the rectangle round each; of a point, the point."""
+    areas: Areas | None
+    """None: all are points."""
+    number: Ints
+    """Of each event among the areas; -1: it is a point."""
+
+
+def published(events: pa.RecordBatch, grid: Grid) -> Published:
+    x, y = xy(events)
+    boxes, number = np.stack([x, y, x, y], axis=1), np.full(len(events), -1, np.int64)
+    areas = areas_of(events, grid)
+    if areas is not None:
+        boxes[areas.rows], number[areas.rows] = areas.boxes, np.arange(len(areas))
+    return Published(x, y, boxes, areas, number)
+
+
+def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
+    """Of pairs whose rectangles meet: those that are live, and whose regions are as the subscription wants them."""
+    holds = are_live(ordinals, segment.records, now_us)
+    if places.areas is not None:
+        asked = np.flatnonzero(holds & (places.number[rows] >= 0))
+        owners, wordless = places.number[rows[asked]], segment._replace(text=None, conditions=None)
+        holds[asked] = are_met(places.areas, owners, ordinals[asked], wordless, None)
+    if segment.regions is not None:
+        asked = np.flatnonzero(holds & (places.number[rows] < 0))
+        holds[asked] = _in_regions(places, rows[asked], segment.regions, ordinals[asked])
+    return holds
+
+
+def _in_regions(places: Published, rows: Ints, regions: Regions, ordinals: Ints) -> Bools:
+    """Of points in rectangles: whether they are in the regions, too."""
+    inside = np.ones(len(rows), np.bool_)
+    number, shaped = number_of(regions, ordinals)
+    codes = regions.predicates[number] if len(regions.predicates) else np.zeros(len(number), np.uint8)
+    for code, predicate in enumerate(_PREDICATES):
+        asked = np.flatnonzero(shaped & (codes == code))
+        if len(asked):
+            inside[asked] = points_in(regions.shapes, places.x, places.y, rows[asked], number[asked], predicate)
+    return inside
+
+
+def number_of(regions: Regions, ordinals: Ints) -> tuple[Ints, Bools]:
+    """Of each ordinal its number among the regions, and whether it has one."""
+    number = np.searchsorted(regions.ordinals, ordinals)
+    number[number == len(regions.ordinals)] = 0
+    return number, regions.ordinals[number] == ordinals
+
+
+def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot: int) -> Bools:
+    """An area meets a subscription in every partition that both are in. One of them reports the pair: that of the top
+    left cell of what their rectangles share. A point is in one partition anyway."""
+    here = np.ones(len(rows), np.bool_)
+    asked = np.flatnonzero(places.number[rows] >= 0)
+    boxes, rects = places.boxes[rows[asked]], rects[asked]
+    left, top = np.maximum(boxes[:, 0], rects[:, 0]), np.minimum(boxes[:, 3], rects[:, 3])
+    here[asked] = plan.route(plan.grid.locate(left, top)) == slot
+    return here
+
+
+@kernel
+def saying(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Conditions, terms: Hashes) -> Bools:
+    """Of pairs: those whose event says what the subscription asks for, if it asks for anything. `terms` has the hash of
+    each word of the conditions."""
+    says = np.empty(len(rows), np.bool_)
+    for i in range(len(rows)):
+        begin, end = conditions.conjunctions_offsets[ordinals[i]], conditions.conjunctions_offsets[ordinals[i] + 1]
+        says[i] = begin == end
+        for c in range(begin, end):
+            said = True
+            for t in range(conditions.terms_offsets[c], conditions.terms_offsets[c + 1]):
+                term = conditions.terms[t]
+                if not _is_said(rows[i], terms[term], term, tokens, conditions):
+                    said = False
+                    break
+            if said:
+                says[i] = True
+                break
+    return says
+
+
+@kernel
+def _is_said(event: int, hash_: int, term: int, tokens: Tokens, conditions: Conditions) -> bool:
+    low, high = tokens.offsets[event], tokens.offsets[event + 1]
+    last = high
+    while low < high:
+        middle = (low + high) // 2
+        if tokens.hashes[middle] < hash_:
+            low = middle + 1
+        else:
+            high = middle
+    words = conditions.words
+    while low < last and tokens.hashes[low] == hash_:  # other words may share it
+        if _are_equal(
+            tokens.folded, tokens.starts[low], tokens.ends[low], words.data, words.begins[term], words.ends[term]
+        ):
+            return True
+        low += 1
+    return False
+
+
+@kernel
+def _are_equal(one: Bytes, begin: int, end: int, other: Bytes, other_begin: int, other_end: int) -> bool:
+    if end - begin != other_end - other_begin:
+        return False
+    for i in range(end - begin):  # noqa: SIM110 - numba has no all()
+        if one[begin + i] != other[other_begin + i]:
+            return False
+    return True
+
+
+def gathered(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> Met:
+    """Pairs (row, id) of one segment after another, as what each event met."""
+    rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in found)])
+    subs = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
+    if len(found) > 1:
+        order = np.argsort(rows, kind="stable")
+        rows, subs = rows[order], subs[order]
+    counts = np.bincount(rows, minlength=len(events))
+    return Met(events, np.concatenate([[0], np.cumsum(counts)]), subs)

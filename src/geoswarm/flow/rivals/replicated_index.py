@@ -1,0 +1,201 @@
+"""RIhPS and RIsPS: the router finds who may match, and whoever has these subscriptions tests. Distributor §4.2.
+
+    router     event ── index that every worker has ──► candidates ── the partition of each ──► (event, candidates)
+    partition  (event, candidates) ── the partition's own list ──► rectangle, region ──► matches
+
+The index has the rectangle round every region, and beside each subscription its partition ("partition ID–subscription
+ID"); where words are asked for, it is the index of words, which leaves nothing to test but the place. An event has
+candidates in several partitions, so its rows meet again in the merger (`flow/merge.py`). What partition a subscription
+has is said in `shares.py`.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.batches import row_bytes, xy
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.arrays.radix import argsort
+from geoswarm.core.index.cells import CellIndex, build, frame_of
+from geoswarm.core.index.regions import WITHIN
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan, Slots
+from geoswarm.core.text.tokens import Tokens, tokenize
+from geoswarm.flow.match.area_kernels import find_boxes
+from geoswarm.flow.match.areas import Areas
+from geoswarm.flow.match.match import Met, Searchable, match
+from geoswarm.flow.rivals.pairs import gathered, holding, published, saying
+from geoswarm.flow.rivals.shares import Share, terms_of
+from geoswarm.flow.rivals.travel import numbered_in_order, pieces
+from geoswarm.flow.route import in_lanes, locate_slots
+from geoswarm.flow.route_terms import COPIES, Sent
+from geoswarm.flow.sound import unmarked
+from geoswarm.model import TEXT
+
+CANDIDATES = pa.field("_candidates", pa.list_(pa.field("element", pa.int64())), nullable=False)
+"""Of an event on its way to a partition: the subscriptions there that it may match."""
+
+
+class Replicated(NamedTuple):
+    """The index of all subscriptions. What it finds are places in the two arrays."""
+
+    for_points: list[Searchable]
+    for_areas: list[Searchable]
+    ids: SubIds
+    slots: Slots
+
+
+def boxed(segment: Searchable, grid: Grid) -> CellIndex:
+    """What points may meet of those whose regions are no rectangles, and who ask for no words, by the rectangle round
+    each."""
+    regions = segment.regions
+    if regions is None:
+        return {}
+    chosen = np.ones(len(regions.ordinals), np.bool_)
+    chosen[regions.worded] = False
+    if len(regions.predicates):
+        chosen &= regions.predicates != WITHIN
+    ordinals = regions.ordinals[chosen]
+    levels = build(grid, segment.records.rects[ordinals])
+    return {k: level._replace(entries=ordinals[level.entries]) for k, level in levels.items()}
+
+
+def replicated(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> Replicated:
+    """Of each segment: itself, its regions as `boxed`, and the slots of its subscriptions as `shares.homes`."""
+    for_points, for_areas, first = list[Searchable](), list[Searchable](), 0
+    for segment, boxes, _ in parts:
+        count = len(segment.records.ids)
+        records = segment.records._replace(ids=np.arange(first, first + count))
+        for_points.append(Searchable(records, segment.levels, segment.text, segment.conditions))
+        if boxes:
+            for_points.append(Searchable(records, boxes))
+        for_areas.append(segment._replace(records=records))
+        first += count
+    ids = np.concatenate([np.empty(0, np.int64), *(segment.records.ids for segment, _, _ in parts)])
+    slots = np.concatenate([np.empty(0, np.int32), *(slots for _, _, slots in parts)])
+    return Replicated(for_points, for_areas, ids, slots)
+
+
+def route_candidates(
+    events: pa.RecordBatch,
+    plan: Plan,
+    index: Replicated,
+    now_us: int,
+    first_event: int,
+    *,
+    rows_max: int,
+    pairs_max: int,
+    every: bool = False,
+) -> Iterator[Sent]:
+    """`events` have passed the guard; they are numbered from `first_event` on. With `every`, none goes nowhere: one
+    without candidates goes to the partition of its own place."""
+    travelling = numbered_in_order(events, first_event, plan.grid)
+    places, done = published(travelling, plan.grid), 0
+    points = np.flatnonzero(places.number < 0)
+    names = [name for name in ("x", "y", TEXT.name) if name in events.schema.names]
+    looking = travelling.select(names).take(pa.array(points))
+    for met in match(looking, index.for_points, plan.grid, now_us, rows_max=rows_max, pairs_max=pairs_max):
+        some = travelling.take(pa.array(points[done : done + len(met.events)]))
+        yield from _sent(met._replace(events=some), plan, index, every)
+        done += len(some)
+    if places.areas is not None:
+        areas = travelling.take(pa.array(places.areas.rows))
+        for met in _near_areas(areas, places.areas, index, plan.grid, now_us, pairs_max):
+            yield from _sent(met, plan, index, every)
+
+
+def _near_areas(
+    events: pa.RecordBatch, areas: Areas, index: Replicated, grid: Grid, now_us: int, pairs_max: int
+) -> Iterator[Met]:
+    """Candidates of events that are areas: where the rectangles meet, and the words are said."""
+    tokens = tokenize(events.column(TEXT.name)) if TEXT.name in events.schema.names else None
+    start = 0
+    while start < len(events):
+        boxes, found = areas.boxes[start:], list[tuple[Ints, SubIds]]()
+        pairs = np.zeros(len(boxes), np.int64)
+        for segment in index.for_areas:
+            for level, cells in (*segment.levels.items(), *segment.rest_levels(grid).items()):
+                near, ends = find_boxes(
+                    boxes[: len(pairs)], frame_of(grid), level, cells, segment.records, now_us, pairs, pairs_max
+                )
+                pairs = pairs[: len(ends)] + ends
+                rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
+                says = _said(start + rows, near, segment, tokens)
+                found.append((rows[says], segment.records.ids[near[says]]))
+        count = len(pairs)
+        kept = [(rows[rows < count], places[rows < count]) for rows, places in found]
+        yield gathered(events.slice(start, count), kept)
+        start += count
+
+
+def _said(rows: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
+    if segment.conditions is None:
+        return np.ones(len(rows), np.bool_)
+    if tokens is None:
+        wordless: Bools = np.diff(segment.conditions.conjunctions_offsets) == 0
+        return wordless[ordinals]
+    return saying(rows, ordinals, tokens, segment.conditions, terms_of(segment))
+
+
+def _sent(met: Met, plan: Plan, index: Replicated, every: bool) -> Iterator[Sent]:
+    """To every partition that has candidates of an event: the event, with these."""
+    rows, slots, ends, candidates = _by_partition(met, plan, index, every)
+    copies = np.bincount(rows, minlength=len(met.events)).astype(np.int32)
+    events = met.events.set_column(met.events.schema.get_field_index(COPIES.name), COPIES, pa.array(copies))
+    dropped = int(np.count_nonzero(copies == 0))
+    counts, starts = (len(rows) - len(events) + dropped, dropped), np.concatenate([[0], ends])
+    for first, last in pieces(row_bytes(events)[rows] + 8 * np.diff(starts)):
+        lists = pa.ListArray.from_arrays(
+            pa.array((starts[first : last + 1] - starts[first]).astype(np.int32)),
+            pa.array(candidates[starts[first] : starts[last]]),
+            type=CANDIDATES.type,
+        )
+        some = events.take(pa.array(rows[first:last])).append_column(CANDIDATES, lists)
+        parcels = in_lanes(some, np.arange(len(some)), slots[first:last].astype(np.uint32), plan)
+        yield Sent(parcels, *counts)
+        counts = (0, 0)
+
+
+def _by_partition(met: Met, plan: Plan, index: Replicated, every: bool) -> tuple[Ints, Slots, Ints, SubIds]:
+    """A row for each event and partition that has candidates of it, by partition: event, slot, end of its candidates
+    in the array of all."""
+    rows, slots = np.repeat(np.arange(len(met.events)), np.diff(met.offsets)), index.slots[met.subs]
+    candidates = index.ids[met.subs]
+    order = argsort(slots.astype(np.uint32), np.arange(len(slots)), len(plan.partitions))
+    rows, slots, candidates = rows[order], slots[order], candidates[order]
+    last = np.ones(len(rows), np.bool_)
+    last[:-1] = (rows[1:] != rows[:-1]) | (slots[1:] != slots[:-1])
+    ends = np.flatnonzero(last) + 1
+    rows, slots = rows[last], slots[last]
+    if every:
+        alone = np.flatnonzero(np.diff(met.offsets) == 0)
+        x, y = xy(met.events)
+        own = locate_slots(x[alone], y[alone], plan.grid.frame, plan.slot_of_cell).astype(np.int32)
+        rows, slots = np.concatenate([rows, alone]), np.concatenate([slots, own])
+        ends = np.concatenate([ends, np.full(len(alone), len(candidates))])
+    return rows, slots, ends, candidates
+
+
+def verify(events: pa.RecordBatch, shares: Sequence[Share], grid: Grid, now_us: int) -> Met:
+    """What the events of a parcel match of their candidates. `shares` are those that their partition has."""
+    lists = events.column(CANDIDATES.name)
+    offsets = lists.offsets.to_numpy()
+    rows, wanted = np.repeat(np.arange(len(events)), np.diff(offsets)), lists.flatten().to_numpy()
+    events = events.drop_columns([CANDIDATES.name])
+    places, found = published(events, grid), list[tuple[Ints, SubIds]]()
+    for share in shares:
+        if not len(share.ids):
+            continue
+        place = np.searchsorted(share.ids, wanted)
+        place[place == len(share.ids)] = 0
+        here = np.flatnonzero(share.ids[place] == wanted)
+        rects, boxes = share.rects[place[here]], places.boxes[rows[here]]
+        near = (rects[:, 0] <= boxes[:, 2]) & (boxes[:, 0] <= rects[:, 2])
+        near &= (rects[:, 1] <= boxes[:, 3]) & (boxes[:, 1] <= rects[:, 3])
+        here = here[near]
+        ordinals = share.ordinals[place[here]]
+        here = here[holding(places, rows[here], share.segment, ordinals, now_us)]
+        found.append((rows[here], wanted[here]))
+    return gathered(unmarked(events), found)

@@ -1,0 +1,106 @@
+"""Which subscriptions each partition has, as lists without an index. What is done with a list is for others.
+
+    spis, sps   every partition that the rectangle round the region meets: a point finds all of them in its own
+    rihps       one: that of a cell chosen by the hash of the id
+    risps       one: that of the cell of the rectangle's centre
+
+A plan stays a plan over cells in all of them, so whoever redraws it need not know. Lists are made once per segment and
+cut of the map; handing a partition over changes no list. Distributor §4.2.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Array, CellIds, Floats, Ints, SubIds, kernel
+from geoswarm.core.arrays.radix import argsort
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.keys.hashing import scramble
+from geoswarm.core.space.overlap import overlap
+from geoswarm.core.space.plan import Plan, Slots
+from geoswarm.core.text.kernels import Hashes, hash_rows
+from geoswarm.flow.match.match import Searchable
+
+BY_SPACE = ("spis", "sps")
+"""The pipelines in which a subscription is in every partition that it meets."""
+
+
+class Share(NamedTuple):
+    """Those of a segment's subscriptions that one partition has, by id; an id is there once."""
+
+    segment: Searchable
+    ordinals: Ints
+    """In the segment."""
+    ids: SubIds
+    rects: Floats
+    terms: Hashes
+    """Of the words that anybody in the segment asks for; empty: nobody asks for any."""
+
+    @classmethod
+    def whole(cls, segment: Searchable) -> "Share":
+        """All of a segment."""
+        order = np.argsort(segment.records.ids, kind="stable")
+        return cls(segment, order, segment.records.ids[order], segment.records.rects[order], terms_of(segment))
+
+
+class Shares(NamedTuple):
+    """One segment, divided: those of slot s are rows starts[s]:starts[s + 1]."""
+
+    starts: Ints
+    ordinals: Ints
+    ids: SubIds
+    rects: Floats
+    terms: Hashes
+
+    def of(self, slot: int, segment: Searchable) -> Share:
+        """`segment` is the one that was divided, as it is now: some may have been cancelled since."""
+        rows = slice(self.starts[slot], self.starts[slot + 1])
+        return Share(segment, self.ordinals[rows], self.ids[rows], self.rects[rows], self.terms)
+
+
+def divided(segment: Searchable, plan: Plan, pipeline: str) -> Shares:
+    records = segment.records
+    if pipeline in BY_SPACE:
+        met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(records.rects.T)))
+        ordinals, slots = np.repeat(np.arange(len(records.ids)), np.diff(met.offsets)), met.slots
+    else:
+        ordinals, slots = np.arange(len(records.ids)), homes(records, plan, pipeline)
+    by_id = np.argsort(records.ids[ordinals], kind="stable")
+    order = argsort(slots.astype(np.uint32), by_id, len(plan.partitions))
+    starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=len(plan.partitions)))])
+    ordinals = ordinals[order]
+    ids, rects = _frozen(records.ids[ordinals]), _frozen(records.rects[ordinals])
+    return Shares(starts, _frozen(ordinals), ids, rects, terms_of(segment))
+
+
+def homes(records: Records, plan: Plan, pipeline: str) -> Slots:
+    """The one slot of each subscription, where it has one only."""
+    if pipeline == "rihps":
+        cells = _scattered(records.ids, plan.grid.cells)
+    else:
+        xmin, ymin, xmax, ymax = records.rects.T
+        cells = plan.grid.locate(xmin / 2 + xmax / 2, ymin / 2 + ymax / 2)
+    return plan.route(cells)
+
+
+def slot_of(plan: Plan, partition: int) -> int:
+    return int(np.searchsorted(plan.partition_id_of_slot, partition))
+
+
+def terms_of(segment: Searchable) -> Hashes:
+    return np.empty(0, np.uint64) if segment.conditions is None else hash_rows(segment.conditions.words)
+
+
+@kernel
+def _scattered(ids: SubIds, cells: int) -> CellIds:
+    """A cell for each id, whatever ids people give: every cell is as likely."""
+    chosen = np.empty(len(ids), np.int32)
+    for i in range(len(ids)):
+        chosen[i] = ((scramble(ids[i]) >> np.uint64(32)) * np.uint64(cells)) >> np.uint64(32)
+    return chosen
+
+
+def _frozen(array: Array) -> Array:
+    """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files are."""
+    array.setflags(write=False)
+    return array

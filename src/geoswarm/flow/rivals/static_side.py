@@ -1,0 +1,194 @@
+"""The subscriptions of a partition on their way to its events, where the join is at the stream.
+
+    sender     list of the partition ── what of it is live ──► parcels of at most 64 MB, one array after another
+    receiver   parcels ──► one list of its own ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
+
+Nothing is kept from one batch to the next: that is what the mode is to be compared for. The parcels of subscriptions go
+the way of those of events, and are told from them by their partition, which is written as ~id. Distributor §4.5 (STRL).
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.buffers import Rows, strings_of
+from geoswarm.core.arrays.jit import Array, Bytes, Floats, Ints, SubIds
+from geoswarm.core.index.cells import build
+from geoswarm.core.index.kernels import Records, are_live
+from geoswarm.core.index.regions import WITHIN, Regions, build_regions
+from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.word_kernels import Conditions
+from geoswarm.core.index.words import build_text, conditions_of
+from geoswarm.core.shapes.shapes import Shapes, no_shapes
+from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text import expression
+from geoswarm.core.text.expression import Expressions, no_conditions
+from geoswarm.flow.match.match import Met
+from geoswarm.flow.rivals.pairs import gathered, number_of, published, reported_here
+from geoswarm.flow.rivals.shares import Share, slot_of
+from geoswarm.flow.route import Parcel
+from geoswarm.model import NEVER_US
+
+PARCEL_BYTES_MAX = 64 << 20
+"""Of subscriptions; a row of Spark's may have 2 GB."""
+SUBSCRIPTION_BYTES, VERTEX_BYTES = 48, 16
+WIRE = pa.schema(
+    [
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("columns", pa.int32(), nullable=False),
+        pa.field("data", pa.binary(), nullable=False),
+    ]
+)
+"""Arrays, one row each."""
+WORDS, SHAPE, PLAIN = "words_", "shape_", ("ids", "rects", "expires_us", "shaped", "predicates")
+_NONE_DEAD = np.empty(0, np.uint8)
+_NONE_DEAD.setflags(write=False)
+
+
+class Listed(NamedTuple):
+    """Subscriptions as parallel arrays."""
+
+    ids: SubIds
+    rects: Floats
+    expires_us: Ints
+    words: Expressions
+    shaped: Ints
+    """Rows whose regions are no rectangles; ascending."""
+    shapes: Shapes
+    predicates: Bytes
+
+    @classmethod
+    def of(cls, segment: Searchable, ordinals: Ints) -> "Listed":
+        records, regions, count = segment.records, segment.regions, len(ordinals)
+        shaped, shapes, predicates = np.empty(0, np.int64), no_shapes(0), np.empty(0, np.uint8)
+        if regions is not None:
+            number, has_shape = number_of(regions, ordinals)
+            shaped, number = np.flatnonzero(has_shape), number[has_shape]
+            shapes = regions.shapes.take(number)
+            predicates = regions.predicates[number] if len(regions.predicates) else np.zeros(len(number), np.uint8)
+        return cls(
+            records.ids[ordinals],
+            records.rects[ordinals],
+            records.expires_us[ordinals] if len(records.expires_us) else np.full(count, NEVER_US, np.int64),
+            no_conditions(count) if segment.conditions is None else _taken(segment.conditions, ordinals),
+            shaped,
+            shapes,
+            predicates,
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence["Listed"]) -> "Listed":
+        if len(parts) == 1:
+            return parts[0]
+        firsts = np.cumsum([0, *(len(part.ids) for part in parts)])
+        shaped = [first + part.shaped for first, part in zip(firsts, parts, strict=False)]
+        return cls(
+            np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)]),
+            np.concatenate([np.empty((0, 4)), *(part.rects for part in parts)]),
+            np.concatenate([np.empty(0, np.int64), *(part.expires_us for part in parts)]),
+            expression.concatenate([part.words for part in parts]),
+            np.concatenate([np.empty(0, np.int64), *shaped]),
+            concatenate_shapes([part.shapes for part in parts]),
+            np.concatenate([np.empty(0, np.uint8), *(part.predicates for part in parts)]),
+        )
+
+    def to_batch(self) -> pa.RecordBatch:
+        arrays: dict[str, Array] = {name: getattr(self, name) for name in PLAIN}
+        arrays |= {f"{WORDS}{name}": array for name, array in self.words.to_arrays().items()}
+        arrays |= {f"{SHAPE}{name}": array for name, array in self.shapes.to_arrays().items()}
+        kinds = [array.dtype.str for array in arrays.values()]
+        columns = [1 if array.ndim == 1 else array.shape[1] for array in arrays.values()]
+        data = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
+        return pa.record_batch([list(arrays), kinds, pa.array(columns, pa.int32()), data], schema=WIRE)
+
+    @classmethod
+    def from_batch(cls, batch: pa.RecordBatch) -> "Listed":
+        arrays: dict[str, Array] = {}
+        for i, (name, kind, columns) in enumerate(zip(*(batch.column(k).to_pylist() for k in range(3)), strict=True)):
+            flat = np.frombuffer(batch.column("data")[i].as_buffer(), np.dtype(kind))
+            arrays[name] = flat if columns == 1 else flat.reshape(-1, columns)
+        words = {name.removeprefix(WORDS): array for name, array in arrays.items() if name.startswith(WORDS)}
+        shapes = {name.removeprefix(SHAPE): array for name, array in arrays.items() if name.startswith(SHAPE)}
+        plain = {name: arrays[name] for name in PLAIN}
+        return cls(words=Expressions.from_arrays(words), shapes=Shapes.from_arrays(shapes), **plain)
+
+    def searchable(self) -> Searchable:
+        """As a segment that has no index yet."""
+        records = Records(self.rects, self.ids, self.expires_us, _NONE_DEAD)
+        asks = np.diff(self.words.conjunctions_offsets) > 0
+        regions = None
+        if len(self.shaped):
+            worded = np.flatnonzero(asks[self.shaped])
+            worded = worded[np.argsort(self.ids[self.shaped[worded]], kind="stable")]
+            ordinals = self.shaped.astype(np.uint32)
+            regions = Regions(self.shapes, ordinals, {}, worded, predicates=self.predicates)
+        return Searchable(records, {}, None, conditions_of(self.words) if asks.any() else None, regions)
+
+    def indexed(self, grid: Grid) -> Searchable:
+        """As a segment with the index that a segment has."""
+        bare = self.searchable()
+        asks = np.diff(self.words.conjunctions_offsets) > 0
+        plain, regions = ~asks, bare.regions
+        if regions is not None:
+            for_points = ~asks[regions.ordinals] & (regions.predicates != WITHIN)
+            regions = regions._replace(cells=build_regions(grid, regions.shapes, for_points))
+            plain[regions.ordinals] = False
+        chosen = np.flatnonzero(plain).astype(np.uint32)
+        built = build(grid, self.rects[chosen])
+        levels = {k: level._replace(entries=chosen[level.entries]) for k, level in built.items()}
+        text = build_text(grid, self.rects, self.words) if asks.any() else None
+        return Searchable(bare.records, levels, text, bare.conditions, regions, Rest())
+
+
+def parcels_of(shares: Sequence[Share], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
+    """What a partition has, for whoever has its events."""
+    partition = plan.partitions[slot]
+    owners = range(plan.executors) if partition.executor == EVERYBODY else (partition.executor,)
+    for share in shares:
+        live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
+        for some in _pieces(share.segment, live):
+            batch = Listed.of(share.segment, some).to_batch()
+            yield from (Parcel(~partition.id, owner, batch) for owner in owners)
+
+
+def _pieces(segment: Searchable, ordinals: Ints) -> Iterator[Ints]:
+    sizes = np.full(len(ordinals), SUBSCRIPTION_BYTES)
+    if segment.regions is not None:
+        shapes, (number, shaped) = segment.regions.shapes, number_of(segment.regions, ordinals)
+        ends = [shapes.vertices[shapes.rings[shapes.parts[number[shaped] + k]]] for k in (0, 1)]
+        sizes[shaped] += VERTEX_BYTES * (ends[1] - ends[0])
+    piece = np.cumsum(sizes) // PARCEL_BYTES_MAX
+    cuts = np.flatnonzero(np.diff(piece)) + 1
+    yield from (some for some in np.split(ordinals, cuts) if len(some))
+
+
+def _taken(conditions: Conditions, ordinals: Ints) -> Expressions:
+    vocabulary = _strings(conditions.words)
+    offsets = conditions.conjunctions_offsets, conditions.terms_offsets
+    return Expressions(*offsets, conditions.terms, vocabulary).take(ordinals)
+
+
+def _strings(rows: Rows) -> pa.StringArray:
+    """A vocabulary lies in one piece (`Expressions.to_arrays`)."""
+    if not len(rows.begins):
+        return pa.array([], pa.string())
+    offsets = np.append(rows.begins, rows.ends[-1])
+    return strings_of(offsets - offsets[0], rows.data[offsets[0] : offsets[-1]])
+
+
+def only_here(parcel: Parcel, runs: Iterator[Met], share: Share, plan: Plan) -> Iterator[Met]:
+    """What a parcel's events met of the partition's own subscriptions, without the pairs that another partition
+    reports."""
+    slot, places, done = slot_of(plan, parcel.partition), published(parcel.events, plan.grid), 0
+    for met in runs:
+        rows = np.repeat(np.arange(done, done + len(met.events)), np.diff(met.offsets))
+        rects = share.rects[np.searchsorted(share.ids, met.subs)]
+        here = reported_here(places, rows, rects, plan, slot)
+        yield gathered(met.events, [(rows[here] - done, met.subs[here])])
+        done += len(met.events)

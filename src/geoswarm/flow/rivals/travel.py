@@ -1,0 +1,29 @@
+"""Events that may be in several parcels: how they are numbered, and cut into pieces that can be packed.
+
+Which parcels an event is in is for `replicated_index.py`, and `route_areas.py` where it meets several partitions.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, cuts, xy
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.space.grid import Grid
+from geoswarm.flow.route_terms import numbered
+
+
+def numbered_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.RecordBatch:
+    """In Z-order, each with its number, which goes by the order they came in, and no copies yet."""
+    order = sorted_order(codes_of(*xy(events), frame_of(grid)), CODE_MAX)
+    copies = pa.array(np.zeros(len(events), np.int32))
+    columns = [*events.take(pa.array(order)).columns, pa.array(first_event + order), copies]
+    return pa.record_batch(columns, schema=numbered(events.schema))
+
+
+def pieces(sizes: Ints, bytes_max: int = GATHERED_BYTES_MAX) -> Iterator[tuple[int, int]]:
+    """Rows of these bytes, in pieces (first, end) that fit one column. At least one, which may be empty."""
+    yield from cuts(sizes, bytes_max) if len(sizes) else [(0, 0)]

@@ -1,0 +1,70 @@
+"""Events that are areas, under inspection: their `geometry` is read, and gives them the place they are routed by.
+
+What a geometry must be is decided in `core/shapes/parse.py`, as for subscriptions. A point as geometry is a point;
+lines are refused. The matcher reads the geometry once more (`flow/match/areas.py`): what travels is the event as it
+came, with a mark if it need not be checked again (`flow/sound.py`).
+"""
+
+import re
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import shapely
+
+from geoswarm.core.arrays.jit import Bools, Floats
+from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.parse import parse_shapes
+from geoswarm.core.space.grid import Grid
+from geoswarm.flow.dead_letters import Triage
+from geoswarm.flow.sound import SOUND
+from geoswarm.model import GEOMETRY
+
+_SRID = re.compile(rb"^\s*SRID\s*=\s*\d{1,9}\s*;", re.IGNORECASE)
+
+
+def has_areas(batch: pa.RecordBatch) -> bool:
+    """Whether any event has a geometry; most streams have none, and pay for this question only."""
+    return GEOMETRY.name in batch.schema.names and batch.column(GEOMETRY.name).null_count < len(batch)
+
+
+def guard_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
+    """Turns away what cannot be read, fills `x` and `y`, of a point always, of an area where they are null, and marks
+    what is sound."""
+    column = batch.column(GEOMETRY.name)
+    shapes, refused, _, sound = parse_shapes(column, grid)
+    boxes = rectangles(shapes, grid)
+    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
+    are_points = np.zeros(len(batch), np.bool_)
+    for row, reason, detail in refused:
+        point = _point_of(column[row].as_buffer().to_pybytes()) if reason == "no-area" else None
+        if point is not None:
+            centres[row], are_points[row] = (point.x, point.y), True
+        else:
+            said = detail.replace("{", "{{").replace("}", "}}")
+            triage.turn_away_one(row, reason, f"event {{event_id}}: {said}")
+    return _filled(batch, centres, are_points).append_column(SOUND, pa.array(sound))
+
+
+def _filled(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.RecordBatch:
+    for axis, middle in zip(("x", "y"), centres.T, strict=True):
+        column, place = batch.column(axis), batch.schema.get_field_index(axis)
+        if column.null_count or are_points.any():
+            known = pa.array(middle, column.type, mask=np.isnan(middle))
+            filled = pc.if_else(pa.array(are_points), known, pc.coalesce(column, known))
+            batch = batch.set_column(place, batch.schema.field(place), filled)
+    return batch
+
+
+def _point_of(raw: bytes) -> shapely.Point | None:
+    """None: it is no point. It was read before, and had no area. Text need not be UTF-8."""
+    with np.errstate(all="ignore"):
+        if raw[0] <= 1:
+            read = shapely.from_wkb(raw, on_invalid="ignore")
+        elif raw.lstrip()[:1] == b"0":
+            read = shapely.from_wkb(raw.decode("ascii", "replace").strip(), on_invalid="ignore")
+        elif raw.lstrip()[:1] == b"{":
+            read = shapely.from_geojson(raw.decode("utf-8", "replace"), on_invalid="ignore")
+        else:
+            read = shapely.from_wkt(_SRID.sub(b"", raw).decode("utf-8", "replace"), on_invalid="ignore")
+    return read if isinstance(read, shapely.Point) and not read.is_empty else None

@@ -1,0 +1,269 @@
+"""The pipelines and modes of the Distributor paper on the real engine, one after the other over the same streams.
+
+Measures for others (`distributor_fig4.py` to `distributor_fig8.py`). Every publication is guarded, routed, exchanged
+and matched by Spark; what a batch would take on sixteen machines is projected from the CPU time that its tasks report.
+Routing, and packing subscriptions that travel, is shared out among the machines; then the batch ends with its costliest
+executor (`engine_race.makespan_us`). Left out: the network, starting tasks, and the merger, which is the same for all
+modes of a pipeline. The network would be dearest for the joins at the stream.
+
+Time is the batches': each is a round (D, 10 s in Table 1). The first batch, in which workers map the segments and make
+what they keep of them, counts for nobody; the batches before a redistribution count. Distributor §4.4 to §4.6.
+
+    collisions ──► level plan: 16 executors of 16 partitions ──► 3 are hot ──► `skew` of the stream is theirs
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.control.registry import first_plan
+from geoswarm.control.strategy import Sample
+from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.errors import InputError
+from geoswarm.flow.rivals.shares import homes
+from geoswarm.lab.bench.kit.engine_race import makespan_us, nowhere
+from geoswarm.lab.workload.collisions import Collisions
+from geoswarm.lab.workload.postcodes import BOUNDS, Britain
+from geoswarm.lab.workload.skew import Hot, hot_executors, resampled
+from geoswarm.run.spark import sources
+from geoswarm.run.spark.engine import Engine
+from geoswarm.store import journal, plans
+from geoswarm.store.storage import Storage
+
+MASTER = "local[2]"
+MACHINES = 16
+CELLS_PER_SIDE = 1000
+ROUND_S = 10.0
+POOL = 40_000
+"""Publications that a stream for RIhPS is chosen from."""
+WARM_BATCHES = 1
+HASHED = "rihps"
+PIPELINES = ("sps", "spis", HASHED, "risps")
+STATIC, LOAD, DATA, AUTO = "distributor-static", "distributor", "distributor-data", "distributor-auto"
+
+
+class Mode(NamedTuple):
+    strategy: str
+    join_at: str
+
+    @property
+    def name(self) -> str:
+        return f"{PRINTED[self.strategy]} {'STAL' if self.join_at == 'static' else 'STRL'}"
+
+
+PRINTED = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto"}
+"""As the paper calls them; `distributor-auto` is ours."""
+MODES = tuple(Mode(strategy, side) for strategy in (LOAD, DATA, STATIC) for side in ("static", "stream"))
+OURS, BASE = Mode(LOAD, "static"), Mode(STATIC, "static")
+
+
+class Sizes(NamedTuple):
+    subscriptions: int
+    batch_events: int
+    batches: int
+    """Of a run, with the first."""
+
+
+@dataclass(frozen=True)
+class Lap:
+    """One batch under one mode."""
+
+    events: int
+    makespan_s: float
+    """Of routing, and then of the costliest executor."""
+    route_s: float
+    """Of one machine, which routes its share."""
+    mean_s: float
+    """Of an executor: what perfect balance would take."""
+    mldc: float
+    """By the CPU time of the executors in this batch alone."""
+    plan_epoch: int
+    costs_us: Mapping[int, float]
+    """CPU time of matching, by the partition's place in the plan."""
+    owners: Sequence[int]
+    """The executors of the partitions, in order."""
+
+
+class Round(NamedTuple):
+    """What a strategy decided when a batch was over."""
+
+    decision: str
+    moves: int
+
+
+class Stage:
+    """One country and its subscriptions, loaded once; each run begins with a copy of the checkpoint."""
+
+    def __init__(self, spark: Any, country: Britain, sizes: Sizes, seed: int, root: Path) -> None:
+        self._spark, self._sizes, self._seed, self._root = spark, sizes, seed, root
+        self.collisions = Collisions(country, seed=seed, events_per_s=sizes.batch_events / ROUND_S)
+        self.sample = Sample(country.places, np.empty((0, 4)))
+        self._contract = Contract(bounds=BOUNDS, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=MACHINES)
+        self.plan: Plan = first_plan(LOAD, self.sample, Grid.of(self._contract), MACHINES)
+        self.hot: Hot = hot_executors(self.plan, country.places, np.random.default_rng(seed))
+        rows = pa.table(self.collisions.subscriptions(0, sizes.subscriptions))
+        pq.write_table(rows, root / "subscriptions.parquet")
+        self.loaded = root / "loaded"
+        with self._engine(self.loaded, {"strategy": LOAD}) as engine:  # its runs go on with `plan`; others take over
+            engine.load(str(root / "subscriptions.parquet"))
+
+    def run(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[Lap], list[Round]]:
+        """All batches with the first, and the rounds that ended with each but the first."""
+        batches, rounds = self.entries(pipeline, mode, skew)
+        return [lap_of(entry) for entry in batches], [_round(entry) for entry in rounds]
+
+    def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The same as the journal has it, with `partition_ids` and `owners` of each batch's plan, in its order."""
+        checkpoint = self._root / "run"
+        shutil.copytree(self.loaded, checkpoint)
+        try:
+            self._start(checkpoint, pipeline, mode, self._stream(pipeline, skew))
+            storage = Storage(str(checkpoint))
+            batches = [entry | _planned(storage, entry["plan_epoch"]) for entry in journal.read(storage, "batch")]
+            rounds = [entry for entry in journal.read(storage, "round") if "now_s" in entry]  # others: it took over
+        finally:
+            shutil.rmtree(checkpoint)
+        if not all(entry["matches"] for entry in batches) or len(batches) != self._sizes.batches:
+            raise InputError(
+                f"{mode.name} of {pipeline} matched nothing in some of {len(batches)} batches of {self._sizes.batches}:"
+                " draw more subscriptions"
+            )
+        return batches, rounds
+
+    def _start(self, checkpoint: Path, pipeline: str, mode: Mode, folder: Path) -> None:
+        named = {"strategy": mode.strategy, "pipeline": pipeline, "join_at": mode.join_at}
+        with self._engine(checkpoint, named) as engine:
+            events = sources.events_from_files(self._spark, str(folder), format="parquet", files_per_batch=1)
+            engine.start(events=events, sink=nowhere, available_now=True).wait()
+
+    def _engine(self, checkpoint: Path, named: dict[str, str]) -> Engine:
+        """Its time begins with the stream, and a batch is a round."""
+        tuning, ticks = Tuning.model_validate(named | {"round_s": ROUND_S}), count(self.collisions.start_s, ROUND_S)
+        return Engine(
+            self._spark,
+            self._contract,
+            tuning,
+            checkpoint=str(checkpoint),
+            sample=self.sample,
+            clock=lambda: float(next(ticks)),
+        )
+
+    def _stream(self, pipeline: str, skew: float) -> Path:
+        hashed = pipeline == HASHED
+        folder = self._root / f"events-{'hash' if hashed else 'space'}-{skew}"
+        if not folder.exists():
+            folder.mkdir()
+            for batch in range(self._sizes.batches):
+                first, events = batch * self._sizes.batch_events, self._sizes.batch_events
+                if hashed:
+                    rows = self._hashed(first, events, skew)
+                else:
+                    rows = self.collisions.publications(first, events, hot=self.hot, share=skew)
+                pq.write_table(pa.table(rows), folder / f"{batch:05d}.parquet")
+        return folder
+
+    def _hashed(self, first: int, events: int, skew: float) -> pa.RecordBatch:
+        pool, hot_shares, loads = self._pool
+        drawn = resampled(hot_shares, skew, events, np.random.default_rng((self._seed, first)), loads=loads)
+        return self.collisions.replay(pool, drawn.rows, first)
+
+    @cached_property
+    def _pool(self) -> tuple[pa.RecordBatch, Floats, Floats]:
+        """Publications, how much of each falls to who is hot where ids are hashed, and how many candidates it has."""
+        rows = self.collisions.subscriptions(0, self._sizes.subscriptions)
+        pool = self.collisions.publications(0, POOL)
+        rects = shapely.bounds(shapely.from_wkb(rows.column("geometry").to_numpy(zero_copy_only=False)))
+        records = Records(rects, rows.column("sub_id").to_numpy(), np.empty(0, np.int64), np.empty(0, np.uint8))
+        owners = self.plan.executor_of_slot[homes(records, self.plan, HASHED)]
+        return pool, *hot_loads(_boxes(pool), rects, np.isin(owners, self.hot.executors))
+
+
+def hot_loads(boxes: Floats, rects: Floats, are_hot: Any) -> tuple[Floats, Floats]:
+    """Of publications by the rectangle round each: which share of those that it may match is hot, and how many it may
+    match."""
+    row, met = shapely.STRtree(shapely.box(*rects.T)).query(shapely.box(*boxes.T))
+    loads = np.bincount(row, minlength=len(boxes)).astype(np.float64)
+    hot = np.bincount(row, weights=are_hot[met], minlength=len(boxes))
+    return hot / np.maximum(loads, 1.0), loads
+
+
+def _boxes(publications: pa.RecordBatch) -> Floats:
+    x, y = (publications.column(name).to_numpy() for name in ("x", "y"))
+    boxes = np.stack([x, y, x, y], axis=1)
+    geometry = publications.column("geometry")
+    areas: Ints = np.flatnonzero(np.asarray(geometry.is_valid()))
+    boxes[areas] = shapely.bounds(shapely.from_wkb(geometry.take(pa.array(areas)).to_numpy(zero_copy_only=False)))
+    return boxes
+
+
+def _planned(storage: Storage, epoch: int) -> dict[str, list[int]]:
+    """A strategy that takes over draws the same partitions, but gives them new ids: places in the plan are the same."""
+    partitions = plans.at(storage, epoch).partitions
+    return {"partition_ids": [p.id for p in partitions], "owners": [p.executor for p in partitions]}
+
+
+def lap_of(entry: dict[str, Any]) -> Lap:
+    return projected(
+        entry["events_in"],
+        entry["plan_epoch"],
+        entry["route_cpu_us"] / MACHINES * 1e-6,
+        {entry["partition_ids"].index(int(i)): float(load[3]) for i, load in entry["partitions"].items()},
+        entry["owners"],
+    )
+
+
+def projected(
+    events: int, plan_epoch: int, route_s: float, costs_us: Mapping[int, float], owners: Sequence[int]
+) -> Lap:
+    """A batch with these costs under a plan."""
+    match_us = np.zeros(MACHINES)
+    for partition, cost_us in costs_us.items():
+        match_us[owners[partition]] += cost_us
+    worst_s, mean_s = makespan_us(match_us.tolist(), MACHINES) * 1e-6, float(match_us.mean()) * 1e-6
+    mldc = worst_s / mean_s - 1.0 if mean_s else 0.0
+    return Lap(events, route_s + worst_s, route_s, mean_s, mldc, plan_epoch, costs_us, owners)
+
+
+def at_common_costs(runs: Sequence[Sequence[Lap]]) -> list[list[Lap]]:
+    """The same runs, of one stream through one pipeline, joined at one side, with the noise taken out: a partition does
+    the same work in a batch whoever has it, so that it has one cost for all, the median of what was measured."""
+    common = []
+    for laps in zip(*runs, strict=True):
+        partitions = sorted({partition for lap in laps for partition in lap.costs_us})
+        costs_us = {i: float(np.median([lap.costs_us.get(i, 0.0) for lap in laps])) for i in partitions}
+        route_s = float(np.median([lap.route_s for lap in laps]))
+        common.append([projected(lap.events, lap.plan_epoch, route_s, costs_us, lap.owners) for lap in laps])
+    return [list(laps) for laps in zip(*common, strict=True)]
+
+
+def _round(entry: dict[str, Any]) -> Round:
+    moves = len(entry["changes"]) if entry["outcome"] == "applied" else 0
+    return Round(entry["why"]["decision"], moves)
+
+
+def throughput(laps: Sequence[Lap]) -> float:
+    """Publications per second over the whole run but for the first batches."""
+    counted = laps[WARM_BATCHES:]
+    return sum(lap.events for lap in counted) / sum(lap.makespan_s for lap in counted)
+
+
+def latency_s(laps: Sequence[Lap]) -> float:
+    """Mean over publications. Batches of one size follow one another, as they do where publications wait in a queue: on
+    average one waits for half of the batch before its own, in which it came, and then for the whole of its own. That
+    before the first counts as if it had been as long as the first."""
+    own = laps[WARM_BATCHES:]
+    waits = [0.5 * before.makespan_s + lap.makespan_s for before, lap in zip([own[0], *own], own, strict=False)]
+    return float(np.average(waits, weights=[lap.events for lap in own]))

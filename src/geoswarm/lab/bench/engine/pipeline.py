@@ -1,0 +1,246 @@
+"""End-to-end events/s with 0 to 10 million subscriptions, beside the same pipeline without matching.
+
+Everything runs on `local[2]` in one Spark session. The null pipeline (`contest.py`) has the same source (Parquet
+files), guard, route, pack, exchange and sink, and keeps no checkpoint, reports or journal of ours. `kernel.py` has the
+matching alone.
+
+    round 1    null │ 0 │ 10 k │ ... │ 1 M rows │ ...       each a stream over the same files, in a new order
+    round 2    10 k │ 1 M rows │ ... │ null │ ...           its first batch, which maps segments, is left out
+"""
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.flow.observe import Load
+from geoswarm.lab.bench.kit.contest import Contestant, World
+from geoswarm.lab.bench.kit.density import tweets_for
+from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, interleave, median, ratio
+from geoswarm.lab.bench.kit.plots import PALETTE, figure
+from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.session import build_session
+from geoswarm.store.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+MASTER = "local[2]"
+SPARSE, DENSE, CROWDED = 1.0, 17.0, 100.0
+"""Matches per event."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    subscriptions: tuple[int, ...]
+    claim_at: int
+    """Subscriptions of the variants: rows, pairs, more matches, small batches."""
+    file_events: int
+    files: int
+    """Per batch; one where an event has many matches."""
+    batches: int
+    """Per round, the first of which is not counted."""
+    rounds: int
+    small_events: int
+    """Events of a small batch, whose latency is the cost of a batch itself."""
+    parquet: bool = False
+    """Also with Parquet files as the sink."""
+    warm_up: bool = True
+    """A round that is not counted: the virtual machine compiles what it runs often."""
+
+
+SIZES = {
+    Scale.SMALL: Sizes((0, 10_000, 100_000, 1_000_000), 1_000_000, 90_000, 4, 3, 2, 1_000),
+    Scale.FULL: Sizes((0, 10_000, 100_000, 1_000_000, 10_000_000), 1_000_000, 125_000, 4, 6, 5, 1_000, parquet=True),
+}
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    return measure(SIZES[scale], seed, report)
+
+
+def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+    report("starting Spark")
+    spark = build_session(MASTER, "geoswarm-bench")
+    with tempfile.TemporaryDirectory() as folder:
+        contestants = _contestants(Path(folder), sizes, seed, spark, report)
+        turns = {name: turn_of(c, name, spark, sizes.batches, report) for name, c in contestants.items()}
+        for name in ("null", _name(sizes.claim_at)) if sizes.warm_up else ():
+            turns[name]()
+            contestants[name].measured.clear()
+            contestants[name].cpu.clear()
+        seconds = interleave(turns, sizes.rounds, np.random.default_rng(seed))
+    rows = [row_of(name, contestant) for name, contestant in contestants.items()]
+    by_name = {row["pipeline"]: row for row in rows}
+    claim = _name(sizes.claim_at)
+    summary = {
+        "vs_null": ratio(seconds["null"], seconds[claim]),
+        "packed_vs_rows": ratio(seconds[f"{claim}, row exchange"], seconds[claim]),
+        "arrays_vs_pairs": ratio(seconds[f"{claim}, dense, pairs"], seconds[f"{claim}, dense"]),
+        "matches_per_s_100": by_name[f"{claim}, crowded"]["matches_per_s"],
+        "events_per_s_1m": by_name[claim]["events_per_s"],
+        "events_per_s_null": by_name["null"]["events_per_s"],
+        "small_batch_s": by_name[f"{claim}, small batches"]["batch_s"],
+        "small_batch_s_null": by_name["null, small batches"]["batch_s"],
+    }
+    null_cpu = by_name["null"]["java_cpu_ns"] + by_name["null"]["python_cpu_ns"]
+    if null_cpu:  # not every system tells
+        summary["vs_null_cpu"] = null_cpu / (by_name[claim]["java_cpu_ns"] + by_name[claim]["python_cpu_ns"])
+    if sizes.parquet:
+        summary["vs_null_parquet"] = ratio(seconds["null, Parquet"], seconds[f"{claim}, Parquet"])
+    config = {
+        "master": MASTER,
+        "executors": Contract().executors,
+        "claims_at_subscriptions": sizes.claim_at,
+        "rounds": sizes.rounds,
+        "batches_per_round": sizes.batches,
+        "seconds": "of a batch from trigger to commit, median; the first batch of a stream is left out",
+        "side_share": {f"{n} at {d:g}": tweets_for(n, d, seed).side_share for n, d in _worlds(sizes) if n},
+    }
+    return Result(rows, summary, config)
+
+
+def _name(subscriptions: int) -> str:
+    return f"{subscriptions:,} subscriptions"
+
+
+def _worlds(sizes: Sizes) -> list[tuple[int, float]]:
+    return [*((n, SPARSE) for n in sizes.subscriptions), (sizes.claim_at, DENSE), (sizes.claim_at, CROWDED)]
+
+
+def _contestants(root: Path, sizes: Sizes, seed: int, spark: Any, report: Progress) -> dict[str, Contestant]:
+    files = _event_files(root, sizes, seed)
+    many, one, small = files[: sizes.files], files[:1], files[-1:]
+    null = _null_world(root / "null")
+    worlds = {}
+    for subscriptions, density in _worlds(sizes):
+        report(f"loading {subscriptions:,} subscriptions, {density:g} matches per event")
+        name = f"{subscriptions}-{density:g}"
+        worlds[subscriptions, density] = _loaded_world(root / name, subscriptions, density, seed, spark)
+    claim, full = _name(sizes.claim_at), worlds[sizes.claim_at, SPARSE]
+    dense, crowded = worlds[sizes.claim_at, DENSE], worlds[sizes.claim_at, CROWDED]
+    found = {"null": Contestant(null, many)}
+    found |= {_name(n): Contestant(worlds[n, SPARSE], many) for n in sizes.subscriptions}
+    found |= {
+        f"{claim}, row exchange": Contestant(full, many, Tuning(exchange="rows")),
+        f"{claim}, dense": Contestant(dense, one),
+        f"{claim}, dense, pairs": Contestant(dense, one, Tuning(matches="pairs")),
+        f"{claim}, crowded": Contestant(crowded, one),
+        "null, small batches": Contestant(null, small),
+        f"{claim}, small batches": Contestant(full, small),
+    }
+    if sizes.parquet:
+        found["null, Parquet"] = Contestant(null, many, to_parquet=True)
+        found[f"{claim}, Parquet"] = Contestant(full, many, to_parquet=True)
+    return found
+
+
+def _event_files(root: Path, sizes: Sizes, seed: int) -> list[Path]:
+    """Files of equal length, and a small one at the end."""
+    (root / "source").mkdir()
+    lengths = [*[sizes.file_events] * sizes.files, sizes.small_events]
+    files = []
+    for i, length in enumerate(lengths):
+        files.append(root / "source" / f"{i:04d}.parquet")
+        events = Tweets(seed=seed).events(i * sizes.file_events, length)
+        pq.write_table(pa.Table.from_batches([events]), files[-1])
+    return files
+
+
+def _null_world(root: Path) -> World:
+    (root / "events").mkdir(parents=True)
+    world = World(root, None)
+    checkpoint = Checkpoint(world.checkpoint, Contract(), Tuning())
+    checkpoint.prepare(0, lambda: [], 0)  # the plan that all its batches are routed by
+    checkpoint.close()
+    return world
+
+
+def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> World:
+    (root / "events").mkdir(parents=True)
+    world = World(root, subscriptions, density)
+    if subscriptions:
+        workload = tweets_for(subscriptions, density, seed)
+        file = root / "subscriptions.parquet"
+        with pq.ParquetWriter(file, workload.subscriptions(0, 0).schema) as writer:
+            for start in range(0, subscriptions, 1_000_000):
+                writer.write_batch(workload.subscriptions(start, min(1_000_000, subscriptions - start)))
+        with Engine(spark, checkpoint=world.checkpoint) as engine:
+            engine.load(str(file))
+    return world
+
+
+def turn_of(contestant: Contestant, name: str, spark: Any, batches: int, report: Progress) -> Callable[[], float]:
+    def turn() -> float:
+        report(name)
+        return contestant.round(spark, batches)
+
+    return turn
+
+
+def row_of(name: str, contestant: Contestant) -> dict[str, Any]:
+    batches = contestant.measured
+    row: dict[str, Any] = {
+        "pipeline": name,
+        "subscriptions": contestant.world.subscriptions,
+        "batch_events": batches[0].events,
+        "events_per_s": round(median([batch.events / batch.seconds for batch in batches])),
+        "batch_s": round(median([batch.seconds for batch in batches]), 3),
+        "java_cpu_ns": round(sum(cpu.java_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
+        "python_cpu_ns": round(sum(cpu.python_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
+    }
+    if contestant.world.subscriptions is not None:
+        loads = [Load(*load) for batch in batches for load in batch.entry["partitions"].values()]
+        events, matches = sum(load.events for load in loads), sum(load.matches for load in loads)
+        row |= {
+            "matches_per_event": round(matches / events, 2),
+            "matched_share": round(sum(load.matched for load in loads) / events, 2),
+            "matches_per_s": round(row["events_per_s"] * matches / events),
+            "route_cpu_ns": round(sum(batch.entry["route_cpu_us"] for batch in batches) * 1e3 / events),
+            "match_cpu_ns": round(sum(load.cpu_us for load in loads) * 1e3 / events),
+        }
+    return row
+
+
+def plot(result: Result) -> "Figure":
+    rows = {row["pipeline"]: row for row in result.rows}
+    drawn, (growth, variants) = figure(2, width_in=6.2)
+    plain = [row for row in result.rows if row["pipeline"].endswith("subscriptions")]
+    labels = [short(row["subscriptions"]) for row in plain]
+    growth.bar(labels, [row["events_per_s"] / 1e6 for row in plain], color=PALETTE[0], width=0.6)
+    growth.axhline(rows["null"]["events_per_s"] / 1e6, color=PALETTE[3], linestyle="--", marker="")
+    growth.annotate(
+        "null pipeline",
+        (0.99, rows["null"]["events_per_s"] / 1e6),
+        xycoords=("axes fraction", "data"),
+        ha="right",
+        va="bottom",
+        color=PALETTE[3],
+    )
+    growth.set(xlabel="subscriptions, about one match per event", ylabel="million events per second")
+    growth.set_title("Events per second, end to end")
+    claim = result.config["claims_at_subscriptions"]
+    others = [name for name in rows if name.startswith(_name(claim)) and "small" not in name]
+    names = [name.removeprefix(_name(claim)).removeprefix(", ") or "as configured" for name in others]
+    variants.barh(names[::-1], [rows[name]["events_per_s"] / 1e6 for name in others[::-1]], color=PALETTE[2])
+    for place, name in enumerate(others[::-1]):
+        per_event = rows[name]["matches_per_event"]
+        variants.annotate(
+            f" {per_event:.0f} per event", (rows[name]["events_per_s"] / 1e6, place), va="center", fontsize=10
+        )
+    variants.set(
+        xlabel="million events per second; matches beside the bars", title=f"Variants at {short(claim)} subscriptions"
+    )
+    variants.margins(x=0.25)
+    return drawn
+
+
+def short(count: int) -> str:
+    return f"{count // 1_000_000} M" if count >= 1_000_000 else f"{count // 1_000} k" if count >= 1_000 else str(count)

@@ -1,0 +1,203 @@
+"""Seconds from SIGKILL to the next committed batch, and what was lost or repeated over all kills.
+
+The engine runs one scenario (`lab/crash/scenario.py`) as a process of its own. At a random moment its driver (Python
+and JVM), one of its Python workers or one of its executor JVMs is killed; a dead engine is started again from its
+checkpoint, as a supervisor would. At the end the whole output is set beside the oracle's, pair by pair.
+
+The plan moves meanwhile, with a round for every batch; some starts take another strategy than the one before, and some
+kills wait for the moment when a new plan is on disk and no batch has been given it yet. A run whose plan was to move
+and did not proves nothing, and is an error.
+
+In `local` mode Spark never tries a task again, so a killed worker ends the engine; on a cluster Spark replaces
+workers and executors by itself. Some kills hit an engine that is still starting from the kill before.
+"""
+
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.errors import StreamError
+from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
+from geoswarm.lab.bench.kit.plots import MARKERS, PALETTE, figure
+from geoswarm.lab.crash.kill import Victim
+from geoswarm.lab.crash.scenario import Scenario, compare
+from geoswarm.store import journal
+from geoswarm.store.storage import Storage
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+CLUSTER = "local-cluster[2,1,1024]"
+EARLY = "driver, starting"
+"""A driver killed before it has recovered from the kill before."""
+
+PLANNED = "driver, new plan"
+"""A driver killed when it has written a plan that no batch has been given. Only for `swarm-measured`: others draw no
+plan, or use it at once."""
+
+LOCAL = "local[2]"
+STILL, MEASURED, PER_BATCH = "static-uniform", "swarm-measured", "per-batch"
+
+
+class Trial(NamedTuple):
+    """One checkpoint from the first batch to the last."""
+
+    master: str
+    strategies: tuple[str, ...]
+    """One for each start, in turn."""
+    kills: tuple[str, ...]
+
+
+TRIALS: dict[Scale, list[Trial]] = {
+    Scale.SMALL: [Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED), (PLANNED, "driver", "worker"))],
+    Scale.FULL: [
+        Trial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver")),
+        Trial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver")),
+        Trial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver")),
+        Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver")),
+        Trial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor")),
+        Trial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver")),
+    ],
+}
+"""Three kills fit into a minute: a start of Spark takes a sixth of it."""
+
+FILES_PER_KILL = 4
+RUNNING_S = 2.0
+"""A kill comes this long or less after a commit: a batch takes a fraction of it."""
+STARTING_S = 8.0
+"""The same after a start: Spark, the checkpoint, and the batch that is run again."""
+
+
+@dataclass
+class _World:
+    scenario: Scenario
+    folder: Path
+    files: int = 0
+
+    def extend(self, files: int) -> None:
+        self.scenario.write(self.folder, range(self.files, self.files + files))
+        self.files += files
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    rng = np.random.default_rng(seed)
+    rows: list[dict[str, Any]] = []
+    totals = {"lost": 0, "repeated": 0, "wrong": 0, "pairs": 0, "batches": 0}
+    plans = 0
+    for number, trial in enumerate(TRIALS[scale]):
+        with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
+            world = _World(Scenario(seed * len(TRIALS[scale]) + number), Path(folder))
+            world.extend(FILES_PER_KILL * len(trial.kills))
+            with Victim(world.folder, trial.master, strategies=trial.strategies) as victim:
+                victim.start()
+                rows += _kill_all(victim, trial, world, rng, report)
+                report(f"{_named(trial)}: the rest of the stream")
+                victim.until_done()
+                entries = list(journal.read(Storage(str(victim.checkpoint))))
+                verdict = compare(world.scenario, victim.checkpoint, victim.output, entries)
+        if verdict.differences:
+            raise StreamError(
+                f"after {len(trial.kills)} kills of {_named(trial)}: {'; '.join(verdict.differences[:5])}"
+            )
+        for key in totals:
+            totals[key] += getattr(verdict, key)
+        plans += _plans_of(trial, entries)
+    seconds = [row["recovery_s"] for row in rows if row["recovery_s"] is not None]
+    summary = {
+        "kills": len(rows),
+        "lost": totals["lost"],
+        "repeated": totals["repeated"],
+        "wrong": totals["wrong"],
+        "plans": plans,
+        "recovery_s_median": median(seconds),
+        "recovery_s_max": max(seconds),
+    }
+    config = {
+        "trials": [trial._asdict() for trial in TRIALS[scale]],
+        "batches": totals["batches"],
+        "pairs": totals["pairs"],
+        "events_per_batch": Scenario(seed).events_per_file,
+    }
+    return Result(rows, summary, config)
+
+
+def _plans_of(trial: Trial, entries: list[dict[str, Any]]) -> int:
+    """How many plans routed batches."""
+    epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
+    plans = len(set(epochs.values()))
+    moving = set(trial.strategies) - {STILL}
+    if moving and plans < max(3, len(epochs) // 8):
+        raise StreamError(
+            f"{_named(trial)} drew {plans} plans for {len(epochs)} batches: nothing moved, nothing is shown"
+        )
+    return plans
+
+
+def _named(trial: Trial) -> str:
+    return f"{', '.join(trial.strategies)} on {trial.master}"
+
+
+def _kill_all(
+    victim: Victim, trial: Trial, world: _World, rng: np.random.Generator, report: Progress
+) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = []
+    for i, kind in enumerate(trial.kills):
+        if kind == EARLY:
+            time.sleep(rng.uniform(0, STARTING_S))
+        else:
+            _wait_until(victim, lambda: victim.commits() > 0 and victim.is_alive, world)
+            time.sleep(rng.uniform(0, RUNNING_S))
+        # there may be none between two workers, or when the files have run out
+        _wait_until(victim, lambda kind=kind: _killed(victim, kind, rng), world)  # type: ignore[misc]
+        killed_s = time.monotonic()
+        commits, starts = victim.commits(), victim.starts
+        row: dict[str, Any] = {"master": trial.master, "strategy": victim.strategy, "killed": kind}
+        row["after_batch"] = commits - 1
+        if i + 1 < len(trial.kills) and trial.kills[i + 1] == EARLY:
+            victim.start()
+            row |= {"starts": 1, "recovery_s": None}
+        else:
+            _wait_until(victim, lambda commits=commits: victim.commits() > commits, world)  # type: ignore[misc]
+            row |= {"starts": victim.starts - starts, "recovery_s": time.monotonic() - killed_s}
+        rows.append(row)
+        report(f"{_named(trial)}: killed {kind}, {i + 1} of {len(trial.kills)}")
+    return rows
+
+
+def _killed(victim: Victim, kind: str, rng: np.random.Generator) -> bool:
+    if kind == PLANNED and not victim.has_unused_plan():
+        return False
+    return victim.kill(kind.split(",")[0], rng) > 0
+
+
+def _wait_until(victim: Victim, condition: Callable[[], bool], world: _World) -> None:
+    """The engine is started again when it dies, and handed more files when it has run out of them."""
+    while not victim.until(condition, "the next committed batch"):
+        world.extend(FILES_PER_KILL)
+        victim.start()
+
+
+def plot(result: Result) -> "Figure":
+    drawn, (axes,) = figure()
+    kinds = list(dict.fromkeys(f"{row['killed']}\n{row['master'].split('[')[0]}" for row in result.rows))
+    for i, kind in enumerate(kinds):
+        name, mode = kind.split("\n")
+        seconds = [
+            row["recovery_s"]
+            for row in result.rows
+            if row["killed"] == name and row["master"].split("[")[0] == mode and row["recovery_s"] is not None
+        ]
+        spread = np.linspace(-0.12, 0.12, len(seconds)) if len(seconds) > 1 else np.zeros(len(seconds))
+        style: dict[str, Any] = {"marker": MARKERS[i % len(MARKERS)], "color": PALETTE[i % len(PALETTE)]}
+        axes.plot(i + spread, seconds, linestyle="none", **style)
+    axes.set_xticks(range(len(kinds)), kinds)
+    axes.set_ylim(bottom=0)
+    axes.set_ylabel("seconds to the next committed batch")
+    kills, lost, repeated = (int(result.summary[key]) for key in ("kills", "lost", "repeated"))
+    axes.set_title(f"{kills} kills: {lost} matches lost, {repeated} repeated")
+    return drawn

@@ -1,0 +1,181 @@
+"""The streams that pipelines are raced with: the engine, the same stages without matching, and what their batches cost.
+
+`pipeline.py` races them with places, `text_pipeline.py` with words, too.
+
+The null pipeline is built from the engine's own stages. Behind the exchange it hands on every event with one made-up
+subscription, so that the sink has something to do.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.flow.exchange import unpack
+from geoswarm.lab.bench.kit.harness import median
+from geoswarm.model import SUB_IDS
+from geoswarm.run.spark import route
+from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.pipeline import ARROW, EVENT, combine
+from geoswarm.run.spark.schemas import arrow_schema, conform_events
+from geoswarm.run.spark.sinks import Parquet, Sink, as_sink
+from geoswarm.run.spark.sources import events_from_files
+from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.store import journal
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.storage import Storage
+
+
+@dataclass
+class World:
+    """A folder of events that grows by links to the same files, and the checkpoint of the streams that read it."""
+
+    root: Path
+    subscriptions: int | None
+    """None: the null pipeline's."""
+    density: float = 1.0
+    """Matches per event."""
+    linked: int = 0
+    contract: Contract = field(default_factory=Contract)
+
+    @property
+    def events(self) -> str:
+        return str(self.root / "events")
+
+    @property
+    def checkpoint(self) -> str:
+        return str(self.root / "checkpoint")
+
+    def link(self, files: list[Path]) -> None:
+        for file in files:
+            os.link(file, self.root / "events" / f"{self.linked:06d}.parquet")
+            self.linked += 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    events: int
+    seconds: float
+    """From trigger to commit as Spark tells it: listing, planning, our part, offsets."""
+    entry: dict[str, Any]
+    """What our journal says of it; empty for the null pipeline."""
+
+
+class Cpu(NamedTuple):
+    """CPU seconds, of the driver too. Unlike the wall clock they do not count what the neighbours do."""
+
+    java_s: float
+    python_s: float
+
+
+class Metered(Sink):
+    """A sink that notes the CPU time at which each batch began."""
+
+    def __init__(self, inner: Sink) -> None:
+        self._inner = inner
+        self.begun: list[Cpu] = []
+
+    def write(self, matches: Any, batch_id: int) -> None:
+        self.begun.append(cpu_now())
+        self._inner.write(matches, batch_id)
+
+
+def cpu_now() -> Cpu:
+    """Of this process and all that came from it: Java, and the workers that Java started."""
+    parents, times = {}, {}
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            name, _, rest = file.read_text().partition(") ")
+        except OSError:
+            continue  # it has ended meanwhile
+        fields, pid = rest.split(), int(file.parent.name)
+        parents[pid] = int(fields[1])
+        times[pid] = "(java" in name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    ours = {os.getpid()}
+    while grown := {pid for pid, parent in parents.items() if parent in ours} - ours:
+        ours |= grown
+    java_s, python_s = (
+        sum(s for pid, (java, s) in times.items() if pid in ours and java is wanted) for wanted in (True, False)
+    )
+    return Cpu(java_s, python_s)
+
+
+@dataclass
+class Contestant:
+    world: World
+    files: list[Path]
+    """Of one batch."""
+    tuning: Tuning = field(default_factory=Tuning)
+    to_parquet: bool = False
+    measured: list[Batch] = field(default_factory=list)
+    cpu: list[Cpu] = field(default_factory=list)
+    """Of each round, its first batch left out."""
+
+    def round(self, spark: Any, batches: int) -> float:
+        """One stream over `batches` batches; the median seconds of all but the first."""
+        self.world.link(self.files * batches)
+        events = events_from_files(spark, self.world.events, format="parquet", files_per_batch=len(self.files))
+        stream = _null_stream if self.world.subscriptions is None else _engine_stream
+        sink = Metered(self._sink())
+        query = stream(spark, events, self.world, self.tuning, sink)
+        self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.begun[1], strict=True))))
+        entries = {e["batch"]: e for e in journal.read(Storage(self.world.checkpoint), "batch")}
+        done = [
+            Batch(p.numInputRows, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId, {}))
+            for p in query.recentProgress
+            if p.numInputRows
+        ]
+        self.measured += done[1:]
+        return median([batch.seconds for batch in done[1:]])
+
+    def _sink(self) -> Sink:
+        if self.to_parquet:
+            return Parquet(str(self.world.root / f"matches-{self.world.linked}"))
+        return as_sink(lambda matches, batch: matches.write.format("noop").mode("overwrite").save())
+
+
+def _engine_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+    with Engine(spark, contract=world.contract, tuning=tuning, checkpoint=world.checkpoint) as engine:
+        run = engine.start(events=events, sink=sink, available_now=True)
+        run.wait()
+    return run.query
+
+
+def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+    checkpoint = Checkpoint(world.checkpoint, world.contract, tuning)
+    storage, manifest = checkpoint.storage, checkpoint.manifest
+    checkpoint.close()
+    stream = combine(conform_events(events), None)
+
+    def run_batch(batch: Any, batch_id: int) -> None:
+        for key, value in ARROW.items():  # as the engine does
+            batch.sparkSession.conf.set(key, value)
+        frame = batch.select(f"{EVENT}.*")
+        task = BatchTask(storage, world.contract, tuning, batch_id, manifest, arrow_schema(frame))
+        schema = frame.selectExpr("*", f"array(0L) as {SUB_IDS.name}").schema
+        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), schema)
+        sink.write(handed_on.selectExpr("*", "0 as version"), batch_id)
+
+    writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    return query
+
+
+def _hand_on(events: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Unpack; every event goes out with one subscription, the same for all."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for parcel in unpack(batch, events):
+                count = len(parcel.events)
+                offsets, ids = np.arange(count + 1, dtype=np.int32), np.zeros(count, np.int64)
+                lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=SUB_IDS.type)
+                yield parcel.events.append_column(SUB_IDS, lists)
+
+    return run

@@ -1,0 +1,228 @@
+"""Find the benchmarks, run one, and write down what it measured.
+
+Measures nothing by itself. A benchmark is a file in a folder of `lab/bench/` whose first docstring line says what it
+measures, with a function
+
+    def run(scale: Scale, seed: int, report: Progress) -> Result
+
+and, if it draws, `def plot(result: Result) -> Figure` (see `plots.py`). It joins the list by existing: its
+name is that of its folder and file, `swarm/fig11.py` is swarm-fig11 and `guard/fig6_14.py` is guard-fig6.14; those of
+`engine/` have the file's name alone. The list reads the files without importing them, so it stays quick.
+
+One JSON object with `name`, `config`, `machine`, `rows` and `summary`.
+"""
+
+import ast
+import difflib
+import importlib
+import importlib.util
+import json
+import math
+import re
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from geoswarm.errors import InputError, SettingsError
+from geoswarm.lab.bench.kit.machine import machine
+from geoswarm.lab.bench.kit.plots import style
+
+PACKAGE = "geoswarm.lab.bench"
+OWN = "engine"
+"""The folder of benchmarks that are no figure of a paper."""
+
+
+class Scale(StrEnum):
+    SMALL = "small"
+    """Ends within a minute."""
+    FULL = "full"
+    """As large as the paper's, or as the machine allows."""
+
+
+Progress = Callable[[str], None]
+"""Called with what is being measured now."""
+
+
+@dataclass(frozen=True)
+class Result:
+    rows: list[dict[str, Any]]
+    """One per point of the figure; the keys are the columns of the table."""
+    summary: dict[str, float]
+    """One number per claim."""
+    config: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Found:
+    module: str
+    description: str
+    draws: bool
+
+
+def bench_names(package: str = PACKAGE) -> list[str]:
+    return sorted(_find(package))
+
+
+def describe(name: str, package: str = PACKAGE) -> str:
+    """The first line of the benchmark's docstring."""
+    return _named(name, package).description
+
+
+def run_benchmark(
+    name: str,
+    scale: Scale = Scale.SMALL,
+    seed: int = 0,
+    json_path: Path | None = None,
+    plot_path: Path | None = None,
+    quiet: bool = False,
+    *,
+    package: str = PACKAGE,
+) -> dict[str, Any]:
+    """Run one benchmark; print its tables, write its files, and return what the JSON file holds."""
+    found = _named(name, package)
+    # A run may take an hour: what would fail after it is refused before it.
+    for path in (json_path, plot_path):
+        if path is not None and not path.parent.is_dir():
+            raise SettingsError(f"cannot write {path.name}: the folder {path.parent} does not exist, create it first")
+    if plot_path is not None and not found.draws:
+        raise SettingsError(f"benchmark {name} draws no figure: leave --plot out")
+
+    module = importlib.import_module(found.module)
+    console = Console(stderr=True, quiet=quiet)
+    with console.status(f"{name}: starting") as status:
+        result: Result = module.run(scale, seed, lambda what: status.update(f"{name}: {what}"))
+    record = _record(name, scale, seed, result)
+    if not quiet:
+        _print(record, Console())
+    if json_path is not None:
+        json_path.write_text(json.dumps(record, indent=2) + "\n")
+    if plot_path is not None:
+        with style():
+            module.plot(result).savefig(plot_path, format="png")
+    return record
+
+
+def interleave(
+    contestants: Mapping[str, Callable[[], float]], repeats: int, rng: np.random.Generator
+) -> dict[str, list[float]]:
+    """Measure all contestants in turn, `repeats` times, each turn in a new order.
+
+    The i-th figures of two contestants were taken close together, so a machine that slows down for a while
+    slows both, and their `ratio` holds.
+    """
+    measured: dict[str, list[float]] = {name: [] for name in contestants}
+    for _ in range(repeats):
+        for i in rng.permutation(len(contestants)):
+            name = list(contestants)[i]
+            measured[name].append(float(contestants[name]()))
+    return measured
+
+
+def best(durations_s: Sequence[float]) -> float:
+    """The shortest: what the machine can do when nobody disturbs it."""
+    return min(durations_s)
+
+
+def median(values: Sequence[float]) -> float:
+    return statistics.median(values)
+
+
+def ratio(values: Sequence[float], baseline: Sequence[float]) -> float:
+    """The median of the turn-by-turn ratios of two interleaved contestants."""
+    return statistics.median(v / b for v, b in zip(values, baseline, strict=True))
+
+
+def cpu_s() -> float:
+    """CPU time of this thread so far; unlike the wall clock, it does not count what the neighbours do."""
+    return time.thread_time()
+
+
+def _find(package: str) -> dict[str, _Found]:
+    spec = importlib.util.find_spec(package)
+    found: dict[str, _Found] = {}
+    for folder in (spec.submodule_search_locations or []) if spec else []:
+        for file in sorted(Path(folder).glob("*/*.py")):
+            tree = ast.parse(file.read_text(), file.name)
+            functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+            if "run" in functions:
+                lines = (ast.get_docstring(tree) or "(no description)").splitlines()
+                module = f"{package}.{file.parent.name}.{file.stem}"
+                found[_name_of(file)] = _Found(module, lines[0], "plot" in functions)
+    return found
+
+
+def _name_of(file: Path) -> str:
+    stem = re.sub(r"(?<=\d)_(?=\d)", ".", file.stem).replace("_", "-")
+    return stem if file.parent.name == OWN else f"{file.parent.name}-{stem}"
+
+
+def _named(name: str, package: str) -> _Found:
+    found = _find(package)
+    if name not in found:
+        close = difflib.get_close_matches(name, found, n=3)
+        hint = f"did you mean {' or '.join(close)}?" if close else "see `geoswarm bench list`"
+        raise SettingsError(f"no benchmark is called {name!r}, of {len(found)}: {hint}")
+    return found[name]
+
+
+def _record(name: str, scale: Scale, seed: int, result: Result) -> dict[str, Any]:
+    if not result.rows:
+        raise InputError(f"benchmark {name} returned no rows: it measured nothing, so nothing was written")
+    unusable = [key for key, value in result.summary.items() if not math.isfinite(value)]
+    if unusable:
+        raise InputError(f"benchmark {name} has no finite figure for {', '.join(unusable)}: nothing was written")
+    record = {
+        "name": name,
+        "config": {"scale": str(scale), "seed": seed, **result.config},
+        "machine": machine(),
+        "rows": result.rows,
+        "summary": {key: float(value) for key, value in result.summary.items()},
+    }
+    return _plain(record)  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it: numpy's numbers become Python's, and what is no number in a row becomes null."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple | np.ndarray):
+        return [_plain(inner) for inner in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def _print(record: Mapping[str, Any], console: Console) -> None:
+    columns = list(dict.fromkeys(key for row in record["rows"] for key in row))
+    rows = Table(title=f"{record['name']} ({record['config']['scale']})", title_justify="left")
+    for column in columns:
+        numeric = all(isinstance(row.get(column), int | float | None) for row in record["rows"])
+        rows.add_column(column, justify="right" if numeric else "left")
+    for row in record["rows"]:
+        rows.add_row(*(_text(row.get(column)) for column in columns))
+    summary = Table("key", "value", title="summary", title_justify="left")
+    summary.columns[1].justify = "right"
+    for key, value in record["summary"].items():
+        summary.add_row(key, _text(value))
+    console.print(rows)
+    console.print(summary)
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
+        return f"{int(value):,}"
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"

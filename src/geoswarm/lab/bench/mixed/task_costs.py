@@ -1,0 +1,75 @@
+"""What a row, a key and a unit of work cost, from the CPU times of many tasks: how much longer has who has more?
+
+Measures nothing by itself; `keyed_race.py` has the tasks. One of them takes a few milliseconds, and on a shared machine
+a tenth or a fifth more or less the next time (`error` says how much it was). That is more than the imbalance that is to
+be seen, and the largest of 15 is the unluckiest. Over hundreds of tasks it comes to nothing:
+
+    CPU = per task + per row · rows + per key · keys + per unit · other work            (least squares, none negative)
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Floats, Ints
+
+ROW_US_MIN = 0.001
+"""What is too little to be seen in small batches is not nothing."""
+
+
+class Tasks(NamedTuple):
+    """Of one stage in one round, by executor."""
+
+    rows: Ints
+    keys: Ints
+    other: Floats
+    """Work beyond the rows, in the operator's own unit."""
+    cpu_us: Floats
+
+
+class Costs(NamedTuple):
+    """Microseconds per task, row, key and unit of other work."""
+
+    first: Floats
+    second: Floats | None
+    """Of PKG's second operator."""
+    error: float
+    """How far a task is off what its costs say: the median, as a share."""
+
+    def to_json(self) -> dict[str, Any]:
+        names = ("task_us", "row_us", "key_us", "other_us")
+        told = {"": self.first} | ({} if self.second is None else {"pkg_": self.second})
+        said = {f"{p}{n}": float(c) for p, costs in told.items() for n, c in zip(names, costs, strict=True)}
+        return said | {"error": self.error}
+
+
+def fitted(stages: Sequence[Tasks]) -> tuple[Floats, float]:
+    """The costs, and how far off a task is. The worst tenth, which was disturbed, is left out."""
+    seen = np.concatenate([features(tasks) for tasks in stages])
+    cpu_us = np.concatenate([tasks.cpu_us for tasks in stages])
+    used = np.ones(len(cpu_us), np.bool_)
+    costs = _least_squares(seen, cpu_us)
+    for _ in range(3):
+        wrong = np.abs(seen @ costs - cpu_us)
+        used = wrong <= np.quantile(wrong, 0.9)
+        costs = _least_squares(seen[used], cpu_us[used])
+    costs[1] = max(costs[1], ROW_US_MIN)
+    return costs, float(np.median(np.abs(seen @ costs - cpu_us) / np.maximum(cpu_us, 1.0)))
+
+
+def features(tasks: Tasks) -> Floats:
+    return np.stack([np.ones(len(tasks.rows)), tasks.rows, tasks.keys, tasks.other], axis=1).astype(np.float64)
+
+
+def _least_squares(seen: Floats, cpu_us: Floats) -> Floats:
+    """What would be negative is nothing, one after the other, the most negative first."""
+    scale = np.maximum(seen.max(axis=0), 1.0)
+    left, costs = list(range(seen.shape[1])), np.zeros(seen.shape[1])
+    while left:
+        found = np.linalg.lstsq(seen[:, left] / scale[left], cpu_us, rcond=None)[0]
+        if found.min() >= 0.0:
+            costs[left] = found / scale[left]
+            break
+        left.pop(int(np.argmin(found)))
+    return costs

@@ -1,0 +1,232 @@
+"""c1 to c4 of PS2Stream's load model (Definition 1), and what dividing terms and Spark's exchange cost.
+
+Nothing reads its result but whoever called it; the defaults of `control/layout/load_model.py` are what it once gave.
+All stages run as they do in the engine, one after the other and without Spark; what its exchange takes is measured
+apart.
+
+    c1               (matching all subscriptions - matching a quarter of them) / entries more of lists that are met
+    c2               (all stages with 8 shares of the terms - with 2) / visits more
+    divided_event    all stages with 2 shares - with none, but for the visits
+    c3, c4           a batch of registrations, and of cancellations, in the store
+    exchange         CPU of all processes: (sending every parcel 8 times through Spark - sending it 2 times) / rows more
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.config import Tuning
+from geoswarm.control.layout.load_model import COSTS, Costs
+from geoswarm.control.layout.places import Place, plan_of
+from geoswarm.control.layout.terms import by_load
+from geoswarm.control.layout.text_sample import TextSample
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.layout.unit import Unit
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.frequencies import TermCounts
+from geoswarm.core.text.tokens import tokenize
+from geoswarm.errors import InputError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.match.match import Searchable, TermShare, match
+from geoswarm.flow.merge import as_arrays, joined
+from geoswarm.flow.route import route
+from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
+from geoswarm.lab.bench.kit.process_tree import Watch
+from geoswarm.lab.workload.posts import Posts, Queries
+from geoswarm.model import OPERATION
+from geoswarm.run.spark.route import PACKED_DDL, Stage
+from geoswarm.run.spark.session import build_session
+from geoswarm.store.manifest import EMPTY, Manifest
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import Churn, Store, View
+
+MASTER, TASKS, EXECUTORS = "local[2]", 2, 8
+SENDINGS = (2, 8)
+REPEATS = 3
+"""Of each search, the fastest counts: other work on the machine only ever adds."""
+MEASURED = ("c1_check", "c2_event", "c3_insertion", "c4_deletion", "divided_event")
+SHARES = (2, 8)
+"""Into which terms are divided, to see what more visits cost."""
+SAMPLE = 20_000
+"""Events, and subscriptions, by which they are divided."""
+COUNTRIES = ("US", "GB")
+QUERY_SETS: tuple[Queries, ...] = ("Q1", "Q2")
+ROWS = {Scale.SMALL: 50_000, Scale.FULL: 300_000}
+CELLS_PER_SIDE = 1000
+
+
+def run(scale: Scale, seed: int, report: Progress) -> Result:
+    rows: list[dict[str, Any]] = []
+    for country in COUNTRIES:
+        for queries in QUERY_SETS:
+            report(f"{country} {queries}")
+            posts = Posts(seed=seed, country=country)
+            grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
+            events, asked = posts.events(0, ROWS[scale]), posts.subscriptions(0, ROWS[scale], queries=queries)
+            with tempfile.TemporaryDirectory() as folder:
+                costs = measure_costs(folder, grid, events, asked, time.process_time)
+            rows.append({"country": country, "queries": queries, **vars(costs)})
+    summary = {f"{name}_us": median([row[name] for row in rows]) for name in MEASURED}
+    report("Spark's exchange")
+    spark = build_session(MASTER, "geoswarm-bench")
+    try:
+        summary["exchange_us"] = exchange_us(spark, Posts(seed=seed, country="US").events(0, ROWS[scale]))
+    finally:
+        spark.stop()
+    return Result(rows, summary, {"rows": ROWS[scale], "cells_per_side": CELLS_PER_SIDE})
+
+
+def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
+    """Of a row that is packed already: from Python to Java, written, read, and back."""
+    grid = Grid(*Posts().bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
+    parcels = pack(route(events, uniform(grid, EXECUTORS)))
+    taken_s: dict[int, list[float]] = {times: [] for times in SENDINGS}
+    with Watch(os.getpid()) as watch:
+        for _ in range(REPEATS + 1):  # one more, to warm up
+            for times in SENDINGS:
+                watch.restart()
+                sent = spark.range(0, TASKS, 1, TASKS).mapInArrow(_sending(parcels, times), PACKED_DDL)
+                sent.repartitionById(EXECUTORS, "executor").mapInArrow(_received, "rows long").toArrow()
+                taken_s[times].append(watch.read()[0])
+    few, many = (min(taken_s[times][1:]) for times in SENDINGS)
+    return 1e6 * max(many - few, 0.0) / ((SENDINGS[1] - SENDINGS[0]) * TASKS * len(events))
+
+
+def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _ in range(times * len(batch)):
+                yield parcels
+
+    return run
+
+
+def _received(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield pa.record_batch({"rows": [sum(len(batch) for batch in batches)]})
+
+
+def measure_costs(
+    folder: str, grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch, clock: Callable[[], float]
+) -> Costs:
+    """`events` have a text, `registrations` are of `model.OPERATION`; some ten thousand of each. `folder` is empty, and
+    `clock` gives seconds."""
+    sample = _sample(grid, events, registrations)
+    if not sample.checks.sum():
+        raise InputError(
+            f"{len(events)} events meet no list of {len(registrations)} subscriptions: give more, from the same places"
+        )
+    counts = TermCounts.empty()
+    counts.add(tokenize(events.column("text")))  # so that lists are under the words that the sample takes to be rarest
+    store = Store(Storage(folder), grid, Tuning(), counts)
+    packed = pack(route(events, uniform(grid, 1)))
+    _applied(store, EMPTY, registrations.slice(0, 1), clock)  # compiles the kernels
+    quarter = registrations.slice(0, len(registrations) // 4)
+    part = _segments(store, _applied(store, _named(1), quarter, clock).manifest)
+    full = _applied(store, _named(2), registrations, clock)
+    cancels = registrations.set_column(0, OPERATION.field("op"), pa.array(["cancel"] * len(registrations)))
+    ended = _applied(store, replace(full.manifest, version=3), cancels, clock)
+    segments = _segments(store, full.manifest)
+    part_s, all_s = (_searching_s(packed, events.schema, some, grid, clock) for some in (part, segments))
+    more = int(sample.checks.sum()) - int(_sample(grid, events, quarter).checks.sum())
+    few, many = (_all_stages(events, _by_terms(sample, shares), segments, clock) for shares in SHARES)
+    whole = _all_stages(events, uniform(grid, 1), segments, clock)
+    visit_s = max(many.taken_s - few.taken_s, 0.0) / max(1, many.copies - few.copies)
+    return Costs(
+        c1_check=1e6 * max(all_s - part_s, 0.0) / max(1, more),
+        c2_event=1e6 * visit_s,
+        c3_insertion=1e6 * full.taken_s / len(registrations),
+        c4_deletion=1e6 * ended.taken_s / len(registrations),
+        divided_event=1e6 * max(few.taken_s - few.copies * visit_s - whole.taken_s, 0.0) / len(events),
+    )
+
+
+class _Stages(NamedTuple):
+    taken_s: float
+    copies: int
+
+
+def _by_terms(sample: TextSample, shares: int) -> Plan:
+    whole = Unit.whole(sample.of_events(np.arange(min(SAMPLE, sample.events))))
+    place = Place(whole.box, tuple(range(shares)), by_load(whole, shares, COSTS))
+    return plan_of(shares, sample, [place])
+
+
+def _all_stages(events: pa.RecordBatch, plan: Plan, segments: list[Searchable], clock: Callable[[], float]) -> _Stages:
+    """route, pack, unpack, match, and merge where terms are divided."""
+    limits, copies, times_s = Tuning(), 0, []
+    for _ in range(REPEATS + 1):  # one more, to warm up
+        began_s = clock()
+        if plan.siblings:
+            sent = route_terms(events, plan, segments, 0)
+            packed, copies = pack(sent.parcels), sent.copies
+        else:
+            packed = pack(route(events, plan))
+        rows: list[pa.RecordBatch] = []
+        for parcel in unpack(packed, numbered(events.schema) if plan.siblings else events.schema):
+            for met in match(
+                parcel.events,
+                segments,
+                plan.grid,
+                0,
+                rows_max=limits.match_rows_max,
+                pairs_max=limits.match_pairs_max,
+                terms=TermShare.of(plan, parcel.partition),
+            ):
+                rows += as_arrays(met)
+        if plan.siblings and rows:
+            joined(rows)
+        times_s.append(clock() - began_s)
+    return _Stages(min(times_s[1:]), copies)
+
+
+def _sample(grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch) -> TextSample:
+    points = np.stack([np.asarray(events.column(side)) for side in ("x", "y")], axis=1)
+    rects = np.stack([np.asarray(registrations.column(side)) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
+    return TextSample.of(grid, points, rects, events.column("text"), registrations.column("keywords"))
+
+
+class _Applied:
+    def __init__(self, manifest: Manifest, taken_s: float) -> None:
+        self.manifest, self.taken_s = manifest, taken_s
+
+
+def _applied(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: Callable[[], float]) -> _Applied:
+    view = View.open(store.storage, draft)
+    began_s = clock()
+    manifest = store.apply(draft, view, operations, DeadLetters("operation", 0), Churn())
+    return _Applied(manifest, clock() - began_s)
+
+
+def _named(version: int) -> Manifest:
+    """Nothing is in it yet; versions keep their files apart."""
+    return replace(EMPTY, version=version)
+
+
+def _segments(store: Store, manifest: Manifest) -> list[Searchable]:
+    view = View.open(store.storage, manifest)
+    return [held.searchable(view.dead[name]) for name, held in view.segments.items()]
+
+
+def _searching_s(
+    packed: pa.RecordBatch, schema: pa.Schema, segments: list[Searchable], grid: Grid, clock: Callable[[], float]
+) -> float:
+    limits = Tuning()
+    times_s = []
+    for _ in range(REPEATS + 1):  # one more, to warm up
+        began_s = clock()
+        for parcel in unpack(packed, schema):
+            for _ in match(
+                parcel.events, segments, grid, 0, rows_max=limits.match_rows_max, pairs_max=limits.match_pairs_max
+            ):
+                pass
+        times_s.append(clock() - began_s)
+    return min(times_s[1:])

@@ -1,0 +1,185 @@
+"""Four ways to choose the cells that migrate, in worlds of their own: what PS2Stream's Figures 12 to 15 share.
+
+Measures nothing by itself: each figure names its numbers of queries. All start from the same plan, which has settled
+for some hours; from then on a step is an hour of posts, and when L_max / L_min passes σ, the most loaded worker hands
+over what brings the two back to σ: with few bytes to move, that is all that Definition 4 asks for.
+
+`choose_ms` is real: CPU time on this machine, the best of several tries, on the cells that GR had to choose from, with
+sizes to the byte. It is charged to the worker that chooses. Within the simulation DP gets sizes in KiB.
+
+`gr_bytes_vs_...` compares what the ways choose from the same cells: all of a worker's, as in Definition 4.
+`..._in_runs` compares the mean migration of whole runs: each way then has cells of its own making, cells that would
+only change places are not offered to any (`adjust.py`), and what Phase I and hot cells move is in it, too.
+"""
+
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from geoswarm.control.balance.adjust import Problem, Ps2Adjusted
+from geoswarm.control.balance.migration import WAYS, Choice, gr
+from geoswarm.control.balance.seen import Seen
+from geoswarm.errors import InputError
+from geoswarm.lab.bench.kit.harness import Progress, Scale, best, cpu_s
+from geoswarm.lab.bench.kit.plots import figure
+from geoswarm.lab.bench.ps2.worlds import OFFERED_SHARE, Options, Sizes, settled, strategy, stream_of
+from geoswarm.run.sim.words import Machines, Setup, summed
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+SIZES = {
+    Scale.SMALL: Sizes(40_000, 12_000, 6, 24, 0.025, 3600.0),
+    Scale.FULL: Sizes(200_000, 20_000, 24, 240, 0.025, 3600.0),
+}
+UNIT_BYTES = 1024
+TRIES = 3
+PROBLEMS_TIMED = 3
+REST = ("gr", "si", "ra")
+
+
+class Recording(Ps2Adjusted):
+    """Keeps the problems that it had to solve, as the print has them: with all cells of the most loaded worker."""
+
+    problems: list[Problem]
+
+    def problem(self, seen: Seen, high: int, low: int) -> Problem:
+        found = super().problem(seen, high, low)
+        mine = seen.held(high)
+        self.problems.append(Problem(mine, seen.times[mine], seen.sizes[mine], found.wanted))
+        return found
+
+
+class Arena(NamedTuple):
+    queries: int
+    setup: Setup
+    start: Machines
+    problems: list[Problem]
+    """That GR had to solve from there on."""
+
+
+def arenas(mus: Sequence[int], sizes: Sizes, seed: int, report: Progress) -> Iterator[Arena]:
+    report("drawing the world")
+    stream = stream_of(sizes, seed, "Q1", mus[0])
+    for mu in mus:
+        world, setup = stream.standing_for(mu // sizes.live), Setup()
+        report(f"{mu} queries: settling")
+        start, taken_per_s = settled(world, setup, sizes, seed)
+        setup = replace(setup, offered_per_s=OFFERED_SHARE * taken_per_s)
+        recording = strategy(world, setup, Options(), Recording)
+        assert isinstance(recording, Recording)
+        recording.problems = []
+        start.fork(recording, setup).run(sizes.settle_steps)
+        problems = [problem for problem in recording.problems if len(problem.slots)]
+        if not problems:
+            raise InputError(f"the workers were never out of balance with {mu} queries: simulate more steps")
+        yield Arena(mu, setup, start, problems)
+
+
+def contest(mus: Sequence[int], ways: Sequence[str], sizes: Sizes, seed: int, report: Progress) -> list[dict[str, Any]]:
+    """A row for each number of queries and way."""
+    rows: list[dict[str, Any]] = []
+    for arena in arenas(mus, sizes, seed, report):
+        for way in ways:
+            report(f"{arena.queries} queries: {way}")
+            told = _choice_row(arena, way, seed)
+            options = Options(way=way, size_unit_bytes=UNIT_BYTES if way == "dp" else 1)
+            ours = strategy(arena.start.stream, arena.setup, options)
+            spans = arena.start.fork(ours, arena.setup, (told["choose_ms"] or 0.0) / 1e3).run(sizes.settle_steps)
+            rows.append(told | dict(summed(spans)) | {"total_mb": sum(span.moved_bytes for span in spans) / 1e6})
+    return rows
+
+
+def choices(mus: Sequence[int], sizes: Sizes, seed: int, report: Progress) -> list[dict[str, Any]]:
+    """The same without the runs: what choosing takes."""
+    return [_choice_row(arena, way, seed) for arena in arenas(mus, sizes, seed, report) for way in WAYS]
+
+
+def _choice_row(arena: Arena, way: str, seed: int) -> dict[str, Any]:
+    choose_ms, size_bytes = chosen(way, arena.problems, seed)
+    return {
+        "queries": arena.queries,
+        "way": way,
+        "cells": float(np.mean([len(problem.slots) for problem in arena.problems])),
+        "choose_ms": choose_ms,
+        "same_cells_mb": size_bytes / len(arena.problems) / 1e6,
+    }
+
+
+def chosen(way: str, problems: Sequence[Problem], seed: int) -> tuple[float | None, int]:
+    """Milliseconds for a choice, None if it does not fit into memory; and the bytes of all choices."""
+
+    def choose(problem: Problem, unit_bytes: int = 1) -> Choice:
+        return WAYS[way](problem.loads, -(-problem.sizes // unit_bytes), problem.wanted, np.random.default_rng(seed))
+
+    size_bytes = 0
+    for problem in problems:  # also compiles what is timed below
+        cells = choose(problem, UNIT_BYTES if way == "dp" else 1).cells
+        size_bytes += int(problem.sizes[cells].sum())
+    hardest = sorted(problems, key=_table_bytes, reverse=True)[:PROBLEMS_TIMED]
+    took_ms = []
+    for problem in hardest:
+        tries = []
+        for _ in range(1 if way == "dp" else TRIES):
+            start_s = cpu_s()
+            try:
+                choose(problem)
+            except InputError:
+                return None, size_bytes
+            tries.append(1e3 * (cpu_s() - start_s))
+        took_ms.append(best(tries))
+    return sum(took_ms) / len(took_ms), size_bytes
+
+
+def _table_bytes(problem: Problem) -> int:
+    """What DP has to fill in: cells times the bytes that GR needs."""
+    bound = gr(problem.loads, problem.sizes, problem.wanted, np.random.default_rng(0))
+    return len(problem.slots) * bound.size_bytes
+
+
+def ratios(rows: Sequence[dict[str, Any]], column: str, what: str, suffix: str = "") -> dict[str, float]:
+    """GR over each rival, the geometric mean over all numbers of queries: `gr_bytes_vs_si` and so on."""
+    found: dict[str, float] = {}
+    for rival in dict.fromkeys(row["way"] for row in rows if row["way"] != "gr"):
+        pairs = [
+            (_of(rows, row["queries"], "gr")[column], row[column])
+            for row in rows
+            if row["way"] == rival and row[column]
+        ]
+        if pairs:
+            found[f"gr_{what}_vs_{rival}{suffix}"] = statistics.geometric_mean(ours / theirs for ours, theirs in pairs)
+    return found
+
+
+def _of(rows: Sequence[dict[str, Any]], queries: int, way: str) -> dict[str, Any]:
+    return next(row for row in rows if row["queries"] == queries and row["way"] == way)
+
+
+def config_of(sizes: Sizes) -> dict[str, Any]:
+    return {**sizes._asdict(), "sigma": Options().sigma, "costs": vars(Setup().costs), "offered_share": OFFERED_SHARE}
+
+
+def bars(rows: Sequence[dict[str, Any]], columns: dict[str, str], title: str, *, log: bool = False) -> "Figure":
+    """A panel for each column, a group of bars for each number of queries, a bar for each way."""
+    drawn, panels = figure(len(columns), width_in=4.6)
+    ways = list(dict.fromkeys(row["way"] for row in rows))
+    mus = list(dict.fromkeys(row["queries"] for row in rows))
+    for axes, (column, label) in zip(panels, columns.items(), strict=True):
+        for i, way in enumerate(ways):
+            values = [_of(rows, mu, way)[column] or 0.0 for mu in mus]
+            axes.bar(np.arange(len(mus)) + i / (len(ways) + 1), values, 1 / (len(ways) + 1), label=way.upper())
+        axes.set_xticks(np.arange(len(mus)) + 0.3, [f"{mu // 1_000_000} M" for mu in mus])
+        axes.set(xlabel="queries", ylabel=label)
+        if log:
+            axes.set_yscale("log")
+    panels[0].set_title(title)
+    panels[-1].legend()
+    return drawn
+
+
+LATENCY = {"below_100ms_pct": "below 100 ms (%)", "to_1s_pct": "100 ms to 1 s (%)", "above_1s_pct": "above 1 s (%)"}
+COST = {"migrated_mb": "migrated at once (MB)", "migration_s": "migration (s)"}
+TIME = {"choose_ms": "choosing cells (ms)"}

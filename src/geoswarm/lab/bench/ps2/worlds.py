@@ -1,0 +1,101 @@
+"""PS2Stream's machines with a stream of posts and a plan that has settled: what its Figures 12 to 16 share.
+
+Measures nothing by itself: `ps2_migration.py` and the figures do. Time is simulated (`run/sim/words.py`), with c1 to c4
+as measured on the engine's index, so what is told of a run depends on its seed alone and not on the machine. The print
+has 4 dispatchers, 8 workers and posts of the US; it does not say what its machines take for anything.
+"""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.control.balance.adjust import Ps2Adjusted
+from geoswarm.control.layout.hybrid import hybrid
+from geoswarm.control.layout.text_sample import BLOCKS, TextSample
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.lab.workload.posts import Posts, Queries
+from geoswarm.run.sim.words import Machines, Setup, in_cells, throughput
+from geoswarm.run.sim.words_stream import Scale, Stream
+
+US = (-125.0, 24.0, -66.0, 50.0)
+OFFERED_SHARE = 0.7
+"""Of what the settled machines can take, for latencies: the print's "moderate" speed."""
+
+
+class Sizes(NamedTuple):
+    live: int
+    """Queries drawn at once, each of which stands for many."""
+    events: int
+    """Posts drawn in a step."""
+    settle_steps: int
+    steps: int
+    """After these."""
+    change_share: float
+    """Of the queries, in a step."""
+    post_s: float
+    """Of the posts' own time, in a step."""
+    cells_per_side: int = 64
+
+
+def stream_of(sizes: Sizes, seed: int, queries: Queries, mu: int, interval: int = 0) -> Stream:
+    posts = Posts(seed=seed, country="US", bounds=US, events_per_s=sizes.events / sizes.post_s)
+    grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
+    scale = Scale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
+    return Stream(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
+
+
+def first_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
+    """Hybrid, from posts of the time while machines settle and the queries that are there at first; in cells."""
+    rng = np.random.default_rng(seed)
+    queries = rng.permutation(stream.scale.live)[: setup.sample_queries]
+    events = rng.permutation(min(stream.text.events, 24 * stream.scale.events))[: 4 * setup.sample_events]
+    sample = stream.sample(np.sort(events), queries)
+    assert sample.texts is not None
+    assert sample.keywords is not None
+    text = TextSample.of(stream.grid, sample.points, sample.rects, sample.texts, sample.keywords)
+    text = replace(text, blocks_max=BLOCKS**2)  # lists as these machines have them
+    costs = replace(setup.sample_costs(stream.scale), by_lists=True)
+    return in_cells(hybrid(stream.grid, setup.workers, text, costs=costs))
+
+
+class Options(NamedTuple):
+    """Of a strategy in these worlds; the rest is the print's."""
+
+    sigma: float = 1.2
+    aim: float = 1.2
+    pairs_max: int = 1
+    way: str = "gr"
+    cells_max: int = 4
+    global_every_rounds: int = 0
+    size_unit_bytes: int = 1
+    by_lists: bool = False
+    """Whether Phase I and fresh plans are judged by the lists that events meet, as these machines cost; as printed, by
+    Definition 1."""
+
+
+def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjusted] = Ps2Adjusted) -> Ps2Adjusted:
+    told = options._asdict()
+    costs = replace(setup.sample_costs(stream.scale), by_lists=told.pop("by_lists"))
+    stands_for = stream.scale.live * stream.scale.query_weight / min(setup.sample_queries, stream.scale.live)
+    return kind(
+        **told,
+        costs=costs,
+        replicates=True,
+        query_weight=stands_for,
+        seed=stream.posts.seed,
+    )
+
+
+EAGER = Options(sigma=1.1, aim=1.0, pairs_max=4)
+
+
+def settled(
+    stream: Stream, setup: Setup, sizes: Sizes, seed: int, first: Plan | None = None, options: Options = EAGER
+) -> tuple[Machines, float]:
+    """Machines whose plan has been adjusted for a while, several pairs at once, and the tuples per second they take."""
+    eager = strategy(stream, setup, options)
+    machines = Machines(stream, first or first_plan(stream, setup, seed), eager, setup)
+    spans = machines.run(0, sizes.settle_steps)
+    return machines, throughput(spans[-max(1, sizes.settle_steps // 3) :])

@@ -1,0 +1,186 @@
+"""Start the engine on a scenario's files, kill a process of it with SIGKILL, start it again.
+
+Decides neither what dies nor when: `recovery.py` and the tests do. Only processes of the victim's own session are ever
+touched. Linux: processes are found in /proc.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+
+import geoswarm
+from geoswarm.errors import StateError, StreamError
+from geoswarm.store import manifest, plans
+from geoswarm.store.storage import Storage
+
+POLL_S = 0.02
+WAIT_S_MAX = 240.0
+"""A start takes about 8 s on two idle cores; past this, something hangs."""
+
+MARKS = {
+    "driver": ("geoswarm.lab.crash.victim", "org.apache.spark.deploy.SparkSubmit"),
+    "executor": ("CoarseGrainedExecutorBackend",),
+    "worker": ("geoswarm.run.spark.daemon",),
+}
+"""What the command line of each kind of process holds. A driver is two: Python and its JVM."""
+
+
+class Victim:
+    """One engine at a time, on one world; started again as often as needed."""
+
+    def __init__(
+        self,
+        world: Path,
+        master: str,
+        *options: str,
+        name: str = "run",
+        strategies: Sequence[str] = ("static-uniform",),
+    ) -> None:
+        """Each start takes the next of the `strategies`, and after the last the first again."""
+        self.world, self.home = world, world / name
+        self.checkpoint, self.output = self.home / "checkpoint", self.home / "output"
+        self._strategies = strategies
+        self._command = [sys.executable, "-m", "geoswarm.lab.crash.victim", str(world), "--master", master]
+        self._command += ["--name", name, *options]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._sessions: list[int] = []
+
+    def __enter__(self) -> "Victim":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for session in self._sessions:
+            for pid in _processes(session):
+                _kill(pid)
+        if self._process is not None:
+            self._process.wait()
+
+    @property
+    def pid(self) -> int:
+        return self._started.pid
+
+    @property
+    def is_alive(self) -> bool:
+        return self._started.poll() is None
+
+    @property
+    def starts(self) -> int:
+        return len(self._sessions)
+
+    @property
+    def strategy(self) -> str:
+        """Of the newest start."""
+        return self._strategies[(self.starts - 1) % len(self._strategies)]
+
+    def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        strategy = self._strategies[self.starts % len(self._strategies)]
+        ours = str(Path(geoswarm.__file__).parents[1])
+        path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
+        with (self.home / f"log-{self.starts}.txt").open("wb") as log:
+            self._process = subprocess.Popen(
+                [*self._command, "--strategy", strategy],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=os.environ | {"PYTHONPATH": path},
+            )
+        self._sessions.append(self._process.pid)
+
+    def kill(self, kind: str, rng: np.random.Generator) -> int:
+        """SIGKILL a driver (Python and JVM at once), or one worker or executor. Returns how many processes died: 0 if
+        there is none of the kind just now."""
+        found = {pid: line for pid, line in _processes(self.pid).items() if any(m in line for m in MARKS[kind])}
+        if kind == "worker":  # forked from a daemon of the same name, which has a JVM for its parent
+            found = {pid: line for pid, line in found.items() if _parent(pid) in found}
+        chosen = sorted(found) if kind == "driver" else [int(rng.choice(sorted(found)))] if found else []
+        for pid in chosen:
+            _kill(pid)
+        if kind == "driver" and chosen:
+            self._started.wait()
+        return len(chosen)
+
+    def commits(self) -> int:
+        return sum(entry.name.isdecimal() for entry in (self.checkpoint / "spark" / "commits").glob("*"))
+
+    def has_unused_plan(self) -> bool:
+        """Whether a plan is on disk that no batch has been given yet."""
+        storage = Storage(str(self.checkpoint))
+        try:
+            return plans.newest(storage)[0].epoch > manifest.newest(storage).plan_epoch
+        except StateError:
+            return False  # a first start that is not through, or a version that was replaced meanwhile
+
+    def until(self, condition: Callable[[], bool], what: str) -> bool:
+        """Wait for it, starting the engine again whenever it has died. False if all files are through before."""
+        deadline_s = time.monotonic() + WAIT_S_MAX
+        while not condition():
+            if time.monotonic() > deadline_s:
+                raise StreamError(f"waited {WAIT_S_MAX:.0f} s for {what}, in vain: {self.last_words()}")
+            code = self._started.poll()
+            if code == 0:
+                return condition()
+            if code is not None:
+                self.start()
+            time.sleep(POLL_S)
+        return True
+
+    def until_done(self, starts_max: int = 3) -> None:
+        """Wait until all files are through, starting the engine again after each failure."""
+        for attempt in range(starts_max):
+            if self._started.wait(WAIT_S_MAX) == 0:
+                return
+            if attempt < starts_max - 1:
+                self.start()
+        raise StreamError(f"the engine failed {starts_max} times in a row: {self.last_words()}")
+
+    def last_words(self) -> str:
+        return (self.home / f"log-{self.starts - 1}.txt").read_text(errors="replace")[-3000:]
+
+    @property
+    def _started(self) -> "subprocess.Popen[bytes]":
+        if self._process is None:
+            raise StreamError("the engine has not been started")
+        return self._process
+
+
+def _processes(session: int) -> dict[int, str]:
+    """The command lines of a session's processes."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            try:
+                if int(_stat(int(entry.name))[3]) == session:
+                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            except (OSError, IndexError):
+                continue  # gone meanwhile
+    return found
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(_stat(pid)[1])
+    except (OSError, IndexError):
+        return 0
+
+
+def _stat(pid: int) -> list[str]:
+    """State, parent, group, session, ...: what follows the name, which may hold anything but is in brackets."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return

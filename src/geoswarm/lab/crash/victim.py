@@ -1,0 +1,64 @@
+"""The engine on a scenario's files, in a process of its own, made to be killed and started again.
+
+    python -m geoswarm.lab.crash.victim WORLD --master 'local[2]' --strategy swarm-measured --round-s 1
+
+WORLD holds `events/` and `operations/` (`lab/crash/scenario.py`); the checkpoint and the output go beside them. It ends
+when all files are through. It measures nothing and kills nothing: `recovery.py` and the tests do.
+"""
+
+import argparse
+from pathlib import Path
+
+from geoswarm.config import Tuning
+from geoswarm.control.strategy import Sample
+from geoswarm.lab.crash import scenario
+from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.session import build_session
+from geoswarm.run.spark.sinks import Parquet
+from geoswarm.run.spark.sources import events_from_files, operations_from_files
+
+CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
+"""The oracle asks the offset log, of all batches, which files each of them held."""
+
+
+def process(
+    world: Path,
+    master: str,
+    tuning: Tuning,
+    *,
+    name: str = "run",
+    later_s: float = 0.0,
+    sample: Sample | None = None,
+) -> None:
+    """Carry all files of `world` through the engine. `later_s` puts the clock forward, as a late restart would."""
+    spark = build_session(master, "geoswarm-victim", conf=CONF)
+    home = world / name
+    checkpoint = home / "checkpoint"
+    events = events_from_files(spark, str(world / "events"), files_per_batch=1)
+    operations = operations_from_files(spark, str(world / "operations"), files_per_batch=1)
+
+    def clock() -> float:
+        return scenario.now_s(checkpoint) + later_s
+
+    with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), sample=sample, clock=clock) as engine:
+        sink = Parquet(str(home / "output"))
+        engine.start(events=events, operations=operations, sink=sink, available_now=True).wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("world", type=Path)
+    parser.add_argument("--name", default="run")
+    parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--exchange", choices=["packed", "rows"], default="packed")
+    parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
+    parser.add_argument("--strategy", default=scenario.TUNING.strategy)
+    parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
+    given = parser.parse_args()
+    changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
+    tuning = scenario.TUNING.model_copy(update=changes)
+    process(given.world, given.master, tuning, name=given.name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Great Britain as the Distributor paper sees it: where collisions happen, in which postcode sector, district and area.
+
+Real, where the files are at hand (`GEOSWARM_DATA` names their folder, as for `real_posts.py`); else made up: towns are
+where they are, and a nested map of as many polygons, of like sizes and vertex counts, lies over them. What is published
+and asked for is drawn in `collisions.py`. Distributor §4.3.
+
+Real polygons of neighbours were simplified one by one and overlap by some metres; those that are made up share their
+borders to the last bit: an area is its districts, and a district its sectors.
+"""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow.parquet as pq
+import shapely
+
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.shapes.shapes import Geometries
+from geoswarm.errors import InputError, MachineError
+from geoswarm.lab.workload.cities import Bounds
+from geoswarm.lab.workload.real_posts import FOLDER_VARIABLE
+from geoswarm.lab.workload.tiling import wiggly_cells
+from geoswarm.lab.workload.tweets import Tweets
+
+BOUNDS: Bounds = (-8.8, 49.7, 2.2, 61.0)
+"""Of everything here, real or made up."""
+COLLISIONS, SECTORS, DISTRICTS, AREAS = "collisions", "sectors", "districts", "areas"
+LEVELS = (SECTORS, DISTRICTS, AREAS)
+FILES = {
+    COLLISIONS: "points_uk_collisions.parquet",
+    SECTORS: "poly_uk_postcode_sectors.parquet",
+    AREAS: "poly_uk_postcode_areas.parquet",
+}
+PLACES = 140_000
+SECTORS_MADE, SECTORS_PER_DISTRICT, DISTRICTS_PER_AREA = 10_000, 3.8, 24.0
+"""The real ones are 10,756 in 2,843 in 120."""
+SECTORS_MIN = 200
+
+RURAL_SHARE, RURAL_DEG = 0.35, 0.2
+"""Sectors that lie about a town rather than in it, and how far."""
+APART_DEG = 0.005
+"""Between the seeds of two sectors: half a kilometre."""
+SEA_DEG = 0.22
+"""So far from any sector's seed the sea begins."""
+IRELAND: Bounds = (-8.8, 53.9, -5.4, 55.4)
+"""What GeoNames counts to the same country, and neither collisions nor postcodes here do."""
+
+
+@dataclass(frozen=True, eq=False)
+class Britain:
+    places: Floats
+    """(n, 2): x and y of collisions that lie in a polygon of every level."""
+    polygons: tuple[Geometries, Geometries, Geometries]
+    """Sectors, districts, areas."""
+    homes: Ints
+    """(n, 3): of each place and level, which polygon. Where several overlap, the first."""
+    source: Literal["real", "made"]
+
+
+def britain(folder: Path | None = None, *, seed: int = 0) -> Britain:
+    """The real one if its files are in `folder`, or else in the one that `GEOSWARM_DATA` names; else one made up from
+    the seed. Which it was is its `source`."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    where = folder or (Path(named) if named else None)
+    if where and all((where / file).is_file() for file in FILES.values()):
+        return real_britain(where)
+    return made_britain(seed)
+
+
+@lru_cache(maxsize=2)
+def real_britain(folder: Path) -> Britain:
+    """In about three seconds. Districts are joined from their sectors: AB10 6 is in AB10."""
+    missing = [file for file in FILES.values() if not (folder / file).is_file()]
+    if missing:
+        raise MachineError(f"there is no {missing[0]} in {folder}: put it there, or set {FOLDER_VARIABLE}")
+    rows = pq.read_table(folder / FILES[COLLISIONS], columns=["lon", "lat"])
+    places = np.stack([column.to_numpy() for column in rows.columns], axis=1)
+    names, sectors = _read(folder / FILES[SECTORS])
+    _, areas = _read(folder / FILES[AREAS])
+    _, district = np.unique([name.split(" ")[0] for name in names], return_inverse=True)
+    districts = _grouped(sectors, district.astype(np.int64))
+    joined = np.array([shapely.union_all(group) for group in districts], object)
+    return _housed(places, (sectors, joined, areas), "real")
+
+
+@lru_cache(maxsize=4)
+def made_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_MADE) -> Britain:
+    """The same seed and sizes, the same country."""
+    if places < 1 or sectors < SECTORS_MIN:
+        raise InputError(f"no Britain has {places} collisions in {sectors} sectors: give at least 1 in {SECTORS_MIN}")
+    rng = np.random.default_rng([seed, sectors])
+    land = _land_seeds(seed, sectors, rng)
+    district = _nearest_of(land, max(1, round(sectors / SECTORS_PER_DISTRICT)), rng)
+    centres = _means(land, district)
+    area = _nearest_of(centres, max(1, round(len(centres) / DISTRICTS_PER_AREA)), rng)[district]
+    sea = _sea_seeds(land, rng)
+    groups = np.vstack([np.stack([district, area], axis=1), np.full((len(sea), 2), -1)])
+    cells = wiggly_cells(np.vstack([land, sea]), groups, rng)
+    inside = shapely.contains_properly(shapely.box(*BOUNDS), cells)
+    cells, district, area = cells[inside], district[inside], area[inside]
+    districts, areas = (
+        np.array([shapely.coverage_union_all(group) for group in _grouped(cells, group_of)], object)
+        for group_of in (district, area)
+    )
+    return _housed(_crowd(2 * seed, places), (cells, districts, areas), "made")
+
+
+def _read(path: Path) -> tuple[list[str], Geometries]:
+    rows = pq.read_table(path, columns=["id", "geometry"])
+    return rows["id"].to_pylist(), shapely.from_wkb(rows["geometry"].to_numpy())
+
+
+def _grouped(polygons: Geometries, group: Ints) -> Sequence[Geometries]:
+    order = np.argsort(group, kind="stable")
+    cuts = np.flatnonzero(np.diff(group[order])) + 1
+    return np.split(polygons[order], cuts)
+
+
+def _housed(
+    places: Floats, polygons: tuple[Geometries, Geometries, Geometries], source: Literal["real", "made"]
+) -> Britain:
+    homes = np.full((len(places), len(LEVELS)), -1, np.int64)
+    points = shapely.points(places)
+    for level, of_level in enumerate(polygons):
+        place, home = shapely.STRtree(of_level).query(points, predicate="intersects")
+        order = np.lexsort((home, place))[::-1]  # so that the first is written last
+        homes[place[order], level] = home[order]
+    housed = (homes >= 0).all(axis=1)
+    return Britain(places[housed], polygons, homes[housed], source)
+
+
+def _crowd(seed: int, count: int) -> Floats:
+    """Points as people are spread: towns by their size, many near the centre."""
+    people = Tweets(
+        seed=seed,
+        bounds=(BOUNDS[0] + 0.1, BOUNDS[1] + 0.1, BOUNDS[2] - 0.1, BOUNDS[3] - 0.1),
+        country="GB",
+        background_share=0.0,
+        burst_share=0.0,
+    )
+    points = people.events(0, count + count // 4 + 100)
+    xy = np.stack([points["x"].to_numpy(), points["y"].to_numpy()], axis=1)
+    return xy[~_in_ireland(xy)][:count]
+
+
+def _in_ireland(xy: Floats) -> Bools:
+    xmin, ymin, xmax, ymax = IRELAND
+    inside: Bools = (xy[:, 0] > xmin) & (xy[:, 0] < xmax) & (xy[:, 1] > ymin) & (xy[:, 1] < ymax)
+    return inside
+
+
+def _land_seeds(seed: int, count: int, rng: np.random.Generator) -> Floats:
+    """As people are spread, some of them wider, no two close together."""
+    drawn = _crowd(2 * seed + 1, 8 * count)
+    rural = rng.random(len(drawn)) < RURAL_SHARE
+    drawn[rural] += rng.normal(0.0, RURAL_DEG, (int(rural.sum()), 2)) * (1.6, 1.0)
+    drawn = drawn[~_in_ireland(drawn)]
+    cells = np.round(drawn / APART_DEG)
+    _, first = np.unique(cells, axis=0, return_index=True)
+    chosen = np.sort(first)[:count]
+    seeds: Floats = (cells[chosen] + rng.uniform(-0.3, 0.3, (len(chosen), 2))) * APART_DEG
+    return seeds
+
+
+def _sea_seeds(land: Floats, rng: np.random.Generator) -> Floats:
+    """All round the land, also beyond the bounds, so that the cells of the land end somewhere."""
+    step = SEA_DEG / 2
+    x, y = (np.arange(low - 1.5, high + 1.5, step) for low, high in zip(BOUNDS[:2], BOUNDS[2:], strict=True))
+    sea = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+    sea += rng.uniform(-0.3, 0.3, sea.shape) * step  # no four on a circle
+    _, away = shapely.STRtree(shapely.points(land)).query_nearest(
+        shapely.points(sea), return_distance=True, all_matches=False
+    )
+    far: Floats = sea[away > SEA_DEG]
+    return far
+
+
+def _nearest_of(seeds: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """`count` of the seeds become centres; of each seed, which centre is nearest."""
+    centres = rng.choice(seeds, min(count, len(seeds)), replace=False)
+    nearest: Ints = shapely.STRtree(shapely.points(centres)).nearest(shapely.points(seeds)).astype(np.int64)
+    return nearest
+
+
+def _means(points: Floats, group: Ints) -> Floats:
+    sizes = np.bincount(group)
+    sums = (np.bincount(group, points[:, axis]) for axis in range(2))
+    return np.stack([total / sizes for total in sums], axis=1)

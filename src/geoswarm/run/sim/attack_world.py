@@ -1,0 +1,251 @@
+"""A virtual cluster under attack, with Guard before it or without: users' operations in, what came of them out.
+
+The cluster is `cluster.py`, Guard is the engine's own (`guard/`); here they are tied together. Guarded and unguarded
+clusters see the same stream and the same wishes of its users, but not the same queries: what Guard refuses is not
+there. So each has its own count of the queries at a cell, where clusters in a plain `World` share one.
+
+    operations ──► guard.admits ──► cluster ──(a round of 15 s: rebalance)──► hotspot sensor ─┐
+                        ▲                                                                     ▼
+                        └──────────────── blocked users ◄──(a round of 60 s)──────────── guard.hotspot
+
+A hotspot is the partition that made an executor hand over in a rebalance that was applied: the costliest one that it
+holds; all its live queries, their users and ages (thesis §5.3.1). Not what it handed over: an executor whose hot
+partition is a single cell is relieved of all its others. Executors that give in the same round are a hotspot each.
+
+With `query_weight` a drawn user asks for as many queries as are drawn: Guard then sees fewer operations of each user
+than a real one would, which makes its task harder, not easier.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.registry import strategy
+from geoswarm.core.arrays.jit import Bools, CellIds, Ints, kernel
+from geoswarm.core.space.grid import CellBox, Grid
+from geoswarm.errors import SettingsError
+from geoswarm.guard.guard import Guard, Round
+from geoswarm.guard.sensing import Queries, sense, triggers
+from geoswarm.guard.sensor import Place, near
+from geoswarm.lab.workload.traffic import Traffic, joined, rectangles
+from geoswarm.run.sim.cluster import Cluster, Setup
+from geoswarm.run.sim.routing import ByPlan
+from geoswarm.run.sim.world import Step, World
+
+LONG_AGO_S = -1e9
+"""When what stands at the start was registered."""
+FRESH_ROUNDS = 5
+"""How many detection rounds the sensor tells apart (thesis §5.3.1)."""
+
+
+class Wishes(NamedTuple):
+    """One step, as users and sources want it. Queries are ordinals in `World.boxes`."""
+
+    number: int
+    start_s: float
+    came: Ints
+    went: Ints
+    cells: CellIds
+
+
+class AttackWorld(World):
+    """All that users will ever wish within `horizon_s`."""
+
+    def __init__(
+        self, traffic: Traffic, grid: Grid, horizon_s: float, *, weight: int, query_weight: int = 1, step_s: float = 2.5
+    ) -> None:
+        self.traffic, self.grid, self.horizon_s = traffic, grid, horizon_s
+        self.weight, self.query_weight, self.step_s = weight, query_weight, step_s
+        self.events_per_step = int(traffic.tweets.events_per_s * step_s)
+        if self.events_per_step < 1:
+            raise SettingsError(f"{traffic.tweets.events_per_s:g} events/s make no step of {step_s:g} s: draw more")
+        stages = [[p.standing() for p in traffic.parties], [p.changes(0.0, horizon_s) for p in traffic.parties]]
+        (standing, _), (later, _) = (joined(stage) for stage in stages)
+        self.subscriptions = len(standing.ids)
+        ids = np.concatenate([standing.ids, later.ids[later.registers]])
+        order = np.argsort(ids, kind="stable")
+        found = order[np.minimum(np.searchsorted(ids, later.ids, sorter=order), len(ids) - 1)]
+        known = ids[found] == later.ids
+        self._at_s, self._comes, self._ordinals = later.at_s[known], later.registers[known], found[known]
+        x, y = (np.concatenate([a, b[later.registers]]) for a, b in ((standing.x, later.x), (standing.y, later.y)))
+        self.boxes = grid.cover(*rectangles(traffic.tweets, x, y))
+        self.x, self.y = (x - grid.xmin) / (grid.xmax - grid.xmin), (y - grid.ymin) / (grid.ymax - grid.ymin)
+        """By ordinal: the queries' centres, as shares of the world's sides."""
+        self.names, self.user_of = self._users(stages, later.registers)
+        """Everybody's name, once; and by ordinal the number of the name."""
+
+    def _users(self, stages: list[list[Any]], registers: Bools) -> tuple[pa.StringArray, Ints]:
+        codes: list[Ints] = []
+        everybody = pa.array([], pa.string())
+        for stage in stages:
+            names = [p.names(part.users) for p, part in zip(self.traffic.parties, stage, strict=True)]
+            whole = pa.chunked_array(names, pa.string()).take(pa.array(joined(stage)[1])).combine_chunks()
+            everybody = pa.compute.unique(pa.concat_arrays([everybody, whole]))
+            codes.append(np.asarray(pa.compute.index_in(whole, everybody), np.int64))
+        return everybody, np.concatenate([codes[0], codes[1][registers]])
+
+    def wishes(self) -> Iterator[Wishes]:
+        for number in range(int(self.horizon_s / self.step_s)):
+            start_s = number * self.step_s
+            low, high = np.searchsorted(self._at_s, (start_s, start_s + self.step_s))
+            comes, ordinals = self._comes[low:high], self._ordinals[low:high]
+            rows = self.traffic.events(number * self.events_per_step, self.events_per_step)
+            cells = self.grid.locate(rows.column("x").to_numpy(), rows.column("y").to_numpy())
+            yield Wishes(number, start_s, ordinals[comes], ordinals[~comes], cells)
+
+
+@dataclass(frozen=True)
+class Sensed:
+    """One hotspot, and what only the simulator knows of it."""
+
+    at_s: float
+    queries: int
+    fresh: int
+    """Of these, at most five detection rounds old."""
+    malicious: int
+    """Of the fresh ones, the attackers'."""
+
+    @property
+    def is_malicious(self) -> bool:
+        """Most of what is new in it is the attackers'."""
+        return self.malicious * 2 > self.fresh
+
+
+class AttackCluster(Cluster):
+    """Feed it wishes; read `spans`, `sensed`, `rounds`, and `refused`."""
+
+    def __init__(
+        self,
+        world: AttackWorld,
+        setup: Setup,
+        name: str,
+        guard: Guard | None = None,
+        *,
+        attackers: str = "attacker",
+        removes: Literal["nothing", "recent", "all"] = "nothing",
+    ) -> None:
+        """`removes`: what is cancelled of whoever is blocked, which the thesis leaves open; recent is what was
+        registered in the last five detection rounds. `attackers`: how their names begin; Guard is not told."""
+        kind = strategy(name)
+        plan = kind.first_plan(world.grid, setup.executors, None)
+        self.guard, self.world = guard, world
+        self.sensed: list[Sensed] = []
+        self.rounds: list[Round] = []
+        """Guard's, one a minute."""
+        self.blocked_at_s: dict[str, float] = {}
+        self.suspected_at_s: list[float] = []
+        """Ends of the rounds in which Guard found an attacker suspicious."""
+        self.refused = 0
+        self._wished: list[tuple[float, int, int]] = []  # when, by attackers, refused
+        self._removes = removes
+        self._evil = np.asarray(pa.compute.starts_with(world.names, attackers), np.bool_)
+        self._attackers = set(world.names.filter(pa.array(self._evil)).to_pylist())
+        self._born_s = np.full(len(world.user_of), LONG_AGO_S)
+        self._alive = np.zeros(len(world.user_of), np.bool_)
+        self._alive[: world.subscriptions] = True
+        self._density = np.zeros((world.grid.rows, world.grid.columns), np.int32)
+        stamp(self._density, world.of(np.arange(world.subscriptions)), 1)
+        self._to_remove = np.empty(0, np.int64)
+        super().__init__(world, setup, name, ByPlan(plan, waits=setup.batches), Coordinator(kind))
+
+    @property
+    def false_blocks(self) -> list[str]:
+        return [user for user in self.blocked_at_s if user not in self._attackers]
+
+    @property
+    def missed(self) -> list[str]:
+        """Attackers who did something and are not blocked."""
+        acted = self.world.names.take(pa.array(np.unique(self.world.user_of[self.world.subscriptions :])))
+        return [user for user in acted.to_pylist() if user in self._attackers and user not in self.blocked_at_s]
+
+    def refused_share(self, since_s: float) -> float:
+        """Of the attackers' wishes after a moment."""
+        later = [(wished, refused) for at_s, wished, refused in self._wished if at_s >= since_s]
+        return sum(refused for _, refused in later) / max(1, sum(wished for wished, _ in later))
+
+    def offer(self, wishes: Wishes) -> None:
+        world, now_s = self.world, wishes.start_s + self.world.step_s
+        came, went = self._admitted(wishes.came, wishes.went, wishes.start_s)
+        went = np.concatenate([went[self._alive[went]], self._to_remove[self._alive[self._to_remove]]])
+        self._to_remove = np.empty(0, np.int64)
+        self._alive[came], self._alive[went] = True, False
+        self._born_s[came] = wishes.start_s
+        stamp(self._density, world.of(came), 1)
+        stamp(self._density, world.of(went), -1)
+        met = self._density.ravel()[wishes.cells].astype(np.int64) * world.query_weight
+        live = int(self._alive.sum()) * world.query_weight
+        self.advance(Step(wishes.number, wishes.start_s, came, went, live, wishes.cells, met))
+        if self.guard is not None and self.guard.is_due(now_s):
+            self._detect(self.guard, now_s)
+
+    def _admitted(self, came: Ints, went: Ints, now_s: float) -> tuple[Ints, Ints]:
+        if self.guard is None:
+            return came, went
+        both = np.concatenate([came, went])
+        users = self.world.names.take(pa.array(self.world.user_of[both]))
+        comes = np.arange(len(both)) < len(came)
+        admitted = np.asarray(self.guard.admits(users), np.bool_)
+        self.refused += int((~admitted).sum())
+        evil = self._evil[self.world.user_of[both]]
+        self._wished.append((now_s, int(evil.sum()), int((evil & ~admitted).sum())))
+        accepted = users.filter(pa.array(admitted))
+        self.guard.operations(accepted, comes[admitted], ~comes[admitted], now_s)
+        return both[comes & admitted], both[~comes & admitted]
+
+    def _detect(self, guard: Guard, now_s: float) -> None:
+        closed = guard.close_round(now_s)
+        self.rounds.append(closed)
+        if not self._attackers.isdisjoint(closed.entry["suspicious"]):
+            self.suspected_at_s.append(now_s)
+        for user in closed.blocked:
+            self.blocked_at_s.setdefault(user, now_s)
+        if self._removes != "nothing" and len(closed.blocked):
+            theirs = np.asarray(pa.compute.is_in(self.world.names, pa.array(closed.blocked, pa.string())), np.bool_)
+            since_s = now_s - FRESH_ROUNDS * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
+            self._to_remove = np.flatnonzero(self._alive & theirs[self.world.user_of] & (self._born_s >= since_s))
+
+    def _rebalance(self, now_s: float) -> None:
+        plan, held = self.plan, None if self._held is None else self._held._held
+        work_us = {i: load.cpu_us for i, load in self._load(plan).partitions.items()}
+        super()._rebalance(now_s)
+        if held is None or not self.entries or self.entries[-1]["outcome"] != "applied":
+            return
+        for partition in triggers(plan, self.entries[-1]["changes"], work_us):
+            self._sense(held[partition], now_s)
+
+    def _sense(self, ordinals: Ints, now_s: float) -> None:
+        users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
+        fresh = born_s > now_s - FRESH_ROUNDS * (self.guard or Guard()).rules.round_s
+        self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
+        if self.guard is None:
+            return
+        sense(self.guard, self._queries(ordinals), self._around)
+
+    def _around(self, place: Place, reach: float) -> Queries:
+        return self._queries(np.flatnonzero(self._alive & near(place, self.world.x, self.world.y, reach)))
+
+    def _queries(self, ordinals: Ints) -> Queries:
+        world = self.world
+        users, born_s = world.user_of[ordinals], self._born_s[ordinals]
+        return Queries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
+
+
+def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:
+    """All clusters through the world; yields the time that has been simulated."""
+    for wishes in world.wishes():
+        for cluster in clusters:
+            cluster.offer(wishes)
+        yield wishes.start_s + world.step_s
+
+
+@kernel
+def stamp(cells: Any, boxes: CellBox, by: int) -> None:
+    """Add to every cell of each box: most have nine, so this is cheaper than running sums over a map."""
+    for i in range(len(boxes.row0)):
+        for row in range(boxes.row0[i], boxes.row1[i] + 1):
+            for column in range(boxes.col0[i], boxes.col1[i] + 1):
+                cells[row, column] += by

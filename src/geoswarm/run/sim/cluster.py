@@ -1,0 +1,262 @@
+"""A virtual cluster: sources with credits, routers, and machines that serve first come first served.
+
+The plan, the statistics, the strategies and the coordinator are the engine's own, no copies; what is simulated is time.
+Where events fall is `world.py`, what work takes is `service.py`, the ways from an event to its machine are in
+`routing.py`, and `race.py` runs several clusters through one world.
+
+    sources ──(a credit each, no faster than the routers)──► routers ──► ▯▯▯▯▯▯▯▯▯▯ machine 0 ──► done ─┐
+        ▲                                                           └──► ▯▯ machine 1 ───────────► done ─┤
+        └───────────────────────────────── the credit comes back ────────────────────────────────────────┘
+
+Every drawn event is served one after the other on its machine, so latency is exact for what was drawn: from the moment
+that it is sent until it is done (§6.1, "execution latency"). The sources offer more than the cluster can take (§2).
+
+*Back-pressure* is that of Storm's `max.spout.pending`: a source has so many events under way, wherever they wait, and
+sends the next when one of them is done. Sources are alike, so their credits are one pool here. Credits gather at the
+slowest machine, so the stream runs at its pace (§6.2, Fig. 17: sources "reduce the injection rate to match the
+processing rate of the slowest machine"); and since the number under way is fixed, mean latency is that number over
+throughput (Little's law). The print names no mechanism. Storm 1.0 has a second one, marks on each machine's own
+queue; with it a well balanced cluster would fill all queues instead of one, and latency could not fall with balance.
+That contradicts the print, whose two claims, 3 times the work and a quarter of the latency, fit a fixed number under
+way. Storm lets its sources speed up slowly after a stop; ours resume at once.
+
+*Batches.* A way that looks at batches (`Routing.waits`) is served as Spark does it: a step's events are collected while
+the batch before is served, no machine begins a batch before all have done the one before, and a batch has as many
+events as its slowest machine can do in one step. Its events wait half a step on average until they are served.
+
+A machine whose queries need more memory than it has fails, and the cluster with it (§6.1: `replicated` beyond 16 M).
+
+*Units of work* are queries in the system × events processed per second (§6.1).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from geoswarm.control.coordinator import Coordinator
+from geoswarm.core.arrays.jit import CellIds, Floats, Ints
+from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.plan import Plan, Slots
+from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
+from geoswarm.errors import SettingsError
+from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.run.sim.holdings import Holdings
+from geoswarm.run.sim.queues import Clock, serve, serve_batch
+from geoswarm.run.sim.routing import Batch, Routing
+from geoswarm.run.sim.service import Service
+from geoswarm.run.sim.spans import Span
+from geoswarm.run.sim.world import Step, World
+
+NUMBER_BYTES = 8
+NUMBERS_PER_CHANGE = 6
+"""An id, four borders and an owner."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """SWARM §6: 40 machines, of which 10 are sources and 8 route; a round every 15 seconds."""
+
+    executors: int = 22
+    routers: int = 8
+    sources: int = 10
+    round_s: float = 15.0
+    pending_max: int = 100_000
+    """Credits of each source, in all a sixth of a second of what the cluster can do with a million queries. The print
+    gives no figure; latency is proportional to it, ratios are not, if there are many drawn events for each machine."""
+    memory_bytes: int = 4 << 30
+    """Of one machine (§6)."""
+    query_bytes: int = 200
+    """Of one query in an R*-tree and the tree's share. The print's machines held 16 M queries and not 32 M, which
+    makes 128 to 256; libspatialindex takes 153, GEOS 396. This engine maps 85 from a file that all share."""
+    batches: bool = False
+    """Whether all strategies run in batches, and not only those that must."""
+    service: Service = field(default_factory=Service)
+
+
+def no_clock() -> float:
+    """For a world where nobody asks what planning really takes."""
+    return 0.0
+
+
+class Cluster:
+    """Feed it steps; read `spans`, one per round."""
+
+    def __init__(
+        self,
+        world: World,
+        setup: Setup,
+        name: str,
+        routing: Routing,
+        coordinator: Coordinator | None = None,
+        cpu_s: Callable[[], float] = no_clock,
+    ) -> None:
+        """Without a coordinator nothing is rebalanced by rounds, and no statistics are taken. `cpu_s` is a clock for
+        what planning really takes; the simulated world does not depend on it."""
+        self.name = name
+        self.spans: list[Span] = []
+        """One per round, until it failed."""
+        self.entries: list[dict[str, Any]] = []
+        """What the coordinator would write into the journal."""
+        self.failed_at_s: float | None = None
+        """When some machine's memory was too small."""
+        self._world, self._setup, self._routing, self._coordinator = world, setup, routing, coordinator
+        self._cpu_s, self._machines = cpu_s, routing.machines
+        credits = max(1, setup.sources * setup.pending_max // world.weight)
+        self._clock = Clock(np.zeros(self._machines), np.zeros(credits), np.zeros(1))
+        self._pace_s = max(
+            world.step_s / world.events_per_step, setup.service.route_us * 1e-6 * world.weight / setup.routers
+        )
+        self._expected = world.events_per_step // 2
+        self._steps_per_round = round(setup.round_s / world.step_s)
+        if abs(self._steps_per_round * world.step_s - setup.round_s) > 1e-9 or not self._steps_per_round:
+            raise SettingsError(
+                f"rounds of {setup.round_s:g} s are no whole steps of {world.step_s:g} s: use a multiple"
+            )
+        self._seen: list[CellIds] = []
+        self._work_of_slot: list[tuple[Slots, Floats]] = []
+        self._measured: Span | None = None
+        self._held = Holdings(world, self.plan, counts=coordinator is not None) if routing.holds else None
+        # What is there before the stream starts costs no time.
+        self._operate(np.arange(world.subscriptions), np.empty(0, np.int64), 0.0, 0.0)
+
+    @property
+    def plan(self) -> Plan:
+        return self._routing.plan
+
+    def advance(self, step: Step) -> None:
+        service, world, start_s = self._setup.service, self._world, step.start_s
+        if self.failed_at_s is None:
+            self._operate(step.registered, step.cancelled, service.register_us, start_s)
+        if self.failed_at_s is not None:
+            return
+        slots, queries = np.empty(0, np.int32), np.empty(0, np.int64)
+        indexed = np.full(len(step.cells), float(step.queries))
+        if self._held is not None:
+            slots = self.plan.route(step.cells)
+            queries = self._held.queries_of_slot(self.plan)
+            indexed = queries[slots].astype(np.float64)
+        work_s = service.event_s(step.met, indexed) * world.weight
+        free_at_s = np.maximum(self._clock.free_at_s, start_s)
+        routed = self._routing.route(Batch(step.cells, slots, work_s, queries, self._expected, free_at_s))
+        # Whoever gives a query is as busy with it as whoever takes it.
+        moves_s = 2 * routed.moved * service.move_us * 1e-6 / self._machines
+        backlog_s = self._delay(start_s, routed.overhead_s + moves_s)
+        if self._routing.waits:
+            sent, latency_s, load_s = serve_batch(backlog_s, routed.machines, work_s, world.step_s, self._pace_s)
+            self._clock.free_at_s[:] = start_s + load_s
+        else:
+            sent, latency_s = serve(self._clock, routed.machines, work_s, start_s, world.step_s, self._pace_s)
+        wait_s = sent * world.step_s / 2 if self._routing.waits else 0.0
+        self._expected = sent  # a batch is weighed when it has come; the one before tells how long it gets
+        busy_s = backlog_s + np.bincount(routed.machines[:sent], work_s[:sent], self._machines)
+        busy_s -= np.maximum(self._clock.free_at_s - (start_s + world.step_s), 0.0)
+        self._add(
+            Span(
+                start_s,
+                world.step_s,
+                step.queries,
+                sent * world.weight,
+                (latency_s + wait_s) * world.weight,
+                float(work_s[:sent].sum()),
+                tuple(busy_s.tolist()),
+                routed.moved,
+                0,
+                len(self.plan.partitions),
+                wait_s * world.weight,
+                routed.driver_s,
+            )
+        )
+        if self._coordinator is not None:
+            self._seen.append(step.cells[:sent])
+            self._work_of_slot.append((slots[:sent], work_s[:sent]))
+        if (step.number + 1) % self._steps_per_round == 0:
+            self._close_round(start_s + world.step_s)
+
+    def _operate(self, came: Ints, went: Ints, register_us: float, now_s: float) -> None:
+        if not len(came) and not len(went):
+            return
+        self._routing.changed(came, went)
+        if self._held is None:  # into a file that all map
+            touched = np.full(self._machines, (len(came) + len(went)) * self._world.query_weight / self._machines)
+        else:
+            touched = self._by_machine(self._held.register(self.plan, came) + self._held.cancel(self.plan, went))
+            held_bytes = self._by_machine(self._held.queries_of_slot(self.plan)).max() * self._setup.query_bytes
+            if held_bytes > self._setup.memory_bytes:
+                self.failed_at_s = now_s
+        self._clock.free_at_s[:] += touched * register_us * 1e-6
+
+    def _by_machine(self, of_slot: Ints) -> Floats:
+        """What is everybody's counts for each."""
+        owners = self.plan.executor_of_slot
+        shared = owners == EVERYBODY
+        own = np.bincount(owners[~shared] % self._machines, of_slot[~shared], self._machines).astype(np.float64)
+        own += of_slot[shared].sum()
+        return own
+
+    def _delay(self, now_s: float, by_s: Floats) -> Floats:
+        """Work that is no event's. Returns each machine's backlog with it."""
+        np.maximum(self._clock.free_at_s, now_s, out=self._clock.free_at_s)
+        self._clock.free_at_s[:] += by_s
+        return self._clock.free_at_s - now_s
+
+    def _add(self, span: Span) -> None:
+        self._measured = span if self._measured is None else self._measured + span
+
+    def _close_round(self, now_s: float) -> None:
+        self._rebalance(now_s)
+        if self._measured is not None:
+            self.spans.append(self._measured)
+        self._measured = None
+        self._seen, self._work_of_slot = [], []
+
+    def _rebalance(self, now_s: float) -> None:
+        plan, held, coordinator = self.plan, self._held, self._coordinator
+        if held is None or coordinator is None:
+            return
+        held.count(plan, np.concatenate(self._seen))
+        load, began_s = self._load(plan), self._cpu_s()
+        outcome = coordinator.close_round(plan, load, held.stats, now_s)
+        self.entries.append(outcome.entry)
+        sent_bytes, moved = self._machines * NUMBERS_PER_EXECUTOR * NUMBER_BYTES, 0
+        by_slot = held.redraw(plan, outcome.plan) if outcome.plan is not None else np.empty(0, np.int64)
+        driver_s = self._cpu_s() - began_s  # finding the queries of new partitions included, as the engine must
+        if outcome.plan is not None:
+            moved = int(by_slot.sum())
+            self._routing.plan = outcome.plan
+            # The giver sends what the taker indexes; both are busy with it.
+            ends = [
+                (p.executor, p.executor if p.previous_executor is None else p.previous_executor)
+                for p in outcome.plan.partitions
+            ]
+            hands = np.bincount(np.array(ends).ravel(), np.repeat(by_slot, 2), self._machines)
+            self._delay(now_s, hands.astype(np.float64) * self._setup.service.move_us * 1e-6)
+            # To m_H: C(m_L), R(S) and an id; to every router: what each change is (SWARM §4.3.1).
+            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry["changes"]) * self._setup.routers
+            sent_bytes += told * NUMBER_BYTES
+        at_once = Span(
+            now_s,
+            0.0,
+            0.0,
+            0,
+            0.0,
+            0.0,
+            (0.0,) * self._machines,
+            moved,
+            sent_bytes,
+            len((outcome.plan or plan).partitions),
+            driver_s=driver_s,
+        )
+        self._add(at_once)
+
+    def _load(self, plan: Plan) -> LoadReport:
+        """A drawn world knows which cells queries meet, not which points: `matches` stays 0."""
+        slots = np.concatenate([s for s, _ in self._work_of_slot])
+        work_s = np.concatenate([w for _, w in self._work_of_slot])
+        events = np.bincount(slots, minlength=len(plan.partitions)) * self._world.weight
+        cpu_us = np.bincount(slots, work_s * 1e6, len(plan.partitions))
+        report = LoadReport(events_in=int(events.sum()))
+        for slot, p in enumerate(plan.partitions):
+            report.add(p.id, p.executor, Load(int(events[slot]), 0, 0, int(cpu_us[slot])))
+        return report

@@ -1,0 +1,115 @@
+"""What the executors of a virtual cluster hold: the queries of each partition, and its statistics.
+
+The statistics are the engine's own (`core/stats/`); only the counting is spread over partitions here, as tasks do
+there. It serves no event (`cluster.py`). What is drawn stands for many: counts are sums, so they scale.
+"""
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Bools, CellIds, Ints
+from geoswarm.core.space.grid import CellBox
+from geoswarm.core.space.overlap import overlap
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.triostat import TrioStat
+from geoswarm.run.sim.world import World
+
+
+class Holdings:
+    def __init__(self, world: World, plan: Plan, *, counts: bool) -> None:
+        """`counts`: whether statistics are wanted. A static plan asks for none."""
+        self._world, self._counts = world, counts
+        self._live: Bools = np.zeros(len(world.boxes.row0), np.bool_)
+        self._fresh: Bools = np.zeros(len(world.boxes.row0), np.bool_)  # came in this round
+        self._held: dict[int, Ints] = {p.id: np.empty(0, np.int64) for p in plan.partitions}
+        self.stats: dict[int, TrioStat] = {p.id: TrioStat.empty(p) for p in plan.partitions} if counts else {}
+
+    def queries_of_slot(self, plan: Plan) -> Ints:
+        return np.array([len(self._held[p.id]) for p in plan.partitions], np.int64) * self._world.query_weight
+
+    def register(self, plan: Plan, ordinals: Ints) -> Ints:
+        """Returns how many arrived at each slot."""
+        self._live[ordinals] = self._fresh[ordinals] = True
+        met, ends, arrived = self._by_slot(plan, ordinals)
+        for slot in np.flatnonzero(arrived):
+            partition, new = plan.partitions[slot].id, met[ends[slot] - arrived[slot] : ends[slot]]
+            self._held[partition] = np.concatenate([self._held[partition], new])
+            if self._counts:
+                drawn = TrioStat.empty(plan.partitions[slot])
+                drawn.add_queries(self._world.of(new))
+                self._add(partition, drawn, self._world.query_weight)
+        return arrived * self._world.query_weight
+
+    def cancel(self, plan: Plan, ordinals: Ints) -> Ints:
+        """Returns how many left each slot."""
+        self._live[ordinals] = False
+        met, ends, left = self._by_slot(plan, ordinals)
+        for slot in np.flatnonzero(left):
+            partition, old = plan.partitions[slot].id, met[ends[slot] - left[slot] : ends[slot]]
+            held = self._held[partition]
+            self._held[partition] = held[self._live[held]]
+            if self._counts:
+                drawn = TrioStat.empty(plan.partitions[slot])
+                drawn.remove_queries(self._world.of(old), self._fresh[old])
+                self._add(partition, drawn, self._world.query_weight)
+        return left * self._world.query_weight
+
+    def count(self, plan: Plan, cells: CellIds) -> None:
+        """The round's events, as drawn; each counts for the world's weight. The coordinator closes the round."""
+        slots = plan.route(cells)
+        order = np.argsort(slots, kind="stable")
+        rows, columns = np.divmod(cells[order].astype(np.int64), plan.grid.columns)
+        counts = np.bincount(slots, minlength=len(plan.partitions))
+        ends = np.cumsum(counts)
+        for slot, partition in enumerate(plan.partitions):
+            seen = slice(ends[slot] - counts[slot], ends[slot])
+            drawn = TrioStat.empty(partition)
+            drawn.add_points(rows[seen], columns[seen])
+            self._add(partition.id, drawn, self._world.weight)
+        self._fresh[:] = False
+
+    def redraw(self, old: Plan, new: Plan) -> Ints:
+        """Take up a new plan. Returns, by the new plan's slots, the queries that came to another executor."""
+        kept = {p.id: p.executor for p in old.partitions}
+        sources = {p.id: self._held[p.id] for p in old.partitions}
+        moved = np.zeros(len(new.partitions), np.int64)
+        held: dict[int, Ints] = {}
+        for slot, p in enumerate(new.partitions):
+            if p.id in kept:
+                held[p.id] = sources[p.id]
+                changed = kept[p.id] != p.executor
+            else:
+                # Slots are looked up at the cells, so that several changes in one step are seen as their sum.
+                met = np.unique(old.slot_of_cell.reshape(old.grid.rows, -1)[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1])
+                before = [old.partitions[s] for s in met]
+                pool = np.concatenate([sources[b.id] for b in before])
+                pool = np.unique(pool) if len(before) > 1 else pool
+                held[p.id] = pool[self._world.meets(pool, p.row0, p.col0, p.row1, p.col1)]
+                changed = any(b.executor != p.executor for b in before)
+            moved[slot] = len(held[p.id]) if changed else 0
+        self._held = held
+        if self._counts:
+            self._redraw_stats(new, {p.id: self._world.of(held[p.id]) for p in new.partitions if p.id not in kept})
+        return moved * self._world.query_weight
+
+    def _redraw_stats(self, new: Plan, queries_of: dict[int, CellBox]) -> None:
+        """Queries are counted again as they were drawn, so all else is brought to that measure for as long."""
+        weight = float(self._world.query_weight)
+        scaled = {i: _times(stat, 1 / weight) for i, stat in self.stats.items()} if weight != 1 else self.stats
+        drawn = redrawn(scaled, new, queries_of)
+        self.stats = {i: _times(stat, weight) for i, stat in drawn.items()} if weight != 1 else drawn
+
+    def _add(self, partition: int, drawn: TrioStat, weight: int) -> None:
+        self.stats[partition] += _times(drawn, float(weight))
+
+    def _by_slot(self, plan: Plan, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
+        """The queries sorted by the slots that they meet, where each slot's end, and how many it has."""
+        found = overlap(plan, self._world.of(ordinals))
+        times = np.repeat(ordinals, np.diff(found.offsets))
+        counts = np.bincount(found.slots, minlength=len(plan.partitions))
+        return times[np.argsort(found.slots, kind="stable")], np.cumsum(counts), counts
+
+
+def _times(stat: TrioStat, weight: float) -> TrioStat:
+    """As if each thing counted had been seen `weight` times."""
+    return TrioStat(stat.box, stat.by_row * weight, stat.by_column * weight)

@@ -1,0 +1,55 @@
+"""All strategies through one world: a virtual cluster for each, fed the same steps.
+
+What a cluster does is in `cluster.py`. Strategies come from the engine's own registry.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from geoswarm.control.balance.static import Static
+from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.registry import strategy
+from geoswarm.control.strategy import PlansBatches, Strategy
+from geoswarm.core.space.plan import Plan
+from geoswarm.run.sim.cluster import Cluster, Setup, no_clock
+from geoswarm.run.sim.routing import ByBatch, ByPlan, ByTask, Routing
+from geoswarm.run.sim.world import World
+
+NAMES = (
+    "replicated",
+    "static-uniform",
+    "static-history",
+    "swarm",
+    "swarm-measured",
+    "over-partitioned",
+    "per-batch",
+    "per-batch-weighed",
+)
+"""SWARM's rivals and SWARM in the order of the paper, and then ours; `control/registry.py` knows them all."""
+
+
+def cluster(name: str, world: World, setup: Setup, cpu_s: Callable[[], float] = no_clock) -> Cluster:
+    """A cluster that runs a strategy by name, from its first plan."""
+    kind = strategy(name)
+    sample = world.sample() if name == "static-history" else None
+    # Whoever replicates needs no routers: they serve, too (§6).
+    executors = setup.executors + (setup.routers if name == "replicated" else 0)
+    plan = kind.first_plan(world.grid, executors, sample)
+    routing = _routing(kind, plan, world, setup, cpu_s)
+    return Cluster(world, setup, name, routing, None if isinstance(kind, Static) else Coordinator(kind), cpu_s)
+
+
+def _routing(kind: Strategy, plan: Plan, world: World, setup: Setup, cpu_s: Callable[[], float]) -> Routing:
+    if isinstance(kind, PlansBatches):
+        return ByBatch(kind, plan, world, setup.service, cpu_s)
+    if kind.name == "over-partitioned":
+        return ByTask(plan, setup.executors, setup.service)
+    return ByPlan(plan, waits=setup.batches)
+
+
+def race(world: World, clusters: Iterable[Cluster], horizon_s: float) -> Iterator[float]:
+    """All clusters through one world, step by step; yields the time that has been simulated."""
+    contestants = list(clusters)
+    for step in world.steps(horizon_s):
+        for cluster in contestants:
+            cluster.advance(step)
+        yield step.start_s + world.step_s

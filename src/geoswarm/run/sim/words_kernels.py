@@ -1,0 +1,161 @@
+"""The loops of `words.py`: what each tuple takes on which worker, who waits how long, and what a new plan moves.
+
+Arrays in, arrays out; why, is told there.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.control.layout.text_sample import Lists
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+
+
+class Way(NamedTuple):
+    """A plan, by lists, and how many queries are on each by it."""
+
+    slot_of_list: Ints
+    executor_of_slot: Ints
+    counts: Ints
+
+
+class Served(NamedTuple):
+    """Tuple i is on the workers offsets[i]:offsets[i + 1]."""
+
+    offsets: Ints
+    workers: Ints
+    us: Floats
+    waits: Bools
+    """For a cell that is on its way."""
+    slot_us: Floats
+    slot_events: Floats
+
+
+@kernel
+def serve_events(
+    rows: Ints, lists: Lists, new: Way, old: Way, both: bool, moving: Bools, costs_us: tuple[float, float], workers: int
+) -> Served:
+    """Events meet the lists that are not empty, of both plans. The time of the older one is nobody's slot."""
+    check_us, event_us = costs_us
+    slots = len(new.executor_of_slot)
+    slot_us, slot_events = np.zeros(slots), np.zeros(slots)
+    last_slot = np.full(slots, -1, np.int64)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    out_workers, out_us = np.empty(len(rows) * workers, np.int64), np.empty(len(rows) * workers)
+    out_waits = np.zeros(len(rows) * workers, np.bool_)
+    us, is_reached, waits = np.zeros(workers), np.zeros(workers, np.bool_), np.zeros(workers, np.bool_)
+    n = 0
+    for i in range(len(rows)):
+        us[:] = 0.0
+        is_reached[:] = False
+        waits[:] = False
+        for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
+            at = lists.terms[p]
+            if new.counts[at] > 0:
+                slot = new.slot_of_list[at]
+                worker = new.executor_of_slot[slot]
+                took = check_us * new.counts[at]
+                if not is_reached[worker]:
+                    is_reached[worker] = True
+                    took += event_us
+                us[worker] += took
+                slot_us[slot] += took
+                waits[worker] |= moving[at]
+                if last_slot[slot] != i:
+                    last_slot[slot] = i
+                    slot_events[slot] += 1
+            if both and old.counts[at] > 0:
+                worker = old.executor_of_slot[old.slot_of_list[at]]
+                us[worker] += check_us * old.counts[at] + (0.0 if is_reached[worker] else event_us)
+                is_reached[worker] = True
+        for worker in range(workers):
+            if is_reached[worker]:
+                out_workers[n], out_us[n], out_waits[n] = worker, us[worker], waits[worker]
+                n += 1
+        offsets[i + 1] = n
+    return Served(offsets, out_workers[:n].copy(), out_us[:n].copy(), out_waits[:n].copy(), slot_us, slot_events)
+
+
+@kernel
+def serve_changes(rows: Ints, lists: Lists, new: Way, old: Way, is_old: Bools, cost_us: float, workers: int) -> Served:
+    """A change goes once to each worker that has, or is to have, the query; its slots there share the time."""
+    slots = len(new.executor_of_slot)
+    slot_us, last_slot = np.zeros(slots), np.full(max(slots, len(old.executor_of_slot)), -1, np.int64)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    out_workers = np.empty(len(rows) * workers, np.int64)
+    slots_there = np.zeros(workers)
+    n = 0
+    for i in range(len(rows)):
+        way = old if is_old[rows[i]] else new
+        slots_there[:] = 0.0
+        for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
+            slot = way.slot_of_list[lists.terms[p]]
+            if last_slot[slot] != i:
+                last_slot[slot] = i
+                slots_there[way.executor_of_slot[slot]] += 1
+        for worker in range(workers):
+            if slots_there[worker] > 0:
+                out_workers[n] = worker
+                n += 1
+        offsets[i + 1] = n
+        if not is_old[rows[i]]:
+            for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
+                slot = way.slot_of_list[lists.terms[p]]
+                if last_slot[slot] == i:  # once
+                    last_slot[slot] = -1
+                    slot_us[slot] += cost_us / slots_there[way.executor_of_slot[slot]]
+    waits = np.zeros(n, np.bool_)
+    return Served(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
+
+
+@kernel
+def latencies(
+    at_s: Floats, served: Served, weights: Floats, backlog_s: Floats, growth: Floats, ready_s: float, bounds_s: Floats
+) -> Floats:
+    """Tuples of each class. `at_s` is when each comes, and what a machine has to do by then has grown from its backlog.
+
+    What is before the last machine is the workers'; all tuples pass the last, the dispatchers."""
+    classes = np.zeros(len(bounds_s) + 1)
+    last = len(backlog_s) - 1
+    for i in range(len(at_s)):
+        latency_s = 0.0
+        for p in range(served.offsets[i], served.offsets[i + 1]):
+            worker = served.workers[p]
+            waits_s = max(0.0, backlog_s[worker] + growth[worker] * at_s[i])
+            if served.waits[p]:
+                waits_s = max(waits_s, ready_s - at_s[i])
+            latency_s = max(latency_s, waits_s + served.us[p] * 1e-6)
+        latency_s += max(0.0, backlog_s[last] + growth[last] * at_s[i])
+        at = 0
+        while at < len(bounds_s) and latency_s >= bounds_s[at]:
+            at += 1
+        classes[at] += weights[i]
+    return classes
+
+
+@kernel
+def moved_of(
+    rows: Ints, lists: Lists, before: Way, after: Way, sizes: Ints, workers: int
+) -> tuple[Floats, Floats, int, Bools]:
+    """Queries that leave and that come to each worker, their bytes, and the lists that change their worker.
+
+    Both plans may number their slots as they like. A query that is on several lists of a slot goes with it once; one
+    that is in several cells that go, goes with each (S_g is the size of all queries of a cell)."""
+    out, came = np.zeros(workers), np.zeros(workers)
+    last = np.full(len(after.executor_of_slot), -1, np.int64)
+    is_moved = np.zeros(len(after.counts), np.bool_)
+    size = 0
+    for row in rows:
+        for p in range(lists.offsets[row], lists.offsets[row + 1]):
+            at = lists.terms[p]
+            slot = after.slot_of_list[at]
+            was, goes = before.executor_of_slot[before.slot_of_list[at]], after.executor_of_slot[slot]
+            if was == goes:
+                continue
+            is_moved[at] = True
+            if last[slot] != row:
+                last[slot] = row
+                out[was] += 1
+                came[goes] += 1
+                size += sizes[row]
+    return out, came, size, is_moved

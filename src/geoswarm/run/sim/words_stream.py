@@ -1,0 +1,171 @@
+"""Posts and queries of a run, as numbers: which lists of the grid-inverted index each of them touches.
+
+Draws and counts only; the machines are in `words.py`. A *list* is a cell of the map and a term that somebody is entered
+under there (PS2Stream §IV-D); everything that is simulated is told by lists:
+
+    query ──► cells that it meets × the rarest term of each of its conjunctions ──► lists that it is on
+    event ──► its cell × its terms ───────────────────────────────────────────────► lists that it is compared with
+
+Far fewer are drawn than a run is about: a drawn query stands for many, see `Scale`.
+"""
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.control.balance.tally import QUERY_BYTES, TERM_BYTES
+from geoswarm.control.layout.text_sample import Lists, TextSample
+from geoswarm.control.strategy import Sample
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.space.grid import CellBox, Grid
+from geoswarm.lab.workload.lifetimes import Lifetimes
+from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, Queries
+
+
+class Scale(NamedTuple):
+    """How much is drawn, and what it stands for."""
+
+    live: int
+    """Queries that are drawn at once."""
+    query_weight: int
+    """What each stands for: live × query_weight is the print's μ."""
+    events: int
+    """Drawn in a step."""
+    changes: int
+    """Queries that come, and as many that go, drawn in a step."""
+
+    @property
+    def event_weight(self) -> float:
+        """There are five posts to each change of a query, of which there are two for one that comes (§VI-A)."""
+        return 2 * POSTS_PER_CHANGE * self.changes * self.query_weight / self.events
+
+
+class Step(NamedTuple):
+    events: Ints
+    inserted: Ints
+    deleted: Ints
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    posts: Posts
+    grid: Grid
+    scale: Scale
+    steps: int
+    queries: Queries = "Q1"
+    interval: int = 0
+    """Drawn queries after which a tenth of the regions of Q3 switches."""
+
+    def step(self, number: int) -> Step:
+        events, changes = self.scale.events, self.scale.changes
+        numbers = np.arange(number * changes, (number + 1) * changes)
+        gone = Lifetimes(self.scale.live, self.posts.seed).departing(numbers)
+        return Step(np.arange(number * events, (number + 1) * events), self.scale.live + numbers, gone)
+
+    def sample(self, events: Ints, queries: Ints) -> Sample:
+        """What a strategy may see of it."""
+        texts, keywords = (
+            column.take(pa.array(rows)) for column, rows in ((self._texts, events), (self._keywords, queries))
+        )
+        return Sample(self._points[events], self._rects[queries], texts, keywords)
+
+    def standing_for(self, query_weight: int) -> "Stream":
+        """The same draws for another number of queries; nothing is drawn again."""
+        _ = self.of_events, self.of_queries
+        other = replace(self, scale=self.scale._replace(query_weight=query_weight))
+        own = {f.name for f in fields(self)}
+        other.__dict__.update((name, value) for name, value in self.__dict__.items() if name not in own)
+        return other
+
+    @property
+    def count(self) -> int:
+        """Of all queries that there ever are."""
+        return self.scale.live + self.steps * self.scale.changes
+
+    @cached_property
+    def text(self) -> TextSample:
+        return TextSample.of(self.grid, self._points, self._rects, self._texts, self._keywords)
+
+    @cached_property
+    def query_bytes(self) -> Ints:
+        sizes: Ints = QUERY_BYTES + TERM_BYTES * np.diff(self.text.keywords.offsets)
+        return sizes
+
+    @cached_property
+    def _keys(self) -> tuple[Ints, Ints, Ints]:
+        """By query: offsets and keys; and all keys there are, ascending."""
+        offsets, keys = _entries(self.text.boxes, self.text.postings, self.grid.columns, self.text.terms)
+        return offsets, keys, np.unique(keys)
+
+    @property
+    def lists(self) -> int:
+        return len(self._keys[2])
+
+    @cached_property
+    def cell_of_list(self) -> Ints:
+        cells: Ints = self._keys[2] // self.text.terms
+        return cells
+
+    @cached_property
+    def term_of_list(self) -> Ints:
+        terms: Ints = self._keys[2] % self.text.terms
+        return terms
+
+    @cached_property
+    def of_queries(self) -> Lists:
+        """By query: the lists that it is on, by cell."""
+        offsets, keys, known = self._keys
+        return Lists(offsets, np.searchsorted(known, keys))
+
+    @cached_property
+    def of_events(self) -> Lists:
+        """By event: the lists that anybody is ever on."""
+        text, known = self.text, self._keys[2]
+        cells = text.rows * self.grid.columns + text.columns
+        keys = cells[text.asked.rows] * text.terms + text.asked.terms
+        at = np.searchsorted(known, keys).clip(max=len(known) - 1)
+        kept = known[at] == keys
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[text.asked.offsets]
+        return Lists(offsets, at[kept])
+
+    @cached_property
+    def _drawn(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
+        events = self.posts.events(0, self.steps * self.scale.events)
+        return events, self.posts.subscriptions(0, self.count, self.queries, self.interval)
+
+    @property
+    def _texts(self) -> pa.StringArray:
+        return self._drawn[0].column("text")
+
+    @property
+    def _keywords(self) -> pa.StringArray:
+        return self._drawn[1].column("keywords")
+
+    @cached_property
+    def _points(self) -> Floats:
+        return np.stack([self._drawn[0].column(side).to_numpy() for side in ("x", "y")], axis=1)
+
+    @cached_property
+    def _rects(self) -> Floats:
+        return np.stack([self._drawn[1].column(side).to_numpy() for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
+
+
+@kernel
+def _entries(boxes: CellBox, postings: Lists, columns: int, terms: int) -> tuple[Ints, Ints]:
+    count = len(boxes.row0)
+    offsets = np.zeros(count + 1, np.int64)
+    for i in range(count):
+        cells = (boxes.row1[i] - boxes.row0[i] + 1) * (boxes.col1[i] - boxes.col0[i] + 1)
+        offsets[i + 1] = offsets[i] + cells * (postings.offsets[i + 1] - postings.offsets[i])
+    keys = np.empty(offsets[count], np.int64)
+    n = 0
+    for i in range(count):
+        for row in range(boxes.row0[i], boxes.row1[i] + 1):
+            for column in range(boxes.col0[i], boxes.col1[i] + 1):
+                for p in range(postings.offsets[i], postings.offsets[i + 1]):
+                    keys[n] = (row * columns + column) * terms + postings.terms[p]
+                    n += 1
+    return offsets, keys

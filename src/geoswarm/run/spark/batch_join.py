@@ -1,0 +1,272 @@
+"""The batch door: a table of points and a file of regions in, which point lies in which region out. One Spark job.
+
+    pairs = join(points, "districts.geojson", x="lon", y="lat")
+
+The same index and matcher as the stream's, and no exchange: every worker maps the whole index, so points are matched
+where they are read, and only pairs leave. A crowded city is no straggler, because it is spread over the splits of the
+input as it came. Where the input is sorted by place it is not, and Spark's own levelling of many splits over few cores
+must do. Distributor §4; docs/results.md has what an exchange would cost.
+"""
+
+import atexit
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.core.arrays.batches import cuts, gather, row_bytes, xy
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.shapes.exact import Predicate, check_predicate
+from geoswarm.core.shapes.files import ROWS_MAX, read_regions
+from geoswarm.errors import SchemaError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.match.match import match
+from geoswarm.flow.merge import OUTPUT_BYTES_MAX
+from geoswarm.flow.validate import guard_events
+from geoswarm.model import GEOMETRY
+from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.key_source import KeySource
+from geoswarm.store.storage import Storage
+
+REGION = "region"
+NAMES = "names.arrow"
+PLACE = ("_geoswarm_x", "_geoswarm_y")
+"""Where the place travels, if not in the columns that it has; an area is in the first."""
+ROWS_AT_ONCE = 524_288
+"""Points that a worker sorts and matches together; with an eighth of it the search takes half as long again."""
+REGIONS_BYTES = 512 << 20
+"""Of the geometries that are taken in together: each time makes a segment, and each segment is searched."""
+
+
+def join(
+    points: DataFrame,
+    regions: str | pa.Table,
+    *,
+    x: str = "x",
+    y: str = "y",
+    geometry: str | None = None,
+    predicate: Predicate = "intersects",
+    columns: Sequence[str] | None = None,
+    region_id: str | None = None,
+    contract: Contract | None = None,
+    folder: str | None = None,
+) -> DataFrame:
+    """Every row of `points` beside each region that has it, in the new column `region`: the region's id, as it is in
+    the file. `regions` is a GeoParquet or GeoJSON file, or a table with `geometry` and ids (`region_id` names the
+    column). Rows without a place, or with one outside `contract.bounds`, meet nothing. With `geometry`, the column of
+    that name has areas (WKB, WKT, GeoJSON) instead of `x` and `y`; `predicate` is how a region must lie to them.
+    `columns` are those of the points that are wanted beside `region`, if not all: the fewer, the faster. `folder` is
+    where the index goes, until Python ends: workers on other machines must reach it."""
+    joined = Joined(
+        points,
+        regions,
+        x=x,
+        y=y,
+        geometry=geometry,
+        predicate=predicate,
+        columns=columns,
+        region_id=region_id,
+        contract=contract,
+        folder=folder,
+    )
+    atexit.register(joined.close)
+    return joined.pairs
+
+
+class Joined:
+    """The pairs, and the index that they are found with, which is there until it is closed."""
+
+    def __init__(
+        self,
+        points: DataFrame,
+        regions: str | pa.Table,
+        *,
+        x: str = "x",
+        y: str = "y",
+        geometry: str | None = None,
+        predicate: Predicate = "intersects",
+        columns: Sequence[str] | None = None,
+        region_id: str | None = None,
+        contract: Contract | None = None,
+        folder: str | None = None,
+    ) -> None:
+        check_predicate(predicate)
+        place = (x, y) if geometry is None else (geometry,)
+        wanted = list(points.columns if columns is None else columns)
+        missing = [name for name in (*place, *wanted) if name not in points.columns]
+        if missing or REGION in wanted:
+            said = f"no columns {', '.join(missing)}" if missing else f"a column {REGION}, made here as well"
+            raise SchemaError(
+                f"points have {said}, of {', '.join(points.columns)}: rename some, or give x and y, or geometry"
+            )
+        if KeySource.from_environment():
+            check_encrypted(points.sparkSession)
+        contract = contract or Contract()
+        tuning = Tuning()
+        self._home = tempfile.mkdtemp(prefix="geoswarm-join-", dir=folder)
+        try:
+            checkpoint = Checkpoint(self._home, contract, tuning)
+            names = _take_in(checkpoint, regions, region_id, predicate)
+            checkpoint.storage.write(NAMES, _as_bytes(names), durable=False)
+            self.regions = len(names)
+            self.refused = self.regions - checkpoint.manifest.subs
+            task = BatchTask(checkpoint.storage, contract, tuning, 0, checkpoint.manifest, pa.schema([]))
+            checkpoint.close()
+        except BaseException:
+            self.close()
+            raise
+        named = LongType() if pa.types.is_integer(names.type) else StringType()
+        pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION, named)])
+        self.pairs = _sent(points, place, wanted).mapInArrow(_Matcher(task, place, len(wanted)).run, pairs)
+
+    def close(self) -> None:
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    def __enter__(self) -> "Joined":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | None, predicate: Predicate) -> pa.Array:
+    """The regions become subscriptions, numbered as they come. Returns what they are called."""
+    now_us = int(time.time() * 1e6)
+    if isinstance(regions, str):
+        file = Path(regions)
+    else:
+        file = Path(checkpoint.storage.root) / "regions.parquet"
+        pq.write_table(regions, file, compression="none")
+    names, taken = list[pa.Array](), 0
+    for batch in read_regions(file, id_name=region_id, rows_max=_rows_at_once(file)):
+        names.append(batch["name"] if "name" in batch.schema.names else batch["sub_id"])
+        rows = {
+            "op": pa.repeat("register", len(batch)),
+            "sub_id": np.arange(taken, taken + len(batch)),
+            "geometry": batch["geometry"],
+            "predicate": pa.repeat(predicate, len(batch)),
+        }
+        checkpoint.take_in(pa.table(rows), now_us, {})
+        taken += len(batch)
+    if not isinstance(regions, str):
+        file.unlink()  # it is in clear, whatever the rest is
+    worded = any(pa.types.is_string(part.type) for part in names)
+    return pa.concat_arrays([part.cast(pa.string() if worded else pa.int64()) for part in names or [pa.array([0])[:0]]])
+
+
+def _rows_at_once(file: Path) -> int:
+    """As many regions as have REGIONS_BYTES together, by what the file says of itself."""
+    with file.open("rb") as opened:
+        if opened.read(4) != b"PAR1":
+            return ROWS_MAX  # its reader counts bytes by itself
+    held = pq.read_metadata(file)
+    size: int = sum(held.row_group(group).total_byte_size for group in range(held.num_row_groups))
+    return max(1, REGIONS_BYTES * int(held.num_rows) // max(1, size))
+
+
+def _as_bytes(names: pa.Array) -> bytes:
+    sink = pa.BufferOutputStream()
+    table = pa.table({REGION: names})
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
+
+
+_held: dict[str, pa.Array] = {}
+
+
+def _names(storage: Storage) -> pa.Array:
+    """What regions are called, by their number. Read once per worker; those of one join at a time."""
+    if storage.root not in _held:
+        _held.clear()
+        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION].combine_chunks()
+    return _held[storage.root]
+
+
+def _sent(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
+    """What workers get: the columns that go out again, then the place."""
+    columns = [F.col(f"`{name}`") for name in wanted]
+    if len(place) == 1:
+        columns.append(F.col(f"`{place[0]}`").cast("binary").alias(PLACE[0]))
+    elif not _as_doubles(points, place, wanted):
+        columns += [F.col(f"`{name}`").cast("double").alias(axis) for name, axis in zip(place, PLACE, strict=True)]
+    return points.select(*columns)
+
+
+def _as_doubles(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> bool:
+    """Whether the place is among what is sent anyway, in the type that it is used in."""
+    return all(name in wanted and isinstance(points.schema[name].dataType, DoubleType) for name in place)
+
+
+@dataclass(frozen=True)
+class _Matcher:
+    """What a worker does with a split of the points."""
+
+    task: BatchTask
+    place: tuple[str, ...]
+    own: int
+    """Columns of the points that go out again."""
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        segments, names = self.task.subscriptions(), _names(self.task.storage)
+        tuning = self.task.tuning
+        for batch in gather(batches, ROWS_AT_ONCE):
+            events = self._in_order(self._areas(batch) if len(self.place) == 1 else self._points(batch))
+            batch = batch.select(range(self.own))
+            sizes = row_bytes(batch)
+            for met in match(
+                events,
+                segments,
+                self.task.grid,
+                self.task.manifest.now_us,
+                rows_max=tuning.match_rows_max,
+                pairs_max=tuning.match_pairs_max,
+            ):
+                rows = np.repeat(met.events["event_id"].to_numpy(), np.diff(met.offsets))
+                for first, end in cuts(sizes[rows], OUTPUT_BYTES_MAX):
+                    own = batch.take(pa.array(rows[first:end]))
+                    yield own.append_column(REGION, names.take(pa.array(met.subs[first:end])))
+
+    def _points(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Those that are somewhere in the world, numbered by their rows."""
+        place = PLACE if PLACE[0] in batch.schema.names else self.place
+        x, y = (_numbers(batch[name]) for name in place)
+        grid = self.task.grid
+        inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)  # false for NaN, too
+        rows = np.flatnonzero(inside)
+        return pa.record_batch({"event_id": rows, "x": x[rows], "y": y[rows]})
+
+    def _areas(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The same, where the place is an area; one that cannot be read meets nothing."""
+        column = batch[PLACE[0]]
+        rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+        nowhere = pa.nulls(len(rows), pa.float64())
+        times = pa.array(np.zeros(len(rows), "M8[us]")).cast(pa.timestamp("us", "UTC"))
+        asked = column.take(pa.array(rows)).cast(pa.binary())  # from large ones, where Spark is told to use those
+        events = {"event_id": rows, "ts": times, "x": nowhere, "y": nowhere, GEOMETRY.name: asked}
+        return guard_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0), marks=True)
+
+    def _in_order(self, events: pa.RecordBatch) -> pa.RecordBatch:
+        return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.task.grid)), CODE_MAX)))
+
+
+def _numbers(column: pa.Array) -> Floats:
+    numbers: Floats = column.to_numpy(zero_copy_only=False)  # a null becomes NaN
+    return numbers

@@ -1,0 +1,55 @@
+"""Spark's own log of what each batch holds, read only to notice when it was tampered with.
+
+Spark writes `offsets/N` before batch N runs and reads it again for a replay. If the entry is removed, Spark makes a
+new one, perhaps with more in it, under the same number; the engine would take it for a replay and leave events out.
+"""
+
+import json
+
+import xxhash
+
+from geoswarm.errors import GeoswarmError
+from geoswarm.store.storage import Storage
+
+
+class OffsetLog:
+    def __init__(self, folder: str) -> None:
+        """`folder` is Spark's checkpoint. Where only Spark can read it, digests are empty and nothing is noticed."""
+        try:
+            self._storage: Storage | None = Storage(folder, encrypts=False)  # the files are Spark's
+        except (GeoswarmError, OSError, ValueError):  # an address for Hadoop that Arrow does not know
+            self._storage = None
+
+    def digest(self, batch_id: int) -> str:
+        """Of the sources' offsets alone: the lines before them hold the time and settings of the attempt."""
+        if self._storage is None:
+            return ""
+        try:
+            offsets = self._storage.read(f"offsets/{batch_id}").splitlines()[2:]
+            files = [line for number, offset in enumerate(offsets) for line in self._files(number, offset)]
+        except (GeoswarmError, OSError, ValueError):
+            return ""
+        return str(xxhash.xxh3_64_hexdigest(b"\n".join([*offsets, *files])))
+
+    def has_new(self, batch_id: int, source: int) -> bool:
+        """Whether a batch holds anything of a source, which saves looking; True where it cannot be told."""
+        if self._storage is None:
+            return True
+        try:
+            now = self._storage.read(f"offsets/{batch_id}").splitlines()[2:][source]
+            if now == b"-":
+                return False
+            return batch_id == 0 or self._storage.read(f"offsets/{batch_id - 1}").splitlines()[2:][source] != now
+        except (GeoswarmError, OSError, IndexError):
+            return True
+
+    def _files(self, source: int, offset: bytes) -> list[bytes]:
+        """A file source's offset is a number only; what it stands for is in a log of the source's own."""
+        assert self._storage is not None
+        number = json.loads(offset).get("logOffset") if offset.startswith(b"{") else None
+        if number is None:
+            return []
+        name = f"sources/{source}/{number}"
+        held = self._storage.read(name if self._storage.exists(name) else f"{name}.compact")
+        lines = (line for line in held.splitlines() if line.startswith(b"{"))
+        return sorted(line for line in lines if json.loads(line).get("batchId") == number)

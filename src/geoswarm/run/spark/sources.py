@@ -1,0 +1,119 @@
+"""Where events and operations come from: files and Kafka. `generator.py` has the embedded workload.
+
+Any other streaming DataFrame will do as well. Text that cannot be parsed is not lost: it travels in the column
+MALFORMED to the guard, which files it as a dead letter.
+"""
+
+from pathlib import Path
+from typing import cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.types import StringType, StructField, StructType
+
+from geoswarm.errors import SettingsError
+from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.run.spark.schemas import EVENT, OPERATION, ORDER
+
+FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
+
+
+def events_from_files(
+    spark: SparkSession,
+    path: str,
+    *,
+    format: str | None = None,
+    extra: str = "",
+    files_per_batch: int | None = None,
+) -> DataFrame:
+    """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
+    "text string, speed double". Parquet says itself what it holds."""
+    return _from_files(spark, path, format, _with_extra(EVENT, extra), files_per_batch)
+
+
+AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in OPERATION])
+"""In JSON and CSV a geometry is WKT, GeoJSON or hexadecimal; as bytes Spark would want it in base 64."""
+
+
+def operations_from_files(
+    spark: SparkSession, path: str, *, format: str | None = None, files_per_batch: int | None = None
+) -> DataFrame:
+    """Operations take effect in the order of the files' times, and in order within a file. Spark itself reads the
+    largest file of a batch first."""
+    time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
+    place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
+    operations = _from_files(spark, path, format, AS_TEXT, files_per_batch)
+    return operations.withColumn(ORDER, F.expr(place))
+
+
+def events_from_kafka(
+    spark: SparkSession, bootstrap: str, topic: str, *, extra: str = "", options: dict[str, str] | None = None
+) -> DataFrame:
+    """JSON objects in the messages' values. Starts at the earliest offset unless `options` say otherwise;
+    `maxOffsetsPerTrigger` among them bounds a batch."""
+    return _from_kafka(spark, bootstrap, topic, _with_extra(EVENT, extra), options or {})
+
+
+def operations_from_kafka(
+    spark: SparkSession, bootstrap: str, topic: str, *, options: dict[str, str] | None = None
+) -> DataFrame:
+    """Key the messages by sub_id: operations on one subscription must stay in order."""
+    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {})
+
+
+def _from_files(
+    spark: SparkSession, path: str, format: str | None, schema: StructType, files_per_batch: int | None
+) -> DataFrame:
+    kind = format or _guess_format(path)
+    if kind == "parquet":
+        schema = spark.read.parquet(path).schema
+    reader = spark.readStream.format(kind)
+    if kind != "parquet":
+        schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
+        reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", MALFORMED)
+    if kind == "csv":
+        # Spark goes by position unless told not to; a file whose header differs from the first one's is an error then.
+        schema = _in_header_order(schema, spark.read.option("header", True).csv(path).columns)
+        reader = reader.option("header", True).option("enforceSchema", False)
+    if files_per_batch is not None:
+        reader = reader.option("maxFilesPerTrigger", files_per_batch)
+    return reader.schema(schema).load(path)
+
+
+def _in_header_order(schema: StructType, header: list[str]) -> StructType:
+    known = {field.name: field for field in schema}
+    columns = [known.get(name, StructField(name, StringType())) for name in header]
+    return StructType([*columns, StructField(MALFORMED, StringType())])
+
+
+def _guess_format(path: str) -> str:
+    suffixes = {
+        file.suffix for file in Path(path.removeprefix("file://")).glob("*") if not file.name.startswith((".", "_"))
+    }
+    kinds = {FORMATS[suffix] for suffix in suffixes if suffix in FORMATS}
+    if len(kinds) != 1:
+        found = ", ".join(sorted(suffixes)) or "no files"
+        raise SettingsError(f"cannot tell the format of {path} from its files ({found}): say parquet, json or csv")
+    return kinds.pop()
+
+
+def _from_kafka(
+    spark: SparkSession, bootstrap: str, topic: str, schema: StructType, options: dict[str, str]
+) -> DataFrame:
+    wanted = {
+        "kafka.bootstrap.servers": bootstrap,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        **options,
+    }
+    messages = spark.readStream.format("kafka").options(**wanted).load()
+    parsing = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
+    with_malformed = StructType([*schema.fields, StructField(MALFORMED, StringType())])
+    text = F.col("value").cast("string")
+    # A message without a value parses to nothing at all, which would lose it.
+    parsed = F.from_json(F.coalesce(text, F.lit("(no value)")), with_malformed, parsing)
+    return messages.select(parsed.alias("parsed")).select("parsed.*")
+
+
+def _with_extra(schema: StructType, extra: str) -> StructType:
+    return StructType([*schema.fields, *cast(StructType, StructType.fromDDL(extra)).fields]) if extra else schema

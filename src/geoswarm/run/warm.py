@@ -1,0 +1,61 @@
+"""Every stage of the data plane once, on two events and two subscriptions, so that its kernels are compiled and loaded.
+
+numba compiles for the exact kinds of arrays it meets: here they are what tasks meet in service, mapped files and Arrow
+buffers, none of which can be written to. `run/spark/daemon.py` calls this before it forks workers.
+"""
+
+import numpy as np
+import pyarrow as pa
+import shapely
+
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.arrays.jit import Array
+from geoswarm.core.index.cells import Level, build
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.index.regions import Regions, build_regions
+from geoswarm.core.index.word_kernels import TextIndex
+from geoswarm.core.index.words import build_text, conditions_of
+from geoswarm.core.shapes.shapes import Shapes, of_polygons
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.text.expression import Expressions, compile_expressions
+from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.match.match import Searchable, match
+from geoswarm.flow.merge import as_arrays
+from geoswarm.flow.observe import count_points
+from geoswarm.flow.route import route
+from geoswarm.model import EVENT, TEXT
+
+TRIANGLE = np.array([shapely.Polygon([(0.5, 0.0), (1.0, 0.0), (0.5, 0.5)])])
+"""Away from both events, though not from their cells."""
+
+
+def warm_up() -> int:
+    """Returns the matches found, which are two."""
+    grid = Grid(0, 0, 1, 1, columns=2, rows=2)
+    rects, ids = np.array([[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]]), np.array([7, 8])
+    records = Records(*(_sealed(a) for a in (rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))))
+    levels = {k: Level(*(_sealed(array) for array in level)) for k, level in build(grid, rects[:1]).items()}
+    words, _ = compile_expressions(pa.array([None, "flood river OR dam"]))
+    words = Expressions.from_arrays({name: _sealed(array) for name, array in words.to_arrays().items()})
+    text = TextIndex(*(_sealed(array) for array in build_text(grid, rects, words)))
+    shapes = Shapes.from_arrays({name: _sealed(a) for name, a in of_polygons(TRIANGLE).to_arrays().items()})
+    cells = {k: Level(*map(_sealed, c)) for k, c in build_regions(grid, shapes, np.ones(1, np.bool_)).items()}
+    regions = Regions(shapes, _sealed(np.zeros(1, np.uint32)), cells, np.empty(0, np.int64))
+    segment = Searchable(records, levels, text, conditions_of(words), regions)
+    rows = [
+        {"event_id": 1, "ts": 0, "x": 0.2, "y": 0.2, "text": "Dam"},
+        {"event_id": 2, "ts": 0, "x": 0.9, "y": 0.9, "text": "é"},
+    ]
+    schema = EVENT.append(TEXT)
+    events = pa.RecordBatch.from_pylist(rows, schema=schema)
+    plan, found = uniform(grid, 2), 0
+    for parcel in unpack(pack(route(events, plan)), schema):
+        count_points(parcel.events, plan, parcel.partition)
+        for met in match(parcel.events, [segment], grid, 0, rows_max=10, pairs_max=10):
+            found += sum(len(rows) for rows in as_arrays(met)) and len(met.subs)
+    return found
+
+
+def _sealed(array: Array) -> Array:
+    array.setflags(write=False)
+    return array

@@ -1,0 +1,135 @@
+"""What `geoswarm run` and `geoswarm status` show: live numbers while a pipeline runs, a table at the end.
+
+On a terminal a few lines that redraw themselves; elsewhere a plain line now and then; with `as_json` one JSON object
+per batch and one at the end, nothing else on stdout.
+"""
+
+import json
+import time
+from contextlib import nullcontext
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from geoswarm.service import launch
+from geoswarm.service.cli.settings_file import PipelineSettings
+from geoswarm.service.watch import Batch, Follower, Totals, rates
+from geoswarm.store.storage import Storage
+
+PLAIN_LINE_S = 5.0
+"""Between two lines where nothing can be redrawn."""
+RATE_BATCHES = 5
+
+
+class _RunView:
+    def __init__(self, storage: Storage, out: Console, err: Console, as_json: bool) -> None:
+        self._follower, self._totals = Follower(storage), Totals()
+        self._recent: list[Batch] = []
+        self._out, self._as_json = out, as_json
+        self._live = Live(console=err, transient=True, auto_refresh=False) if err.is_terminal and not as_json else None
+        self._err, self._said_s = err, time.monotonic()
+
+    @property
+    def totals(self) -> Totals:
+        return self._totals
+
+    def context(self) -> Any:
+        return self._live or nullcontext()
+
+    def look(self) -> None:
+        new = self._follower.batches()
+        self._totals.add(new)
+        self._recent = [*self._recent, *new][-RATE_BATCHES:]
+        if self._as_json:
+            for batch in new:
+                print(json.dumps(batch), flush=True)
+        elif self._live:
+            self._live.update(self._table(), refresh=True)
+        elif new and time.monotonic() - self._said_s >= PLAIN_LINE_S:
+            self._said_s = time.monotonic()
+            self._err.print(self._sentence(), soft_wrap=True, highlight=False)
+
+    def _table(self) -> Table:
+        last, (events_per_s, matches_per_s) = self._totals.last, rates(self._recent)
+        table = Table("events/s", "matches/s", "last batch", "subscriptions", "dead letters", "batches")
+        for column in table.columns:
+            column.justify, column.min_width = "right", 12
+        if last is None:
+            table.add_row("waiting", "", "", "", "", "0")
+        else:
+            table.add_row(
+                f"{events_per_s:,.0f}",
+                f"{matches_per_s:,.0f}",
+                f"{last['batch_s']:.2f} s",
+                f"{last['subscriptions']:,}",
+                f"{self._totals.dead:,}",
+                f"{self._totals.batches:,}",
+            )
+        table.caption = "Ctrl-C stops"
+        return table
+
+    def _sentence(self) -> str:
+        last, (events_per_s, matches_per_s) = self._totals.last, rates(self._recent)
+        assert last is not None
+        return (
+            f"batch {last['batch']}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
+            f"{last['batch_s']:.2f} s, {last['subscriptions']:,} subscriptions, {self._totals.dead:,} dead letters"
+        )
+
+
+def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_json: bool) -> None:
+    began_s = time.monotonic()
+    with err.status("starting Spark") if not as_json else nullcontext():
+        engine = launch.build_engine(settings)
+    with engine, launch.stop_on_signals() as asked:
+        with err.status("loading subscriptions") if not as_json else nullcontext() as status:
+
+            def progress(done: int, rows: int) -> None:
+                if status is not None:
+                    status.update(f"loading subscriptions: {done:,} of {rows:,}")
+
+            loaded = launch.load(engine, settings, progress)
+        if loaded is not None and (loaded.registered or loaded.dead) and not as_json:
+            err.print(
+                f"{loaded.registered:,} subscriptions loaded in {loaded.seconds:.1f} s, {loaded.dead:,} dead letters"
+            )
+        view = _RunView(Storage(settings.checkpoint.path), out, err, as_json)
+        with view.context():
+            if not asked.is_set():  # as it may be after a long load
+                stream = launch.start(engine, settings, err if as_json else out)
+                launch.until_done(stream, asked, view.look)
+    summary = {"kind": "summary", "stopped": asked.is_set(), "seconds": round(time.monotonic() - began_s, 3)}
+    summary |= view.totals.to_json()
+    if as_json:
+        print(json.dumps(summary), flush=True)
+    else:
+        how, totals = "stopped" if asked.is_set() else "done", view.totals
+        unmatched = totals.events - totals.matched - totals.dead
+        out.print(
+            f"{how}: {totals.batches:,} batch{'' if totals.batches == 1 else 'es'}, {totals.events:,} events, "
+            f"{totals.matches:,} matches ({totals.matched:,} events matched, {unmatched:,} unmatched, "
+            f"{totals.dead:,} dead letters) in {summary['seconds']:.1f} s",
+            soft_wrap=True,
+            highlight=False,
+        )
+
+
+def status_table(found: dict[str, Any]) -> Table:
+    table = Table(title=f"checkpoint {found['checkpoint']}", title_justify="left", show_header=False)
+    last, contract = found["last_batch"], found["contract"]
+    size = f"{found['subscription_bytes'] / 1e6:,.1f} MB, {found['segments']} segments"
+    rows = {
+        "made for": f"{contract['columns']} x {contract['rows']} cells, {contract['executors']} executors",
+        "last engine": f"number {found['engines']}, process {found['last_process'] or 'unknown'}",
+        "subscriptions": f"{found['subscriptions']:,} ({size})",
+        "version": f"{found['version']} of the subscriptions, plan {found['plan_epoch']}",
+        "batches": f"{found['batches']:,}",
+        "events": f"{found['events']:,} ({found['matched']:,} matched, {found['dead']:,} dead letters)",
+        "matches": f"{found['matches']:,}",
+        "last batch": f"{last['batch']}: {last['events_in']:,} events in {last['batch_s']:.2f} s" if last else "none",
+    }
+    for name, value in rows.items():
+        table.add_row(name, value)
+    return table

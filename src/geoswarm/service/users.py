@@ -1,0 +1,175 @@
+"""Users as operators see them: who is blocked and why, who has most, and commands that an engine takes in.
+
+Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guarding.py` has what an
+engine does with it.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from geoswarm.config import Contract
+from geoswarm.core.space.grid import Grid
+from geoswarm.errors import InputError
+from geoswarm.guard.guard import Guard
+from geoswarm.guard.names import known_as
+from geoswarm.store import commands, journal, manifest
+from geoswarm.store.guarding import read_guard
+from geoswarm.store.letters import when
+from geoswarm.store.owners import live_of_users
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import View
+
+SHOWN = (
+    ("new_queries_faded", "asked for {} queries lately"),
+    ("deleted_queries_faded", "cancelled {}"),
+    ("lrb_involvement_faded", "was in {} hotspots"),
+    ("lrb_queries_rate", "had {} of what was asked for in them"),
+)
+"""Of the features of Table 5.1, those that a person can use."""
+NEVER_ON = "Guard has not been on for this checkpoint: start its engine with [guard] in the settings"
+
+
+def overview(storage: Storage, most: int) -> dict[str, Any]:
+    """Everybody of note, and so many of those who have or ask for most."""
+    newest, contract = _engines(storage)
+    guard = read_guard(storage, newest) or Guard()
+    live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
+    asked = dict(guard.busiest(most))
+    richest = sorted(live, key=lambda user: (-live[user][0], user))[:most]
+    blocked: dict[str, dict[str, Any]] = {
+        user: {"since_s": since_s, "why": why} for user, since_s, why in guard.blocked()
+    }
+    exempt, suspected = guard.exempted(), guard.suspected()
+    names = list(dict.fromkeys([*blocked, *suspected, *exempt, *asked, *(user for user in richest if user)]))
+    rows = [
+        {
+            "user": user,
+            "state": _state(user, blocked, suspected, exempt),
+            "since": when(blocked[user]["since_s"]) if user in blocked else None,
+            "why": blocked[user]["why"] if user in blocked else None,
+            "subscriptions": live.get(user, (0, 0.0))[0],
+            "cost": round(live.get(user, (0, 0.0))[1], 3),
+            "asked_lately": round(asked.get(user, 0.0), 1),
+        }
+        for user in names
+    ]
+    waiting = [f"{c.command} {c.user}" for c in commands.waiting(storage).values() if c is not None]
+    notes = [NEVER_ON] if newest.guard is None else []
+    notes += [f"waits for the next batch: {command}" for command in waiting]
+    if "" in live:
+        notes.append(f"{live[''][0]:,} subscriptions have no user")
+    return {"users": rows, "users_all": len(live), "version": newest.version, "notes": notes}
+
+
+def users_table(found: dict[str, Any]) -> Table:
+    title = f"{found['users_all']:,} users have live subscriptions, by version {found['version']}"
+    table = Table("user", "state", title=title, title_justify="left")
+    for name in ("subscriptions", "cost", "asked for lately"):
+        table.add_column(name, justify="right")
+    table.add_column("since, why")
+    for row in found["users"]:
+        numbers = f"{row['subscriptions']:,}", f"{row['cost']:,.0f}", f"{row['asked_lately']:,.0f}"
+        why = f"{row['since']}, {row['why']}" if row["since"] else ""
+        table.add_row(escape(row["user"]), row["state"], *numbers, escape(why))
+    return table
+
+
+def give(storage: Storage, command: str, user: str, why: str = "", removes: str = "nothing") -> str:
+    """Leave a command for the engine. Returns what to tell the operator."""
+    newest, _ = _engines(storage)
+    commands.put(storage, commands.Command(command, user, time.time_ns() // 1000, why, removes))
+    taken = "the next batch takes it in, or the next start" if newest.guard else NEVER_ON
+    return f"{command} {user}: {taken}"
+
+
+def told_of(storage: Storage, user: str) -> dict[str, Any]:
+    """All that the newest version and the journal say of a user."""
+    newest, contract = _engines(storage)
+    user, guard = known_as(user), read_guard(storage, newest)
+    if guard is None:
+        raise InputError(NEVER_ON)
+    rounds = {entry["round"]: entry for entry in journal.read(storage, "guard")}  # one told twice counts as told last
+    mine = [entry for entry in rounds.values() if user in entry["suspicious"] or user in entry["blocked"]]
+    given = [entry for entry in journal.read(storage, "operator") if entry.get("user") == user]
+    blocked = {name: {"since_s": since_s, "why": why} for name, since_s, why in guard.blocked()}
+    live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
+    return {
+        "user": user,
+        "state": _state(user, blocked, guard.suspected(), guard.exempted()),
+        "block": blocked.get(user),
+        "subscriptions": live.get(user, (0, 0.0))[0],
+        "rounds": [{**entry, "places": _places(entry, contract)} for entry in mine],
+        "commands": list({entry["at_us"]: entry for entry in given}.values()),
+        "rounds_told": len(rounds),
+        "beta": guard.rules.beta,
+    }
+
+
+def user_sentences(told: dict[str, Any]) -> Iterator[str]:
+    user, block = told["user"], told["block"]
+    held = f"has {told['subscriptions']:,} live subscriptions"
+    if block is not None:
+        yield f"{user} is blocked since {when(block['since_s'])} ({block['why']}), and {held}"
+    else:
+        yield f"{user} is {told['state'] or 'neither blocked nor suspected'}, and {held}"
+    for entry in told["rounds"]:
+        did = "blocked" if user in entry["blocked"] else "suspected"
+        others = max(entry["blocked_users" if did == "blocked" else "suspicious_users"] - 1, 0)
+        company = f" with {others} others" if others else ""
+        yield f"detection round {entry['round']}, {when(entry['now_us'] / 1e6)}: {did}{company}"
+        yield from _evidence(entry)
+        if user in entry["features"]:
+            yield "  " + _features(entry["features"][user], entry["features_others"])
+    for entry in told["commands"]:
+        why = f" ({entry['why']})" if entry["why"] else ""
+        yield f"{when(entry['at_us'] / 1e6)}: an operator said {entry['command']}{why}"
+    if not told["rounds"] and not told["commands"]:
+        yield f"the journal tells of {told['rounds_told']} detection rounds, and {user} was suspicious in none of them"
+
+
+def _evidence(entry: dict[str, Any]) -> Iterator[str]:
+    evidence = entry["evidence"]
+    for cluster in evidence.get("clusters", [evidence] if "alqr" in evidence else []):
+        yield (
+            f"  {cluster['users']} users alike: of what they asked for lately {cluster['alqr']:.0%} lies in the "
+            f"round's hotspots, of what all others asked for {cluster['alqr_normal']:.0%}"
+        )
+    for hotspot, place in zip(evidence.get("hotspots", []), entry["places"], strict=True):
+        where = f" at ({place[0]:g}, {place[1]:g})" if place else ""
+        yield (
+            f"  hotspot {hotspot['id']}{where} in round {hotspot['round']}: {hotspot['share']:.0%} of what was new "
+            f"there was of {hotspot['users']} such users"
+        )
+    if "places_least" in evidence:
+        yield (
+            f"  each of those blocked: {evidence['places_least']:g} places or more became hot by them, in "
+            f"{evidence['rounds_least']:g} rounds or more they did hardly anything else, and they cancelled "
+            f"{evidence['cancels_least']:.0%} or more of what they registered"
+        )
+
+
+def _features(mine: dict[str, float], others: dict[str, float]) -> str:
+    parts = [f"{text.format(f'{mine[name]:g}')} (others {others[name]:g})" for name, text in SHOWN]
+    return ", ".join(parts)
+
+
+def _places(entry: dict[str, Any], contract: Contract) -> list[list[float] | None]:
+    """Of the entry's hotspots, in the world's own numbers."""
+    xmin, ymin, xmax, ymax = contract.bounds
+    found = [hotspot["place"] for hotspot in entry["evidence"].get("hotspots", [])]
+    return [p and [round(xmin + p[0] * (xmax - xmin), 4), round(ymin + p[1] * (ymax - ymin), 4)] for p in found]
+
+
+def _state(user: str, blocked: dict[str, Any], suspected: list[str], exempt: list[str]) -> str:
+    known = {"blocked": blocked, "exempt": exempt, "suspected": suspected}
+    return next((state for state, users in known.items() if user in users), "")
+
+
+def _engines(storage: Storage) -> tuple[manifest.Manifest, Contract]:
+    if not storage.exists("contract.json"):
+        raise InputError(f"{storage.root} is of a KeyedStream, which has no users: give the checkpoint of an engine")
+    return manifest.newest(storage), Contract.model_validate(storage.read_document("contract.json"))

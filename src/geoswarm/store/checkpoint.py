@@ -1,0 +1,331 @@
+"""Everything an engine must remember, in one folder, and the one order in which it changes.
+
+    contract.json    what it was made for; identity.json     plans/        each plan, by epoch
+    terms/, lock     who may write (`fence.py`)              manifests/    each version (`manifest.py`)
+    inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
+    dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
+    journal/         what happened (`journal.py`)            spark/            Spark's own offsets
+    guard/           what Guard knew (`guarding.py`)         commands/     what operators ask of it
+
+A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
+clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
+version.
+"""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.text.frequencies import TermCounts
+from geoswarm.core.text.tokens import tokenize
+from geoswarm.errors import CorruptState, FencedOut, SettingsError, StateError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.validate import conform_operations
+from geoswarm.guard.limits import GuardSettings
+from geoswarm.guard.rules import GuardRules
+from geoswarm.store import commands, dead_files, guarding, inbox, manifest, plans, segment
+from geoswarm.store.fence import Fence
+from geoswarm.store.guarding import Guarding
+from geoswarm.store.journal import Journal
+from geoswarm.store.key_source import KeySource
+from geoswarm.store.manifest import EMPTY, Manifest
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import Churn, Store, View
+
+TERMS_FADED = 0.98
+"""What is left of a count of terms after a batch: half of it after 34."""
+LOADS_MAX = 1000
+"""Files whose bulk loads a version remembers."""
+
+
+class Checkpoint:
+    def __init__(
+        self,
+        root: str,
+        contract: Contract,
+        tuning: Tuning,
+        first_plan: Callable[[Grid, int], Plan] = uniform,
+        key: KeySource | None = None,
+        guard: GuardRules | None = None,
+    ) -> None:
+        """`first_plan` is asked once, when the folder is made. Without a `key` it is the environment's, if any. Without
+        a `guard` everybody may do everything; what Guard knew is kept for a start with one."""
+        self.storage = Storage(root, key=key)
+        self.grid = Grid.of(contract)
+        self.fence = Fence(self.storage)
+        self._tuning = tuning
+        self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
+        try:
+            if self.storage.exists("identity.json") and "operator" in self.storage.read_document("identity.json"):
+                raise SettingsError(f"checkpoint {root} is of a KeyedStream, not of an engine: use another")
+            self.journal = Journal(self.storage)
+            if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
+                _check_contract(self.storage, contract)
+            else:
+                self._create(contract, first_plan)
+            self.plan, self._plan_seal = plans.newest(self.storage)
+            self.manifest = manifest.newest(self.storage)
+            self.identity: str = self.storage.read_document("identity.json")["id"]
+            self._repair()
+            self._view = View.open(self.storage, self.manifest)
+            self.guarding: Guarding | None = None
+            if guard is not None:
+                seed = int(self.identity[:16], 16)
+                self.guarding = Guarding(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
+                self.guarding.load(self.manifest, self._view)
+        except BaseException:
+            self.fence.release()
+            raise
+        self._churn = Churn()
+        self._inbox_lock = threading.Lock()
+        self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
+
+    def submit(self, operations: pa.Table) -> None:
+        """On disk when it returns; taken in by the next version. Any thread may call it, also while a batch runs."""
+        self.fence.check()  # an engine that took over may number its files the same
+        with self._inbox_lock:
+            waiting = self._inbox_next - 1 - self.manifest.inbox_mark
+            if waiting >= self._tuning.inbox_files_max:
+                raise StateError(
+                    f"{waiting} calls wait for a batch to take them in, the limit is {self._tuning.inbox_files_max}: "
+                    "put more operations into one call, or send them as a stream"
+                )
+            inbox.put(self.storage, self._inbox_next, operations)
+            self._inbox_next += 1
+
+    def fold(self, now_us: int) -> Manifest:
+        """Take in what waits in the inbox, and what operators ask of Guard, outside any batch."""
+        waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
+        asked = self.guarding is not None and self.storage.names(commands.FOLDER)
+        if waiting or asked:
+            with self._undone_if_failed():
+                draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
+                self._adopt(draft, batch=None, inbox_mark=max([self.manifest.inbox_mark, *waiting]))
+            inbox.clear(self.storage, self.manifest.inbox_mark)
+            self._collect_garbage()
+        return self.manifest
+
+    def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
+        """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
+        kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
+        with self._undone_if_failed():
+            draft = self._draft([operations], now_us, -1, is_trusted=True)
+            self._adopt(draft, batch=None, loads=dict(kept))
+        self._collect_garbage()
+        return self.manifest
+
+    def prepare(
+        self,
+        batch: int,
+        operations: Callable[[], Iterable[pa.Table]],
+        now_us: int,
+        content: str = "",
+        replan: Callable[[], Plan] | None = None,
+    ) -> Manifest:
+        """The version that `batch` runs with; the same one each time it is asked for. `content` is a digest of what the
+        source put into the batch, where it is known: a replay must have the same. `replan` draws a plan for this batch;
+        it is not asked when the batch has one from a crashed attempt."""
+        self.fence.check()
+        if batch < self.manifest.last_batch:
+            raise StateError(
+                f"Spark asks for batch {batch}, but batch {self.manifest.last_batch} has been run on this checkpoint: "
+                "the folder spark/ in it was removed or restored from an older copy; restore both together"
+            )
+        if batch == self.manifest.last_batch:
+            fixed = manifest.for_batch(self.storage, batch)
+            if fixed is None:
+                raise CorruptState(f"the version of batch {batch} is missing from manifests/: restore it from a backup")
+            if content and fixed.content and content != fixed.content:
+                raise StateError(
+                    f"batch {batch} has been run with other events than Spark now puts into it: "
+                    "entries of spark/offsets were removed; restore them, or start a new checkpoint"
+                )
+            return fixed
+        if batch > self.manifest.last_batch + 1:
+            raise StateError(
+                f"Spark asks for batch {batch}, but the newest of this checkpoint is {self.manifest.last_batch}: "
+                "all but the folder spark/ in it was removed or restored from an older copy; restore both together"
+            )
+        waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
+        mark = waiting[-1] if waiting else self.manifest.inbox_mark
+
+        def all_operations() -> Iterable[pa.Table]:
+            yield from inbox.take(self.storage, waiting)
+            yield from operations()
+
+        with self._undone_if_failed():
+            draft = self._draft(all_operations(), now_us, batch)
+            if replan is not None:
+                self.adopt_plan(replan())
+            plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
+            self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
+        return self.manifest
+
+    def live_rects(self) -> Floats:
+        """Of all subscriptions in force, by the newest version."""
+        return self._view.live_rects(self.manifest.now_us)
+
+    def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
+        """Rectangles and keywords of at most so many subscriptions in force, evenly spread."""
+        return self._view.some_queries(most, self.manifest.now_us)
+
+    def take_churn(self) -> Churn:
+        """What came and went since the last call."""
+        taken, self._churn = self._churn, Churn()
+        return taken
+
+    def sense(self, partitions: Iterable[Partition]) -> None:
+        """These, of the plan before, have made the cluster rebalance: Guard, if on, is told what is live there."""
+        if self.guarding is not None:
+            for partition in partitions:
+                self.guarding.sense(partition, self._view, self.manifest.now_us)
+
+    def adopt_plan(self, plan: Plan) -> None:
+        """Put a plan in force from the next batch on, or from the one that is being prepared."""
+        self.fence.check()
+        self._plan_seal = plans.write(self.storage, plan)
+        self.plan = plan
+
+    def finish(self, batch: int, texts: Sequence[str | None] = ()) -> None:
+        """The batch is through its sink; `texts` are some of what its events said. Forget what neither it nor a look
+        back needs."""
+        self.fence.check()
+        if texts:
+            self._store.counts.take_in(tokenize(pa.array(texts, pa.string())).hashes, TERMS_FADED)
+        inbox.clear(self.storage, self.manifest.inbox_mark)
+        self._collect_garbage()
+
+    def close(self) -> None:
+        self.fence.release()
+
+    # -- making versions
+
+    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> "_Draft":
+        now_us = max(now_us, self.manifest.now_us)  # a clock set back must not revive what has expired
+        term = {"term": self.fence.term, "token": self.fence.token}
+        draft, view = self.manifest.next(now_us=now_us, content="", **term), self._view
+        dead, churn = DeadLetters("operation", batch), Churn()
+        expired = view.expired(self.manifest.now_us, now_us)
+        churn.went.append(view.rects_at(expired))
+        door = self.guarding
+        if door is not None:
+            door.went(view, expired)
+            for removal in door.begin(now_us):
+                draft = self._store.remove(draft.next(), view, removal, churn, door)
+                view = View.open(self.storage, draft, view)
+        for table in tables:
+            whole = conform_operations(table).combine_chunks()
+            for rows in whole.to_batches(max_chunksize=self._tuning.operations_at_once_max):
+                draft = self._store.apply(draft.next(), view, rows, dead, churn, door, is_trusted=is_trusted)
+                view = View.open(self.storage, draft, view)
+                merged = self._store.compact(draft, view)
+                if merged is not draft:
+                    draft, view = merged, View.open(self.storage, merged, view)
+        if door is not None:
+            draft = door.finish(draft, dead)
+        if len(dead):
+            folder = dead_files.folder_of(dead_files.OPERATIONS, draft.version)
+            dead_files.write(self.storage, folder, "0", dead.table())
+        return _Draft(replace(draft, refused=len(dead)), view, churn)
+
+    def _adopt(self, draft: "_Draft", **changes: Any) -> None:
+        """The one atomic step. Nothing is remembered before it: a draft that fails to be written leaves no trace."""
+        self.fence.check()
+        new = replace(draft.manifest, **changes)
+        manifest.write(self.storage, new)
+        self.manifest, self._view = new, draft.view
+        self._churn.came += draft.churn.came
+        self._churn.went += draft.churn.went
+        if self.guarding is not None:
+            self.guarding.adopted()
+
+    @contextmanager
+    def _undone_if_failed(self) -> Iterator[None]:
+        """Guard and the accounts change while a draft is made: if it fails, they are as of the version in force."""
+        try:
+            yield
+        except FencedOut:
+            raise  # it is over for this engine, and its files may be gone
+        except BaseException:
+            if self.guarding is not None:
+                self.guarding.load(self.manifest, self._view)
+            raise
+
+    def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> None:
+        """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
+        for name in self.storage.names(plans.FOLDER):  # of a first start that was killed here
+            self.storage.remove(f"{plans.FOLDER}/{name}")
+        plans.write(self.storage, first_plan(self.grid, contract.executors))
+        manifest.remove(self.storage, 0)
+        manifest.write(self.storage, replace(EMPTY, term=self.fence.term, token=self.fence.token))
+        self.storage.write_document("identity.json", {"id": uuid.uuid4().hex})
+        self.storage.write_document("contract.json", contract.model_dump(mode="json"))
+
+    # -- housekeeping
+
+    def _repair(self) -> None:
+        """Verify every file of the newest version; rebuild what can be; drop what a crash left half made."""
+        if self.plan.epoch < self.manifest.plan_epoch:
+            raise CorruptState(
+                f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
+                "restore it from a backup"
+            )
+        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER, guarding.FOLDER):
+            self.storage.sweep(folder)
+        # Also those of the version that the last batch had: it may be run again.
+        versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
+        for name in sorted({entry.name for version in versions for entry in version.segments}):
+            if segment.repair_index(self.storage, self.grid, name):
+                self.journal.append("repair", segment=name, what="index rebuilt from its records")
+        self._collect_garbage()
+
+    def _collect_garbage(self) -> None:
+        kept = manifest.kept(self.storage)
+        replayable = manifest.for_batch(self.storage, self.manifest.last_batch)
+        oldest = min(self.manifest.version, replayable.version if replayable else self.manifest.version)
+        for version in kept:
+            if version < oldest:
+                manifest.remove(self.storage, version)
+        used, guards = set[str | None](), set[str | None]()
+        for version in kept:
+            if version >= oldest:
+                held = manifest.read(self.storage, version)
+                used.update(entry.name for entry in held.segments)
+                used.add(held.tombstones)
+                guards.add(held.guard)
+        for name in self.storage.names(segment.FOLDER):
+            stem, _, kind = name.rpartition(".")
+            if (name if kind == "dead" else stem) not in used:
+                self.storage.remove(f"{segment.FOLDER}/{name}")
+        guarding.collect_garbage(self.storage, guards)
+        dead_files.forget(self.storage, self._tuning.dead_letter_folders_max, self.manifest.version)
+        plans.forget_old(self.storage)
+
+
+class _Draft(NamedTuple):
+    """A version that is on disk but for its manifest."""
+
+    manifest: Manifest
+    view: View
+    churn: Churn
+
+
+def _check_contract(storage: Storage, contract: Contract) -> None:
+    held = Contract.model_validate(storage.read_document("contract.json"))
+    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in contract if getattr(held, k) != v]
+    if different:
+        raise SettingsError(
+            f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
+            "use its values, or start a new checkpoint"
+        )

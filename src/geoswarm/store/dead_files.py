@@ -1,0 +1,45 @@
+"""Dead letters on disk: a folder of Parquet files per batch, and per version for operations outside any.
+
+Tasks write them, so they are named by batch, task and part: a second attempt replaces the first.
+"""
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.errors import CorruptState
+from geoswarm.store.storage import Storage
+
+FOLDER = "dead"
+EVENTS, OPERATIONS = "batch", "operations"
+
+
+def folder_of(kind: str, number: int) -> str:
+    """`kind` is EVENTS, numbered by batch, or OPERATIONS, numbered by version."""
+    return f"{FOLDER}/{kind}-{number:012d}"
+
+
+def write(storage: Storage, folder: str, part: str, table: pa.Table) -> None:
+    sink = pa.BufferOutputStream()
+    pq.write_table(table, sink)
+    storage.write(f"{folder}/{part}.parquet", memoryview(sink.getvalue()))
+
+
+def read(storage: Storage) -> Iterator[pa.Table]:
+    for folder in storage.folders(FOLDER):
+        for name in storage.names(f"{FOLDER}/{folder}"):
+            file = f"{FOLDER}/{folder}/{name}"
+            try:
+                yield pq.read_table(pa.BufferReader(storage.read(file)))
+            except pa.ArrowInvalid as why:
+                raise CorruptState(f"{file} cannot be read ({why}): remove it, or restore it") from None
+
+
+def forget(storage: Storage, folders_max: int, version_max: int) -> None:
+    """Of each kind the newest are kept; those of a version that never came to be go at once."""
+    for kind in (EVENTS, OPERATIONS):
+        numbers = [int(f.split("-")[1]) for f in storage.folders(FOLDER) if f.startswith(f"{kind}-")]
+        orphans = [n for n in numbers if kind == OPERATIONS and n > version_max]
+        for number in {*sorted(numbers)[:-folders_max], *orphans}:
+            storage.remove_folder(folder_of(kind, number))

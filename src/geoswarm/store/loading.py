@@ -1,0 +1,97 @@
+"""Bulk loading: a Parquet file of subscriptions, or a file of regions, into a checkpoint, many rows at a time.
+
+Each step is one version, and the version remembers how far the file has been taken in: a load that was cut short goes
+on where it was, and a file that has been loaded is not loaded again.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.core.shapes.files import read_regions
+from geoswarm.errors import InputError, SchemaError
+from geoswarm.model import OPERATION
+from geoswarm.store.checkpoint import Checkpoint
+
+STEP_ROWS = 1_000_000
+"""About 200 MB in the driver."""
+REQUIRED = {"sub_id", "xmin", "ymin", "xmax", "ymax"}
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    registered: int
+    dead: int
+    """Rows that became dead letters."""
+    seconds: float
+
+
+def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> Loaded:
+    """Register every row, unless this very file is in already. `progress` is told the rows done and the rows in all."""
+    began_s = time.perf_counter()
+    try:
+        facts = Path(path).stat()
+    except FileNotFoundError:
+        raise InputError(f"there is no file {path} to load subscriptions from") from None
+    name = f"{Path(path).absolute()} {facts.st_size} {facts.st_mtime_ns}"
+    done = taken = dead = 0
+    for table, rows_all in _regions(path) if _holds_regions(path) else _rows(path):
+        done += len(table)
+        if done > checkpoint.manifest.loads.get(name, 0):
+            dead += checkpoint.take_in(table, now_us, {name: done}).refused
+            taken += len(table)
+        if progress:
+            progress(done, max(done, rows_all))
+    return Loaded(taken - dead, dead, time.perf_counter() - began_s)
+
+
+def _holds_regions(path: str) -> bool:
+    """A file that is no Parquet, or has a geometry and no sides."""
+    with Path(path).open("rb") as file:
+        if file.read(4) != b"PAR1":
+            return Path(path).suffix.lower() in (".json", ".geojson", ".ndjson", ".geojsonl")
+    try:
+        held = pq.read_schema(path)
+    except (pa.ArrowInvalid, OSError):
+        return False  # to be complained about as a damaged file
+    return not set(held.names) >= REQUIRED and ("geometry" in held.names or b"geo" in (held.metadata or {}))
+
+
+def _rows(path: str) -> Iterator[tuple[pa.Table, int]]:
+    """Operations, and how many there are in all."""
+    try:
+        file = pq.ParquetFile(path)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as why:
+        raise InputError(f"{path} cannot be read as Parquet ({str(why).splitlines()[0]}): write it again") from why
+    held = file.schema_arrow.names
+    if REQUIRED - set(held):
+        raise SchemaError(f"{path} has no column {', '.join(sorted(REQUIRED - set(held)))}, only {', '.join(held)}")
+    wanted = [name for name in OPERATION.names if name in held]
+    for batch in file.iter_batches(STEP_ROWS, columns=wanted):
+        yield _registering(pa.table(batch)), file.metadata.num_rows
+
+
+def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
+    """GeoParquet or GeoJSON; how many regions there are in all is guessed by how far the file has been read."""
+    seen = [0, 0, 1]
+
+    def look(rows: int, size: int, size_all: int) -> None:
+        seen[:] = [rows, size, size_all]
+
+    for batch in read_regions(Path(path), progress=look):
+        rows, size, size_all = seen
+        table = pa.table(batch)
+        known = [name for name in table.schema.names if name in OPERATION.names]
+        yield _registering(table.select(known)), int(rows * size_all / max(1, size))
+
+
+def _registering(table: pa.Table) -> pa.Table:
+    if "op" in table.schema.names:
+        return table
+    return table.append_column("op", pa.array(np.full(len(table), "register")))

@@ -1,0 +1,132 @@
+"""A manifest: one version of everything a batch depends on, in one sealed file.
+
+Versions are numbered upwards. A version made for a batch says which (`batch`), and is what that batch and
+any replay of it run with; a version made by a bulk load has `batch` None. Writing the file is the one atomic
+step between two versions: segments and bitmaps it names are on disk before it.
+"""
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from geoswarm.errors import CorruptState
+from geoswarm.store.segment import SegmentEntry
+from geoswarm.store.storage import Storage
+
+FOLDER = "manifests"
+HEAD = "newest-version"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Manifest:
+    version: int
+    batch: int | None
+    """The batch this version was made for."""
+    last_batch: int
+    """The newest batch whose operations are in it; -1 before the first."""
+    plan_epoch: int
+    plan_seal: str
+    now_us: int
+    """The time at which subscriptions count as live or expired, in microseconds since 1970."""
+    term: int
+    """The engine that wrote it (`fence.py`)."""
+    token: str
+    """Unlike the term never used again, also not by a checkpoint restored from a backup: names of files carry it."""
+    inbox_mark: int
+    """Inbox files up to this number are in it."""
+    segments: tuple[SegmentEntry, ...]
+    content: str
+    """A digest of what the source put into the batch; empty where it cannot be known."""
+    loads: dict[str, int]
+    """Rows taken in of each file that was bulk loaded (`loading.py`)."""
+    refused: int
+    """Operations that were turned away in making it."""
+    tombstones: str | None
+    """The file with the bitmaps of cancelled subscriptions, if any are."""
+    guard: str | None = None
+    """The file with what Guard knew, if it was ever on (`guarding.py`)."""
+
+    @property
+    def subs(self) -> int:
+        """Subscriptions that are not cancelled; some of them may have expired."""
+        return sum(entry.subs - entry.dead for entry in self.segments)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.bytes for entry in self.segments)
+
+    def next(self, **changes: Any) -> "Manifest":
+        return replace(self, version=self.version + 1, **changes)
+
+
+EMPTY = Manifest(
+    version=0,
+    batch=None,
+    last_batch=-1,
+    plan_epoch=0,
+    plan_seal="",
+    now_us=0,
+    term=0,
+    token="",
+    inbox_mark=-1,
+    segments=(),
+    content="",
+    loads={},
+    refused=0,
+    tombstones=None,
+)
+
+
+def write(storage: Storage, manifest: Manifest) -> None:
+    storage.write_document(_name(manifest.version), {"format": FORMAT, **asdict(manifest)}, replace=False)
+    # Only to notice that the newest was removed, so it need not survive a power cut.
+    storage.write(HEAD, f"{manifest.version} {manifest.version}".encode(), durable=False)
+
+
+def read(storage: Storage, version: int) -> Manifest:
+    body = storage.read_document(_name(version))
+    if body.pop("format") != FORMAT:
+        raise CorruptState(f"{_name(version)} was written by another version of geoswarm: use that one, or load anew")
+    body["segments"] = tuple(SegmentEntry(**entry) for entry in body["segments"])
+    return Manifest(**body)
+
+
+def newest(storage: Storage) -> Manifest:
+    """The newest version. If it is damaged or gone it is missed: an older one lacks what was acknowledged since."""
+    versions = kept(storage)
+    head = _head(storage)
+    if not versions or versions[-1] < head:
+        raise CorruptState(f"version {head} of the subscriptions is missing from {FOLDER}/: restore it from a backup")
+    return read(storage, versions[-1])
+
+
+def for_batch(storage: Storage, batch: int) -> Manifest | None:
+    """The version that a batch was given, if it was."""
+    for version in reversed(kept(storage)):
+        manifest = read(storage, version)
+        if manifest.batch == batch:
+            return manifest
+        if manifest.last_batch < batch:
+            return None
+    return None
+
+
+def kept(storage: Storage) -> list[int]:
+    return [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+
+
+def _head(storage: Storage) -> int:
+    """-1 if it is lost or damaged, which a power cut may do: its two halves differ then."""
+    try:
+        one, other = storage.read(HEAD).split()
+        return int(one) if one == other else -1
+    except (CorruptState, ValueError):
+        return -1
+
+
+def remove(storage: Storage, version: int) -> None:
+    storage.remove(_name(version))
+
+
+def _name(version: int) -> str:
+    return f"{FOLDER}/{version:012d}.json"

@@ -1,0 +1,39 @@
+"""When each batch of a stream without subscriptions runs, and what it holds: fixed before it runs, so that running it
+again is the same. An engine with subscriptions has manifests for this (`manifest.py`).
+"""
+
+from geoswarm.errors import StateError
+from geoswarm.store.storage import Storage
+
+FOLDER = "turns"
+KEPT = 2
+
+
+def fix(storage: Storage, batch: int, now_us: int, content: str) -> int:
+    """The time, in microseconds since 1970, that the batch has had since its first attempt; never before an earlier
+    batch's. `content` is a digest of what the source put into it, where it is known."""
+    numbers = [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+    newest = max(numbers, default=-1)
+    if batch in numbers:
+        held = storage.read_document(_name(batch))
+        if content and held["content"] and content != held["content"]:
+            raise StateError(
+                f"batch {batch} has been run with other rows than Spark now puts into it: "
+                "entries of spark/offsets were removed; restore them, or start a new checkpoint"
+            )
+        return int(held["now_us"])
+    if numbers and batch != newest + 1:
+        raise StateError(
+            f"Spark asks for batch {batch}, but the newest of this checkpoint is {newest}: "
+            "the folder spark/ and the rest of it are not of the same moment; restore both together"
+        )
+    if numbers:
+        now_us = max(now_us, int(storage.read_document(_name(newest))["now_us"]))
+    storage.write_document(_name(batch), {"now_us": now_us, "content": content}, replace=False)
+    for old in sorted(numbers)[: 1 - KEPT]:
+        storage.remove(_name(old))
+    return now_us
+
+
+def _name(batch: int) -> str:
+    return f"{FOLDER}/{batch:012d}.json"

@@ -1,0 +1,139 @@
+"""Engines are killed while their plan moves, also between a new plan and the batch that is given it: nothing is lost.
+
+`test_crash.py` has kills with a plan that stays; `geoswarm bench recovery` has many of both.
+"""
+
+import time
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from geoswarm.config import Contract
+from geoswarm.lab.crash.kill import Victim
+from geoswarm.lab.crash.scenario import Scenario, compare
+from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.store import journal, manifest, plans, storage
+from geoswarm.store.storage import Storage
+from pure_engine import PureEngine
+from restless import legal
+from worlds import BOUNDS, events, operations
+
+SCENARIO = Scenario(seed=9)
+CONTRACT = Contract(columns=20, rows=15, executors=3)
+BATCHES = 3
+
+
+@pytest.mark.cluster
+def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    with Victim(tmp_path, "local[2]", strategies=("swarm-measured", "swarm-measured", "per-batch")) as victim:
+        written = kill_at_an_unused_plan(victim, rng)
+        SCENARIO.write(tmp_path, range(written, written + 10))  # so that there are batches to come, wherever it died
+        at_kill = victim.commits()
+        assert victim.until(lambda: victim.commits() > at_kill, "a batch after the driver was killed")
+        time.sleep(rng.uniform(0, 0.5))  # somewhere in the next batch
+        assert victim.until(lambda: victim.kill("driver", rng) > 0, "a driver to kill")
+        victim.until_done()
+        assert victim.starts >= 3
+        entries = list(journal.read(Storage(str(victim.checkpoint))))
+        verdict = compare(SCENARIO, victim.checkpoint, victim.output, entries)
+    assert verdict.is_equal, verdict
+    assert verdict.pairs > 500
+    epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
+    assert len(set(epochs.values())) > verdict.batches // 3, epochs
+    assert sorted(epochs.values()) == [epochs[k] for k in sorted(epochs)], "plans never go back"
+
+
+def kill_at_an_unused_plan(victim: Victim, rng: np.random.Generator) -> int:
+    """Kill the driver between a new plan and the manifest of the batch that would have it. Returns the files written:
+    a fast machine may be through with them before anybody has looked, and is given more."""
+    state = Storage(str(victim.checkpoint))
+    for first in range(0, 60, 6):
+        SCENARIO.write(victim.world, range(first, first + 6))
+        victim.start()
+        if victim.until(lambda: victim.has_unused_plan() and victim.kill("driver", rng) > 0, "a new plan"):
+            assert manifest.newest(state).plan_epoch < plans.newest(state)[0].epoch
+            return first + 6
+    raise AssertionError("no plan was ever seen before its batch")
+
+
+class Crash(Exception):  # noqa: N818 - stands for a process that is gone
+    pass
+
+
+class Story:
+    """What is asked of an engine, and what it delivered; the engine may be another one at each call."""
+
+    def __init__(self, folder: Path, per_batch: bool) -> None:
+        self._folder, self._per_batch = folder, per_batch
+        self.delivered: dict[int, list[Pair]] = {}
+        self.epochs: list[int] = []
+        self.through = 0
+
+    def go_on(self) -> None:
+        engine = PureEngine(self._folder, CONTRACT)
+        try:
+            while self.through < BATCHES:
+                self._batch(engine, self.through)
+                self.through += 1  # Spark's commit
+        finally:
+            engine.close()
+
+    def _batch(self, engine: PureEngine, b: int) -> None:
+        held = engine.checkpoint
+
+        def redrawn() -> Any:
+            return held.plan.apply(legal(held.plan, np.random.default_rng((b, held.plan.epoch)), 3))
+
+        batch, storm = world(b)
+        result = engine.batch(b, batch, storm, 10 * b, redrawn if self._per_batch else None)
+        pairs = sorted(result.pairs)
+        assert self.delivered.setdefault(b, pairs) == pairs, "a replay gives the same"
+        self.epochs.append(result.plan.epoch)
+        if not self._per_batch:
+            held.adopt_plan(redrawn())
+
+
+def world(b: int) -> tuple[pa.Table, pa.Table]:
+    rng = np.random.default_rng((b, 3))
+    return pa.table(events(rng, 60, first_id=1000 * b)), operations(rng, 40, ids=30, now_us=10 * b)
+
+
+@pytest.mark.parametrize("per_batch", [False, True])
+def test_a_crash_at_any_write_of_a_moving_plan_loses_and_repeats_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, per_batch: bool
+) -> None:
+    """The k-th file that is written is the last one, for every k."""
+    oracle, want = Oracle(BOUNDS), {}
+    for b in range(BATCHES):
+        batch, storm = world(b)
+        oracle.operate(storm, 10 * b)
+        want[b] = sorted(oracle.match(batch, 10 * b))
+    publish = storage._publish
+    left = -1
+
+    def counted(*args: Any) -> None:
+        nonlocal left
+        left -= 1
+        publish(*args)
+        if left == 0:
+            raise Crash
+
+    monkeypatch.setattr(storage, "_publish", counted)
+    for crash_at in count(1):
+        story, left = Story(tmp_path / str(crash_at), per_batch), crash_at
+        with suppress(Crash):
+            story.go_on()
+        is_over, left = left > 0, 0
+        story.go_on()  # the next process
+        assert story.delivered == want
+        assert story.epochs == sorted(story.epochs)
+        assert len(set(story.epochs)) == BATCHES
+        if is_over:
+            break
+    assert crash_at > 5 * BATCHES

@@ -1,0 +1,79 @@
+"""One scenario, several runners: the oracle, `local[1]`, `local[2]` and a cluster of two executor processes agree."""
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from geoswarm.lab.crash.kill import Victim
+from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, Verdict, batches_of, compare, expected
+from geoswarm.lab.crash.victim import process
+from geoswarm.store import journal
+from geoswarm.store.storage import Storage
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCENARIO = Scenario(seed=3)
+FILES = 4
+IN_STEP = [Batch(range(k, k + 1), range(k, k + 1)) for k in range(FILES)]
+
+
+def judged(home: Path) -> Verdict:
+    entries = list(journal.read(Storage(str(home / "checkpoint"))))
+    return compare(SCENARIO, home / "checkpoint", home / "output", entries)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Path:
+    SCENARIO.write(tmp_path, range(FILES))
+    return tmp_path
+
+
+def test_the_scenario_has_something_of_everything() -> None:
+    answers = expected(SCENARIO, IN_STEP)
+    assert all(len(answer.pairs) > 40 for answer in answers)
+    assert all(answer.matched < answer.events_in - answer.dead["event"] for answer in answers), "some meet nothing"
+    assert all(answer.dead["event"] == 9 and answer.dead["operation"] > 9 for answer in answers)
+    assert max(Counter(event for a in answers for event, _ in a.pairs).values()) > 3, "some events meet many"
+
+
+def test_the_scenario_can_tell_when_something_is_wrong() -> None:
+    """Operations one batch late, or a clock that stands still, would give other matches."""
+    right = [answer.pairs for answer in expected(SCENARIO, IN_STEP)]
+    late = [Batch(batch.events, range(max(0, k - 1), k)) for k, batch in enumerate(IN_STEP)]
+    assert [answer.pairs for answer in expected(SCENARIO, late)] != right
+    rows = [row for k in range(FILES) for row in SCENARIO.operations(k).to_pylist()]
+    assert sum(row["expires"] is not None for row in rows) > 20
+    again, other = (str(Scenario(seed).events(1).to_pylist()) for seed in (3, 4))
+    assert str(SCENARIO.events(1).to_pylist()) == again != other
+
+
+@pytest.mark.parametrize(("exchange", "matches"), [("packed", "arrays"), ("rows", "pairs")])
+def test_two_threads_give_what_the_oracle_gives(
+    spark: "SparkSession", world: Path, exchange: Any, matches: Any
+) -> None:
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
+    process(world, "local[2]", TUNING.model_copy(update={"exchange": exchange, "matches": matches}))
+    check(world / "run")
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    ("master", "exchange", "matches"),
+    [("local[1]", "rows", "arrays"), ("local-cluster[2,1,1024]", "packed", "pairs")],
+)
+def test_other_masters_give_the_same(world: Path, master: str, exchange: str, matches: str) -> None:
+    with Victim(world, master, "--exchange", exchange, "--matches", matches) as victim:
+        victim.start()
+        victim.until_done(starts_max=1)
+        check(victim.home)
+
+
+def check(home: Path) -> None:
+    assert batches_of(home / "checkpoint") == IN_STEP
+    verdict = judged(home)
+    assert verdict.is_equal, verdict
+    assert verdict.batches == FILES
+    assert verdict.pairs == sum(len(answer.pairs) for answer in expected(SCENARIO, IN_STEP)) > 500

@@ -1,0 +1,84 @@
+"""Executors join and leave while the stream runs: every match still goes out once."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.errors import SettingsError, StreamError
+from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark.engine import Engine
+from geoswarm.store import journal
+from worlds import BOUNDS, operations, wandering, with_on, write_files
+
+BATCHES = 9
+
+
+@pytest.mark.parametrize("strategy", ["swarm-measured", "static-uniform", "per-batch"])
+def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_path: Path, strategy: str) -> None:
+    rng, oracle, want = np.random.default_rng(7), Oracle(BOUNDS), []
+    batches = [wandering(rng, 200, near=60.0, objects=20, first_id=1000 * b, at_us=10**7 * b) for b in range(BATCHES)]
+    storms = [with_on(rng, operations(rng, 50, ids=60, near=60.0, lasts_us=10**12)) for _ in range(BATCHES)]
+    for batch, storm in zip(batches, storms, strict=True):
+        oracle.operate(storm, 0)
+        want += oracle.tell(batch, 0)
+    write_files(tmp_path / "events", batches)
+    write_files(tmp_path / "operations", storms)
+    memory, moments = sinks.Memory(), iter(range(10**6))
+    tuning, contract = Tuning(strategy=strategy, round_s=1.0), Contract(columns=30, rows=30, executors=3)
+    with Engine(
+        spark, contract, tuning, checkpoint=str(tmp_path / "state"), clock=lambda: next(moments) / 1e6
+    ) as engine:
+        with pytest.raises(StreamError, match="no stream is running"):
+            engine.scale(4)
+
+        def sink(found: DataFrame, batch_id: int) -> None:
+            memory.write(found, batch_id)
+            if batch_id in (1, 5):
+                engine.scale(6 if batch_id == 1 else 2)
+
+        run = engine.start(
+            events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
+            operations=sources.operations_from_files(spark, str(tmp_path / "operations"), files_per_batch=1),
+            sink=sink,
+            available_now=True,
+        )
+        with pytest.raises(SettingsError, match="use 1 to 900"):
+            engine.scale(0)
+        run.wait()
+        entries = list(journal.read(engine._checkpoint.storage))
+        assert engine._checkpoint.plan.executors == 2
+    assert sorted(pairs_of([memory.table()])) == sorted(want)
+    told = [entry["why"].get("decision", "") for entry in entries if entry["kind"] == "round"]
+    assert [text for text in told if "scaled" in str(text)] == [
+        "scaled from 3 to 6 executors",
+        "scaled from 6 to 2 executors",
+    ]
+    used = [set(map(int, entry["executors"])) for entry in entries if entry["kind"] == "batch"]
+    assert all(executors <= {0, 1, 2} for executors in used[:2])
+    assert all(executors <= {0, 1} for executors in used[6:])
+    if strategy != "swarm-measured":  # which takes its rounds to give the new ones work
+        assert max(max(executors) for executors in used[2:6]) > 2
+
+
+def test_a_checkpoint_keeps_the_executors_it_was_scaled_to(spark: SparkSession, tmp_path: Path) -> None:
+    write_files(tmp_path / "events", [wandering(np.random.default_rng(b), 20, near=9.0, objects=3) for b in range(2)])
+    contract = Contract(columns=30, rows=30, executors=3)
+    tuning = Tuning(strategy="static-uniform")
+    for expected in (5, 5):
+        with Engine(spark, contract, tuning, checkpoint=str(tmp_path / "state")) as engine:
+
+            def sink(found: DataFrame, batch_id: int, engine: Engine = engine) -> None:
+                assert isinstance(found.toArrow(), pa.Table)
+                engine.scale(5)
+
+            engine.start(
+                events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
+                sink=sink,
+                available_now=True,
+            ).wait()
+            assert engine._checkpoint.plan.executors == expected

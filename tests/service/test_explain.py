@@ -1,0 +1,60 @@
+"""`geoswarm explain` tells how a plan came about."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.registry import strategy
+from geoswarm.flow.observe import LoadReport, count_points
+from geoswarm.flow.route import route
+from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.service.cli import app
+from geoswarm.store.checkpoint import Checkpoint
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A checkpoint whose journal has twelve rounds of SWARM on posts of the world."""
+    root = str(tmp_path_factory.mktemp("explain"))
+    checkpoint = Checkpoint(root, Contract(columns=200, rows=200, executors=6), Tuning())
+    checkpoint.submit(Tweets(seed=3).subscriptions(0, 5000).select(["op", "sub_id", "xmin", "ymin", "xmax", "ymax"]))
+    checkpoint.fold(0)
+    loop = ControlLoop(strategy("swarm"), checkpoint.plan, 15.0, checkpoint)
+    for number in range(13):
+        report = LoadReport()
+        for parcel in route(Tweets(seed=3).events(number * 5000, 5000), loop.plan):
+            report.add_stat(parcel.partition, count_points(parcel.events, loop.plan, parcel.partition))
+        outcome = loop.batch([], [], report, number * 15.0)
+        if outcome is not None:
+            checkpoint.journal.append("round", **outcome.entry)
+    checkpoint.close()
+    return root
+
+
+def test_every_round_is_told(told: str) -> None:
+    done = CliRunner().invoke(app, ["explain", told])
+    assert done.exit_code == 0
+    assert done.stdout.count("\nround ") + 1 == 12
+    assert "hands" in done.stdout
+
+
+def test_one_plan_is_told_from_the_plan_before_it(told: str) -> None:
+    entries = json.loads(CliRunner().invoke(app, ["explain", told, "--json"]).stdout)
+    epochs = [entry["epoch_next"] for entry in entries if "epoch_next" in entry]
+    assert epochs == list(range(1, len(epochs) + 1))
+    last = json.loads(CliRunner().invoke(app, ["explain", told, str(epochs[-1]), "--json"]).stdout)
+    assert [entry.get("epoch_next") for entry in last][-1] == epochs[-1]
+    assert all("epoch_next" not in entry for entry in last[:-1])
+    assert (
+        f"plan {epochs[-1]} from the next batch on"
+        in CliRunner().invoke(app, ["explain", told, str(epochs[-1])]).stdout
+    )
+
+
+def test_a_plan_nobody_made_is_an_error_that_says_which_there_are(told: str) -> None:
+    done = CliRunner().invoke(app, ["explain", told, "999"])
+    assert done.exit_code == 2
+    assert "does not say how plan 999 came about: plans 1 to" in done.stderr

@@ -1,0 +1,140 @@
+"""A checkpoint on an object store: a real S3 server on loopback, files cached on the host before they are mapped."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.fs as pafs
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from geoswarm.config import Contract
+from geoswarm.errors import CorruptState, FencedOut, SettingsError
+from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark.engine import Engine
+from geoswarm.store.fence import Fence
+from geoswarm.store.storage import Storage
+from worlds import BOUNDS, events, operations
+
+START_S_MAX = 60.0
+
+
+@pytest.fixture(scope="module")
+def bucket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of an empty bucket."""
+    log = tmp_path_factory.mktemp("s3") / "server.log"
+    with log.open("wb") as out:
+        server = subprocess.Popen(
+            [sys.executable, "-c", "from moto.server import main; main(['-H', '127.0.0.1', '-p', '0'])"],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            endpoint = _endpoint(log, server)
+            options = f"?endpoint_override={endpoint}&scheme=http&region=us-east-1&allow_bucket_creation=true"
+            filesystem, _ = pafs.FileSystem.from_uri(f"s3://geo{options}")
+            filesystem.create_dir("geo")
+            yield f"s3://geo/{{}}{options}"
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _endpoint(log: Path, server: subprocess.Popen[bytes]) -> str:
+    give_up_s = time.monotonic() + START_S_MAX
+    while time.monotonic() < give_up_s and server.poll() is None:
+        for line in log.read_text().splitlines():
+            if "Running on http://" in line:
+                return line.split("http://")[1].strip()
+        time.sleep(0.1)
+    pytest.fail(f"the S3 server did not start: {log.read_text()}")
+
+
+def test_arrays_are_fetched_once_and_mapped(bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket.format("a"), cache=str(tmp_path))
+    storage.write_arrays("deep/file", {"x": np.arange(1000), "none": np.empty(0)})
+    assert storage.map_arrays("deep/file")["x"].sum() == 499500
+    storage.remove("deep/file")
+    assert len(storage.map_arrays("deep/file")["x"]) == 1000  # from the host's copy
+    assert storage.names("deep") == []
+    with pytest.raises(CorruptState, match="never/there is missing"):
+        storage.map_arrays("never/there")
+
+
+def test_a_damaged_copy_on_the_host_is_fetched_again(bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket.format("b"), cache=str(tmp_path))
+    storage.write_arrays("file", {"x": np.arange(1000)})
+    copy = storage.local("file")
+    copy.write_bytes(copy.read_bytes()[:-10])
+    with pytest.raises(CorruptState):
+        storage.map_arrays("file")
+    assert storage.map_arrays("file")["x"].sum() == 499500
+
+
+def test_a_file_that_is_written_again_is_not_taken_from_the_host(bucket: str, tmp_path: Path) -> None:
+    storage = Storage(bucket.format("again"), cache=str(tmp_path))
+    for count in (1000, 10):  # the first of them by a draft that failed
+        storage.write_arrays("file", {"x": np.arange(count)})
+        assert len(storage.map_arrays("file")["x"]) == count
+
+
+def test_a_host_keeps_copies_where_nobody_else_can_write(bucket: str, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o777)
+    storage = Storage(bucket.format("own"), cache=str(cache))
+    storage.write_arrays("file", {"x": np.arange(3)})
+    storage.map_arrays("file")
+    assert cache.stat().st_mode & 0o777 == 0o700
+    (tmp_path / "link").symlink_to(cache)
+    other = Storage(bucket.format("own"), cache=str(tmp_path / "link"))
+    with pytest.raises(SettingsError, match="somebody else"):
+        other.map_arrays("file")
+
+
+def test_keys_in_the_address_are_refused() -> None:
+    with pytest.raises(SettingsError, match="keep keys out"):
+        Storage("s3://key:secret@geo/x")
+
+
+def test_without_locks_the_later_engine_fences_off_the_earlier(bucket: str) -> None:
+    storage = Storage(bucket.format("c"))
+    first = Fence(storage)
+    first.check()
+    second = Fence(storage)
+    second.check()
+    with pytest.raises(FencedOut, match="number 2 has started since"):
+        first.check()
+
+
+def test_the_engine_runs_from_an_object_store_and_resumes(bucket: str, spark: SparkSession, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    oracle, want, sink = Oracle(BOUNDS), [], sinks.Memory()
+    for name in ("events", "operations"):
+        (tmp_path / name).mkdir()
+    for b in range(2):
+        batch, storm = pa.table(events(rng, 100, first_id=1000 * b)), operations(rng, 60, ids=50)
+        pq.write_table(batch, tmp_path / "events" / f"{b}.parquet")
+        pq.write_table(storm, tmp_path / "operations" / f"{b}.parquet")
+        oracle.operate(storm, 0)
+        want += oracle.match(batch, 0)
+        with Engine(
+            spark,
+            Contract(columns=50, rows=50, executors=3),
+            checkpoint=bucket.format("d"),
+            spark_checkpoint=str(tmp_path / "spark"),
+            clock=lambda: 0.0,
+        ) as engine:
+            stream = sources.events_from_files(spark, str(tmp_path / "events"))
+            changes = sources.operations_from_files(spark, str(tmp_path / "operations"))
+            engine.start(events=stream, operations=changes, sink=sink, available_now=True).wait()
+            assert engine.status()["batches"] == b + 1
+    assert sorted(pairs_of([sink.table()])) == sorted(want)
