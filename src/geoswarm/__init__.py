@@ -14,7 +14,7 @@ __version__ = "0.1.0"
 _LATER = {
     "Engine": "geoswarm.run.spark.engine",
     "build_session": "geoswarm.run.spark.session",
-    "sinks": "geoswarm.run.spark.sinks",
+    "sinks": "geoswarm.run.sinks",
     "sources": "geoswarm.run.spark.sources",
     "tweets_stream": "geoswarm.run.spark.generator",
     "posts_stream": "geoswarm.run.spark.generator",
@@ -26,7 +26,7 @@ _LATER = {
     "KeySource": "geoswarm.store.key_source",
     "join": "geoswarm.run.spark.batch_join",
     "KeyedStream": "geoswarm.run.spark.keyed_stream",
-    "Stage": "geoswarm.run.spark.stages",
+    "Stage": "geoswarm.run.stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
 

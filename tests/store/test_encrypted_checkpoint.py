@@ -23,8 +23,8 @@ from geoswarm.store.cipher import key_id_of
 from geoswarm.store.key_source import KEY, KEY_FILE, KeySource, make_key_file
 from geoswarm.store.lines import LineFile, read_lines
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
 from restless import legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts
 
 CONTRACT = Contract(columns=60, rows=60, executors=4)
@@ -66,7 +66,7 @@ def live_through(folder: Path, batches: int = 6) -> set[bytes]:
         want = sorted(oracle.match(table, now_us))
         assert number == 0 or want
         for attempt in range(2 if number % 3 == 0 else 1):
-            engine = PureEngine(folder, CONTRACT, TUNING)
+            engine = SteppedEngine(folder, CONTRACT, TUNING)
             plan = engine.checkpoint.plan
             got = engine.batch(number, table, storm, now_us, lambda p=plan: p.apply(legal(p, rng, 2)))
             assert sorted(got.pairs) == want, (number, attempt)

@@ -20,7 +20,7 @@ from geoswarm.store import commands, dead_files, guarding, journal
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.commands import Command
 from geoswarm.store.segment import LONG_AGO_US
-from pure_engine import PureEngine
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
 
 WORLD = Contract(columns=30, rows=20, executors=4)
@@ -213,7 +213,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
 
 def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
     rng, oracle = np.random.default_rng(5), Oracle(BOUNDS)
-    engine = PureEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
+    engine = SteppedEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
     for b in range(12):
         batch, storm = pa.table(events(rng, 200, first_id=200 * b)), operations(rng, 80, ids=100, now_us=10 * b)
         storm = with_keywords(rng, with_shapes(rng, storm), 0.3)
@@ -225,7 +225,7 @@ def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: 
         assert read(engine.checkpoint, "ana")[0] == live(engine.checkpoint)
     kept = read(engine.checkpoint, "ana")
     engine.close()
-    again = PureEngine(tmp_path, WORLD, guard=GuardRules())
+    again = SteppedEngine(tmp_path, WORLD, guard=GuardRules())
     assert read(again.checkpoint, "ana") == kept, "what was added and taken is what there is"
     assert kept[0] > 20
     again.close()

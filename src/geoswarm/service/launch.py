@@ -27,10 +27,10 @@ from geoswarm.service.cli.settings_file import Sink as SinkSection
 from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
+    from geoswarm.run.sinks import Sink
     from geoswarm.run.spark.engine import Engine
-    from geoswarm.run.spark.run import Run
-    from geoswarm.run.spark.sinks import Sink
-    from geoswarm.run.spark.stages import Stage
+    from geoswarm.run.stages import Stage
+    from geoswarm.run.stream import Run
     from geoswarm.store.loading import Loaded
 
 LOOK_S = 0.25
@@ -109,7 +109,7 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
 def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
     from geoswarm.config import KeyTuning
     from geoswarm.flow.keyed.operators import Delivery, Trending
-    from geoswarm.run.spark.stages import Stage
+    from geoswarm.run.stages import Stage
 
     stages = []
     if (d := settings.delivery) is not None:
@@ -124,7 +124,7 @@ def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
 
 
 def _sink(sink: SinkSection, terminal: Console) -> "Sink":
-    from geoswarm.run.spark import sinks
+    from geoswarm.run import sinks
 
     if isinstance(sink, ParquetSink):
         return sinks.Parquet(sink.path)

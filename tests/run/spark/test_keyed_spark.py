@@ -21,7 +21,7 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
-from geoswarm.run.spark.stages import Stage
+from geoswarm.run.stages import Stage
 from geoswarm.store import journal
 from geoswarm.store.storage import Storage
 from restless import divided

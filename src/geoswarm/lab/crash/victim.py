@@ -12,9 +12,9 @@ from pathlib import Path
 from geoswarm.config import Tuning
 from geoswarm.control.strategy import Sample
 from geoswarm.lab.crash import scenario
+from geoswarm.run.sinks import Parquet
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
-from geoswarm.run.spark.sinks import Parquet
 from geoswarm.run.spark.sources import events_from_files, operations_from_files
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}

@@ -14,7 +14,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import pyarrow as pa
@@ -30,14 +29,12 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 
 from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.posts import Posts
-from geoswarm.lab.workload.tweets import ID_MAX, Tweets
+from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.run.generated import ID_END, Offering, Pace, id_ranges, read_range
 
 Workload = Tweets | Posts
 
 NAMES: dict[type[Workload], str] = {Tweets: "geoswarm-tweets", Posts: "geoswarm-posts"}
-
-READ_ROWS = 65_536
-"""Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way to the socket."""
 
 SCHEMA = StructType(
     [
@@ -48,26 +45,6 @@ SCHEMA = StructType(
     ]
 )
 SCHEMAS = {Tweets: SCHEMA, Posts: StructType([*SCHEMA.fields, StructField("text", StringType(), nullable=False)])}
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the posts are offered, and how many."""
-
-    rows_per_batch: int = 500_000
-    """Most rows admitted to one micro-batch."""
-    rows_total: int | None = None
-    """The stream ends here; None: never."""
-    partitions: int = 2
-    """Input partitions, and so tasks, of a micro-batch."""
-    paced: bool = False
-    """Offer no more than events_per_s × the seconds since this run of the query began."""
-
-    def __post_init__(self) -> None:
-        for key, least in (("rows_per_batch", 1), ("rows_total", 0), ("partitions", 1)):
-            value = getattr(self, key)
-            if value is not None and value < least:
-                raise SettingsError(f"{key} of the generator is {value}: give {least} or more")
 
 
 def tweets_stream(
@@ -190,9 +167,7 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.workload, self.name = workload, NAMES[type(workload)]
         self.pace = pace
-        self.clock_s = clock_s
-        self.rows_total = ID_MAX if pace.rows_total is None else pace.rows_total
-        self.began: tuple[float, int] | None = None  # (clock, first id) of this run of the query
+        self._offering = Offering(workload, pace, clock_s)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"next_id": 0}
@@ -206,30 +181,17 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         next_id = start["next_id"]
-        end_id = min(self._available(next_id), self.rows_total)
+        end_id = self._offering.end_id(next_id)
         if isinstance(limit, ReadMaxRows):
             end_id = min(end_id, next_id + limit.max_rows)
-        elif isinstance(limit, ReadAllAvailable) and end_id == ID_MAX:
+        elif isinstance(limit, ReadAllAvailable) and end_id == ID_END:
             raise SettingsError(f"reading all of {self.name} at once never ends: set rows_total, or another trigger")
         return {"next_id": max(end_id, next_id)}
 
-    def _available(self, next_id: int) -> int:
-        if not self.pace.paced:
-            return ID_MAX
-        now_s = self.clock_s()
-        if self.began is None:
-            self.began = (now_s, next_id)
-        began_s, first_id = self.began
-        return first_id + int((now_s - began_s) * self.workload.events_per_s)
-
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[IdRange]:
-        first_id, count = start["next_id"], end["next_id"] - start["next_id"]
-        pieces = min(self.pace.partitions, count)
-        cuts = [first_id + count * i // pieces for i in range(pieces + 1)] if pieces else []
-        return [IdRange(a, b - a) for a, b in pairwise(cuts)]
+        count = end["next_id"] - start["next_id"]
+        return [IdRange(*piece) for piece in id_ranges(start["next_id"], count, self.pace.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, IdRange)
-        end_id = partition.first_id + partition.count
-        for first_id in range(partition.first_id, end_id, READ_ROWS):
-            yield self.workload.events(first_id, min(READ_ROWS, end_id - first_id))
+        yield from read_range(self.workload, partition.first_id, partition.count)

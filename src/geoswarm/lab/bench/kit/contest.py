@@ -7,7 +7,8 @@ subscription, so that the sink has something to do.
 """
 
 import os
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,16 +18,18 @@ import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.flow.exchange import unpack
+from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.lab.bench.kit.harness import median
 from geoswarm.model import SUB_IDS
-from geoswarm.run.spark import route
+from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.pipeline import exchange
+from geoswarm.run.sinks import Noop, Parquet, Sink
+from geoswarm.run.spark.batches import batch_of, combine
 from geoswarm.run.spark.engine import Engine
-from geoswarm.run.spark.pipeline import ARROW, EVENT, combine
-from geoswarm.run.spark.schemas import arrow_schema, conform_events
-from geoswarm.run.spark.sinks import Parquet, Sink, as_sink
+from geoswarm.run.spark.schemas import conform_events
 from geoswarm.run.spark.sources import events_from_files
-from geoswarm.run.spark.tasks import BatchTask
 from geoswarm.store import journal
+from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.storage import Storage
 
@@ -136,7 +139,7 @@ class Contestant:
     def _sink(self) -> Sink:
         if self.to_parquet:
             return Parquet(str(self.world.root / f"matches-{self.world.linked}"))
-        return as_sink(lambda matches, batch: matches.write.format("noop").mode("overwrite").save())
+        return Noop()
 
 
 def _engine_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
@@ -150,16 +153,14 @@ def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Si
     checkpoint = Checkpoint(world.checkpoint, world.contract, tuning)
     storage, manifest = checkpoint.storage, checkpoint.manifest
     checkpoint.close()
-    stream = combine(conform_events(events), None)
+    stream, offsets = combine(conform_events(events), None), OffsetLog(storage.uri("spark"))
 
-    def run_batch(batch: Any, batch_id: int) -> None:
-        for key, value in ARROW.items():  # as the engine does
-            batch.sparkSession.conf.set(key, value)
-        frame = batch.select(f"{EVENT}.*")
-        task = BatchTask(storage, world.contract, tuning, batch_id, manifest, arrow_schema(frame))
-        schema = frame.selectExpr("*", f"array(0L) as {SUB_IDS.name}").schema
-        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), schema)
-        sink.write(handed_on.selectExpr("*", "0 as version"), batch_id)
+    def run_batch(frame: Any, batch_id: int) -> None:
+        batch = batch_of(frame, batch_id, offsets)
+        state = StoredBatch(storage, batch_id, manifest)
+        task = BatchTask(state, world.contract, tuning, batch_id, manifest.now_us, batch.columns, time.thread_time)
+        handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
+        sink.write(handed_on.add_constant("version", 0), batch_id)
 
     writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
     query = writer.trigger(availableNow=True).start()
@@ -167,10 +168,10 @@ def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Si
     return query
 
 
-def _hand_on(events: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _hand_on(events: pa.Schema) -> Body:
     """Unpack; every event goes out with one subscription, the same for all."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for parcel in unpack(batch, events):
                 count = len(parcel.events)

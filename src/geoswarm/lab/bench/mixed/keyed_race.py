@@ -28,14 +28,15 @@ import pyarrow.parquet as pq
 from geoswarm.config import KeyTuning
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.flow.keyed.operator import Operator
+from geoswarm.flow.keyed.work import KeyLoads
 from geoswarm.lab.bench.kit.harness import Progress, cpu_s, median
 from geoswarm.lab.bench.mixed.pkg_count import PkgCount, PkgTotals
 from geoswarm.lab.bench.mixed.task_costs import Costs, Tasks, features, fitted
-from geoswarm.run.spark.keyed import KeyedRun
-from geoswarm.run.spark.pipeline import ARROW
+from geoswarm.run.keyed import KeyedRun
+from geoswarm.run.spark.batches import ARROW
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.session import build_session
 from geoswarm.store.journal import Journal
-from geoswarm.store.keyed_share import Loads
 from geoswarm.store.storage import Storage
 
 MASTER = "local[2]"
@@ -156,11 +157,11 @@ class _Lane:
         if number in self.race.scaled:
             self._scale(self.race.scaled[number])
         began_s = cpu_s()
-        given = self.runs[0].apply(rows, number, now_us)
+        given = self.runs[0].apply(SparkRows(rows), number, now_us)
         plan_s = cpu_s() - began_s
         for run in self.runs[1:]:
             given = run.apply(given, number, now_us)
-        given.write.format("noop").mode("overwrite").save()
+        given.run()
         stages = tuple(self._tasks(run.operator.name, number) for run in self.runs)
         entries = [run.finish() for run in self.runs]
         return Lap(number, entries[0]["rows"], stages, plan_s, len(self.runs[0].plan.keys))
@@ -180,7 +181,7 @@ class _Lane:
             if name.startswith("work-"):
                 told = json.loads(self.storage.read(f"{folder}/{name}"))
                 loads = self.storage.read(f"{folder}/loads-{name[5:10]}")
-                ids, work, _ = Loads.unpack(loads) if loads else (np.empty(0), np.zeros(0), None)
+                ids, work, _ = KeyLoads.unpack(loads) if loads else (np.empty(0), np.zeros(0), None)
                 rows.append(told["rows"])
                 keys.append(len(ids))
                 other.append(max(0.0, float(work.sum()) - told["rows"]))

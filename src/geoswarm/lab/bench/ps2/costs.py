@@ -34,16 +34,17 @@ from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.exchange import PACKED, pack, unpack
 from geoswarm.flow.match.match import Searchable, TermShare, match
 from geoswarm.flow.merge import as_arrays, joined
 from geoswarm.flow.route import route
 from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.flow.stages.task import Body
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
 from geoswarm.lab.workload.posts import Posts, Queries
 from geoswarm.model import OPERATION
-from geoswarm.run.spark.route import PACKED_DDL, Stage
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.session import build_session
 from geoswarm.store.manifest import EMPTY, Manifest
 from geoswarm.store.storage import Storage
@@ -94,15 +95,15 @@ def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
         for _ in range(REPEATS + 1):  # one more, to warm up
             for times in SENDINGS:
                 watch.restart()
-                sent = spark.range(0, TASKS, 1, TASKS).mapInArrow(_sending(parcels, times), PACKED_DDL)
-                sent.repartitionById(EXECUTORS, "executor").mapInArrow(_received, "rows long").toArrow()
+                sent = SparkRows(spark.range(0, TASKS, 1, TASKS)).map(_sending(parcels, times), PACKED)
+                sent.exchange(EXECUTORS).map(_received, pa.schema([("rows", pa.int64())])).to_arrow()
                 taken_s[times].append(watch.read()[0])
     few, many = (min(taken_s[times][1:]) for times in SENDINGS)
     return 1e6 * max(many - few, 0.0) / ((SENDINGS[1] - SENDINGS[0]) * TASKS * len(events))
 
 
-def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sending(parcels: pa.RecordBatch, times: int) -> Body:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for _ in range(times * len(batch)):
                 yield parcels
@@ -110,7 +111,7 @@ def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
     return run
 
 
-def _received(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _received(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"rows": [sum(len(batch) for batch in batches)]})
 
 

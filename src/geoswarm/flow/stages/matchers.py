@@ -11,20 +11,20 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from geoswarm.core.arrays.batches import gather
-from geoswarm.flow.exchange import unpack
+from geoswarm.flow.exchange import SUBSCRIPTIONS, unpack
 from geoswarm.flow.match.match import Met, Searchable, TermShare, match
 from geoswarm.flow.rivals.replicated_index import verify
 from geoswarm.flow.rivals.shares import Share, slot_of
 from geoswarm.flow.rivals.sps import scan
 from geoswarm.flow.rivals.static_side import WIRE, Listed, only_here
 from geoswarm.flow.route import Parcel, route
-from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.flow.stages.task import BatchTask
 
 Served = Iterator[tuple[Parcel, Iterator[Met]]]
 """Each parcel, and what its events meet, found while it is asked for."""
 
 
-def matched_parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Served:
+def match_parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Served:
     """What does not depend on parcels is made by this call, the rest later."""
     if task.is_at_stream:
         return _at_stream(batches, task)
@@ -54,7 +54,7 @@ def _by_index(parcel: Parcel, segments: list[Searchable], task: BatchTask) -> It
         parcel.events,
         segments,
         task.grid,
-        task.manifest.now_us,
+        task.now_us,
         rows_max=task.tuning.match_rows_max,
         pairs_max=task.tuning.match_pairs_max,
         terms=TermShare.of(task.plan(), parcel.partition),
@@ -63,14 +63,14 @@ def _by_index(parcel: Parcel, segments: list[Searchable], task: BatchTask) -> It
 
 def _by_list(parcel: Parcel, shares: list[Share], task: BatchTask) -> Iterator[Met]:
     if task.sends_candidates:
-        yield verify(parcel.events, shares, task.grid, task.manifest.now_us)
+        yield verify(parcel.events, shares, task.grid, task.now_us)
         return
     yield from scan(
         parcel.events,
         shares,
         task.plan(),
         parcel.partition,
-        task.manifest.now_us,
+        task.now_us,
         rows_max=task.tuning.match_rows_max,
         pairs_max=task.tuning.match_pairs_max,
     )
@@ -80,9 +80,10 @@ def _at_stream(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Served:
     events: dict[int, list[Parcel]] = defaultdict(list)
     lists: dict[int, list[pa.Buffer]] = defaultdict(list)
     for batch in batches:
-        for i, partition in enumerate(batch.column("partition").to_pylist()):
-            if partition < 0:
-                lists[~partition].append(batch.column("payload")[i].as_buffer())
+        kinds, partitions = (batch.column(name).to_pylist() for name in ("kind", "partition"))
+        for i, (kind, partition) in enumerate(zip(kinds, partitions, strict=True)):
+            if kind == SUBSCRIPTIONS:
+                lists[partition].append(batch.column("payload")[i].as_buffer())
             else:
                 events[partition] += unpack(batch.slice(i, 1), task.travelling)
     for partition, parcels in events.items():

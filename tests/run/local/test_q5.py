@@ -1,30 +1,24 @@
-"""TPC-H Q5 on Spark: two keyed operators, one behind the other, end each window with what the SQL says of it."""
+"""TPC-H Q5: two keyed operators, one behind the other, end each window with what the SQL says of it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from geoswarm.config import KeyTuning
 from geoswarm.flow.keyed.q5 import Q5Join, Q5Totals, nations_of
 from geoswarm.lab.workload.tpch import Tpch
+from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.oracle.q5 import q5
-from geoswarm.run.spark.keyed import KeyedRun
-from geoswarm.run.spark.pipeline import ARROW
+from geoswarm.run.rows import Rows
 from geoswarm.store.journal import Journal
 from geoswarm.store.storage import Storage
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from stepped import rows_of
 
 WINDOW, ROUNDS, PER_INTERVAL = 2, 7, 2
 STREAM = Tpch(scale=0.005, seed=3, days_per_interval=60)
 
 
-def test_q5_on_spark_is_what_the_sql_says_while_keys_move(spark: "SparkSession", tmp_path: Path) -> None:
-    for key, value in ARROW.items():
-        spark.conf.set(key, value)
+def test_q5_is_what_the_sql_says_while_keys_move(tmp_path: Path) -> None:
     static = STREAM.static()
     asia = nations_of("ASIA", static.region_names, static.nation_region)
     join = Q5Join(static.customer_nation, static.supplier_nation, asia, WINDOW)
@@ -34,12 +28,10 @@ def test_q5_on_spark_is_what_the_sql_says_while_keys_move(spark: "SparkSession",
     told: dict[int, dict[int, int]] = {}
     epochs = set()
     for number in range(ROUNDS):
-        path = str(tmp_path / f"{number}.parquet")
-        pq.write_table(pa.table(STREAM.rows(3 + number)), path)
-        rows = spark.read.parquet(path)
+        rows: Rows = rows_of(pa.table(STREAM.rows(3 + number)))
         for run in runs:
             rows = run.apply(rows, number, number * 10_000_000)
-        for row in rows.toArrow().to_pylist():
+        for row in rows.to_arrow().to_pylist():
             told.setdefault(row["window"], {})[row["nation"]] = row["revenue"]
         epochs |= {run.finish()["plan_epoch"] for run in runs}
     assert len(epochs) > 2  # keys did move

@@ -2,7 +2,7 @@
 
 `Parquet` and `Memory` are exactly once by themselves: a batch has one place, filled in one step. `Kafka` and
 `Console` may repeat a batch after a crash; a row carries (event_id, subscription, version), by which a reader drops
-repeats.
+repeats. The same sinks serve every engine: what differs is in `Rows`.
 """
 
 import shutil
@@ -10,15 +10,15 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812
 from rich.console import Console as Terminal
 from rich.table import Table
 
 from geoswarm.errors import SettingsError
+from geoswarm.run.rows import Rows
 
 KEYS = ("event_id", "user", "key", "region")
 
@@ -28,11 +28,11 @@ class Sink(ABC):
         """Called once before the first batch, with the identity of the checkpoint whose batches will come."""
 
     @abstractmethod
-    def write(self, matches: DataFrame, batch_id: int) -> None: ...
+    def write(self, matches: Rows, batch_id: int) -> None: ...
 
 
 class Parquet(Sink):
-    """`path/batch=N/` per batch, put in place by one rename once all of it is written."""
+    """Write `path/batch=N/` per batch, put in place by one rename once all of it is written."""
 
     def __init__(self, path: str) -> None:
         if "://" in path and not path.startswith("file://"):
@@ -52,7 +52,7 @@ class Parquet(Sink):
                 "choose another folder, or remove it"
             )
 
-    def write(self, matches: DataFrame, batch_id: int) -> None:
+    def write(self, matches: Rows, batch_id: int) -> None:
         final = self.path / f"batch={batch_id}"
         if final.exists():
             return  # a replay: what is there is whole
@@ -60,7 +60,7 @@ class Parquet(Sink):
             shutil.rmtree(left, ignore_errors=True)
         # A name of its own: a Spark that outlived its driver may still be writing the last one.
         staged = self.path / f"_staged-{batch_id}-{uuid.uuid4().hex}"
-        matches.write.parquet(str(staged))
+        matches.write_parquet(str(staged))
         staged.rename(final)
 
     def read(self) -> pa.Table:
@@ -71,27 +71,23 @@ class Parquet(Sink):
 
 
 class Kafka(Sink):
-    """One JSON message per row, keyed by event_id, or else by what keyed operators have."""
+    """Send one JSON message per row, keyed by event_id, or else by what keyed operators have."""
 
     def __init__(self, bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
         self._options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
 
-    def write(self, matches: DataFrame, batch_id: int) -> None:
-        # Keyed operators have other columns than matches, and digests have no event.
-        named = [F.col(name).cast("string") for name in KEYS if name in matches.columns]
-        key = (F.coalesce(*named) if named else F.lit(None).cast("string")).alias("key")
-        value = F.to_json(F.struct("*")).alias("value")
-        matches.select(key, value).write.format("kafka").options(**self._options).save()
+    def write(self, matches: Rows, batch_id: int) -> None:
+        matches.write_kafka(KEYS, self._options)
 
 
 class Memory(Sink):
-    """Batches as Arrow tables in the driver: for tests, notebooks and small streams."""
+    """Keep batches as Arrow tables in the driver: for tests, notebooks and small streams."""
 
     def __init__(self) -> None:
         self.batches: dict[int, pa.Table] = {}
 
-    def write(self, matches: DataFrame, batch_id: int) -> None:
-        self.batches[batch_id] = matches.toArrow()
+    def write(self, matches: Rows, batch_id: int) -> None:
+        self.batches[batch_id] = matches.to_arrow()
 
     def table(self) -> pa.Table:
         """All matches so far, in the order of their batches."""
@@ -99,13 +95,13 @@ class Memory(Sink):
 
 
 class Console(Sink):
-    """The first rows of each batch on the terminal, with the count of all."""
+    """Show the first rows of each batch on the terminal, with the count of all."""
 
     def __init__(self, rows_max: int = 10, terminal: Terminal | None = None) -> None:
         self._rows_max, self._terminal = rows_max, terminal or Terminal()
 
-    def write(self, matches: DataFrame, batch_id: int) -> None:
-        table = matches.toArrow()
+    def write(self, matches: Rows, batch_id: int) -> None:
+        table = matches.to_arrow()
         shown = Table(title=f"batch {batch_id}: {len(table)} rows", title_justify="left")
         for name in table.schema.names:
             shown.add_column(name)
@@ -114,17 +110,24 @@ class Console(Sink):
         self._terminal.print(shown)
 
 
-class Function(Sink):
-    """Any `(DataFrame, batch_id)`. It may be called again for a batch after a crash."""
+class Noop(Sink):
+    """Make every match and keep none: to measure, or for the keyed operators beside the matching alone."""
 
-    def __init__(self, function: Callable[[DataFrame, int], object]) -> None:
+    def write(self, matches: Rows, batch_id: int) -> None:
+        matches.run()
+
+
+class Function(Sink):
+    """Call any `(DataFrame, batch_id)`, on the local engine `(Table, batch_id)`, perhaps again after a crash."""
+
+    def __init__(self, function: Callable[[Any, int], object]) -> None:
         self._function = function
 
-    def write(self, matches: DataFrame, batch_id: int) -> None:
-        self._function(matches, batch_id)
+    def write(self, matches: Rows, batch_id: int) -> None:
+        self._function(matches.native(), batch_id)
 
 
-SinkLike = Sink | Callable[[DataFrame, int], object]
+SinkLike = Sink | Callable[[Any, int], object]
 
 
 def as_sink(sink: SinkLike) -> Sink:

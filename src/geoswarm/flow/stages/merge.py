@@ -1,4 +1,4 @@
-"""The merger on Spark: where an event may be in several parcels, its rows meet and go out as one.
+"""The merger: where an event may be in several parcels, its rows meet and go out as one.
 
 Only such batches have this stage (`BatchTask.splits_events`); else an event visits one executor and is whole.
 PS2Stream §III-B.
@@ -9,36 +9,33 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import TaskContext
-from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX
 from geoswarm.flow.exchange import unpack
 from geoswarm.flow.merge import apart, as_pairs, joined, match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route_terms import COPIES, EVENT, numbered
+from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import SUB_IDS
-from geoswarm.run.spark.tasks import BatchTask
 
 
-def merged(rows: DataFrame, matches: StructType, task: BatchTask) -> DataFrame:
+def merge_parts(task: BatchTask) -> Body:
     sent = match_schema(numbered(task.events), "arrays")
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, halves = LoadReport(), []
         for parcel in (parcel for batch in batches for parcel in unpack(batch, sent)):
             counted.in_transit -= len(parcel.events)
             alone = pc.equal(parcel.events.column(COPIES.name), 1)
-            yield from _shaped(parcel.events.filter(alone), task)
+            yield from _shape(parcel.events.filter(alone), task)
             halves.append(parcel.events.filter(pc.invert(alone)))
         for some in _buckets(halves):
             whole = joined(some)
-            counted.repeated += sum(map(_matched, some)) - _matched(whole)
-            yield from _shaped(whole, task)
-        task.report("merge", TaskContext.get().partitionId(), counted)  # type: ignore[union-attr]
+            counted.repeated += sum(map(_count_matched, some)) - _count_matched(whole)
+            yield from _shape(whole, task)
+        task.state.report("merge", executor, counted)
 
-    return rows.mapInArrow(run, matches)
+    return run
 
 
 def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
@@ -54,12 +51,12 @@ def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
             yield some
 
 
-def _matched(rows: pa.RecordBatch) -> int:
+def _count_matched(rows: pa.RecordBatch) -> int:
     """Events that met something; where objects are followed there are others, too."""
     return int(np.count_nonzero(np.diff(rows.column(SUB_IDS.name).offsets.to_numpy())))
 
 
-def _shaped(rows: pa.RecordBatch, task: BatchTask) -> Iterator[pa.RecordBatch]:
+def _shape(rows: pa.RecordBatch, task: BatchTask) -> Iterator[pa.RecordBatch]:
     rows = rows.drop_columns([EVENT.name, COPIES.name])
     if not len(rows):
         return

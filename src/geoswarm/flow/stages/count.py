@@ -1,34 +1,30 @@
-"""How many events of a batch fall into each cell, counted on Spark before anything is routed.
+"""How many events of a batch fall into each cell, counted before anything is routed.
 
-Only a strategy that draws a plan for every batch asks for it. Spark reads the batch once more for it, and areas are
-read for it as well, since most do not say where they are.
+Only a strategy that draws a plan for every batch asks for it. The batch is read once more for it, and areas are parsed
+for it as well, since most do not say where they are.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters, Triage
+from geoswarm.flow.stages.task import Body
 from geoswarm.flow.validate_areas import guard_areas, has_areas
 from geoswarm.model import GEOMETRY
 
 COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())])
+PLACED_BY = ("event_id", "x", "y", GEOMETRY.name)
+"""The columns that say where an event is, and whose it is."""
 
 
-def events_of_cell(events: DataFrame, grid: Grid) -> Ints:
+def count_cells(grid: Grid) -> Body:
     """Events outside the world, or nowhere, are not counted."""
-    names = [name for name in ("event_id", "x", "y", GEOMETRY.name) if name in events.columns]
-    counted = events.select(*names).mapInArrow(_counts(grid), "cell int, events bigint").toArrow()
-    cells, counts = (counted.column(name).to_numpy() for name in COUNTS.names)
-    return np.bincount(cells, counts, grid.cells).astype(np.int64)
 
-
-def _counts(grid: Grid) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = np.zeros(grid.cells, np.int64)
         for batch in batches:
             if has_areas(batch):
@@ -41,6 +37,11 @@ def _counts(grid: Grid) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
         yield pa.record_batch([pa.array(cells.astype(np.int32)), pa.array(total[cells])], schema=COUNTS)
 
     return run
+
+
+def sum_cells(counted: pa.Table, grid: Grid) -> Ints:
+    cells, counts = (counted.column(name).to_numpy() for name in COUNTS.names)
+    return np.bincount(cells, counts, grid.cells).astype(np.int64)
 
 
 def _numbers(column: pa.Array) -> Floats:

@@ -1,14 +1,13 @@
 """What one executor does for a keyed operator in one batch: find what is held, ask the operator, file what it keeps.
 
 The same however often it is run: it reads what the batch before left and writes files of its own, which count only if
-the driver names them in the commit of the batch (`keyed_state.py`). Knows no Spark: `run/spark/keyed.py` calls it.
+the driver names them in the commit of the batch (`state.py`). The files themselves are `store/keyed_state.py`'s.
 """
 
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,15 +17,37 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
+from geoswarm.flow.keyed.state import Commit, StateFile, keys_on, mergeable, state_schema
 from geoswarm.flow.keyed.turn import Grouped, Shelf, compacted, group, shelved, turn_of
-from geoswarm.store.keyed_state import Commit, KeyedState, StateFile, keys_on, mergeable, state_schema
+
+
+class KeyedFiles(Protocol):
+    """The files of one operator, as tasks use them. It travels to every task."""
+
+    @property
+    def place(self) -> str:
+        """Names the folder among all checkpoints."""
+
+    def read_plan(self, epoch: int, seal: str) -> KeyPlan: ...
+
+    def open(self, file: StateFile, schema: pa.Schema) -> Shelf: ...
+
+    def write(self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str) -> StateFile: ...
+
+    def forget_copies(self, names: Collection[str]) -> None: ...
+
+    def report(self, attempt: str, stage: str, number: int, counted: "KeyedReport") -> None: ...
+
+    def report_loads(self, attempt: str, executor: int, loads: bytes) -> None: ...
+
+    def file_dead_letters(self, batch: int, part: str, letters: pa.Table) -> None: ...
 
 
 @dataclass(frozen=True)
 class KeyedTask:
     """What every task of a keyed batch knows."""
 
-    state: KeyedState
+    state: KeyedFiles
     operator: Operator
     moment: Moment
     before: Commit
@@ -34,6 +55,10 @@ class KeyedTask:
     plan_epoch: int
     plan_seal: str
     fed: pa.Schema
+    cpu_s: Callable[[], float]
+    """The CPU time of the calling thread."""
+    fresh_name: Callable[[], str]
+    """A name that no other attempt at any task has."""
     attempt: str = ""
     """Sets apart what several attempts at one batch report."""
 
@@ -63,13 +88,14 @@ class KeyedTask:
         return self.operator.merges_always or bool(len(self.plan.split_keys))
 
     @property
-    def report_folder(self) -> str:
-        return f"{self.state.folder}/reports/{self.moment.batch:012d}-{self.attempt}"
+    def reports(self) -> str:
+        """The name of this attempt among those that report."""
+        return f"{self.moment.batch:012d}-{self.attempt}"
 
 
 @dataclass
-class Report:
-    """What a task tells the driver."""
+class KeyedReport:
+    """What a task reports to the driver."""
 
     rows: int = 0
     dead: int = 0
@@ -85,11 +111,11 @@ class Report:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, written: dict[str, Any]) -> "Report":
+    def from_json(cls, written: dict[str, Any]) -> "KeyedReport":
         return cls(**written | {"added": [StateFile(**file) for file in written["added"]]})
 
 
-class Loads:
+class KeyLoads:
     """Work and bytes of state per key, as one array that travels as bytes."""
 
     @staticmethod
@@ -102,19 +128,19 @@ class Loads:
         return ids, work.view(np.float64), size.view(np.float64)
 
 
-class Share:
+class ExecutorWork:
     """The part of a batch that falls to one executor."""
 
-    def __init__(self, task: KeyedTask, executor: int, attempt: str) -> None:
-        self._task, self._executor, self._attempt = task, executor, attempt
+    def __init__(self, task: KeyedTask, executor: int) -> None:
+        self._task, self._executor, self._attempt = task, executor, task.fresh_name()
         self._schema = task.columns
         self._shelves = _kept_open(task)
-        self.report = Report()
+        self.report = KeyedReport()
         self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """All rows of the executor in this batch; what the operator gives for them."""
-        began_s = time.thread_time()
+        began_s = self._task.cpu_s()
         given = [*self._endings()]
         for number, rows in enumerate(_buckets(batches)):
             self.report.rows += len(rows)
@@ -123,7 +149,7 @@ class Share:
             given.append(answer.given)
             self._file(grouped, answer, number)
         self.report.given = sum(map(len, given))
-        self.report.cpu_us = int((time.thread_time() - began_s) * 1e6)
+        self.report.cpu_us = int((self._task.cpu_s() - began_s) * 1e6)
         yield from (part for part in given if len(part))
 
     # -- what is held
@@ -142,7 +168,7 @@ class Share:
 
     @property
     def loads(self) -> bytes:
-        return Loads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
+        return KeyLoads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
 
     def _file(self, grouped: Grouped, answer: Answer, bucket: int) -> None:
         task, moment, state = self._task, self._task.moment, self._task.state
@@ -231,25 +257,24 @@ def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield pa.concat_batches(parts)
 
 
-def merged(batches: Sequence[pa.RecordBatch], operator: Operator) -> Iterator[pa.RecordBatch]:
+def merge_given(batches: Sequence[pa.RecordBatch], operator: Operator) -> Iterator[pa.RecordBatch]:
     """Rows that were given in several places, put together where they agree in `merge_by`."""
     if batches and operator.merge_by is not None:
         grouped = group(pa.concat_batches(batches), by=operator.merge_by)
         yield operator.merge(grouped.rows, grouped.starts)
 
 
-_open_shelves: dict[tuple[str, str], dict[str, Shelf]] = {}
+_open_shelves: dict[str, dict[str, Shelf]] = {}
 """Of each operator, what this worker has mapped. Names of files are never used again, so none can be stale."""
 
 
 def _kept_open(task: KeyedTask) -> dict[str, Shelf]:
-    place = (task.state.storage.root, task.state.folder)
-    needed = {file.name for file in task.before.files}
-    for name in set(_open_shelves.get(place, {})) - needed:
-        del _open_shelves[place][name]
-        task.state.storage.forget(f"{task.state.folder}/files/{name}")  # a copy of what lies elsewhere
-    _open_shelves.setdefault(place, {})
-    return _open_shelves[place]
+    shelves = _open_shelves.setdefault(task.state.place, {})
+    stale = set(shelves) - {file.name for file in task.before.files}
+    for name in stale:
+        del shelves[name]
+    task.state.forget_copies(stale)
+    return shelves
 
 
 def _some(given: pa.RecordBatch | None) -> Iterator[pa.RecordBatch]:

@@ -21,25 +21,25 @@ def launch(
     *,
     every_s: float,
     available_now: bool,
-) -> "Run":
+) -> "SparkRun":
     """Call `run_batch` with each micro-batch in turn, and with the same one after a crash."""
-    run = Run()
+    run = SparkRun()
 
-    def guarded(batch: DataFrame, batch_id: int) -> None:
+    def keep_error(batch: DataFrame, batch_id: int) -> None:
         try:
             run_batch(batch, batch_id)
         except GeoswarmError as error:
             run.error = error  # Spark would keep only its text
             raise
 
-    writer = stream.writeStream.foreachBatch(guarded).option("checkpointLocation", checkpoint)
+    writer = stream.writeStream.foreachBatch(keep_error).option("checkpointLocation", checkpoint)
     every = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
     run.query = writer.trigger(**every).start()
     return run
 
 
-class Run:
-    """A stream under way."""
+class SparkRun:
+    """A `run.stream.Run`."""
 
     query: StreamingQuery
     error: GeoswarmError | None = None

@@ -1,0 +1,1 @@
+"""The engine in one process, without Java: the same stages, checkpoint and promises."""
