@@ -20,7 +20,7 @@ called by a benchmark and never within a simulated world. Where the defaults bel
     base_us            `HOP_US`, from pipeline throughputs; the fit itself has no constant to speak of
     count_us           the same again: a batch that is counted before the exchange is read once more
     register_us        `subscriptions` benchmark: 838 000 a second in bulk
-    route_us           a round figure: source, guard and route, half of the null pipeline's CPU time an event
+    route_us           a round figure: source, validate and route, half of the null pipeline's CPU time an event
     task_us            CPU time of Spark and its workers, 352 tasks with a Python stage against 22: 6 to 10 ms, median 9
     move_us            0 by design of the engine, whose rebalance copies no query; cold caches are left out
     MOVE_US_STORM      what the print's machines do with a moved query: as much as registering it, at either end
