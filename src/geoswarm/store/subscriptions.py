@@ -13,7 +13,7 @@ of times, and a segment never outgrows `segment_subs_max`, which bounds the paus
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,9 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.operations import CANCEL, REGISTER, operation_codes
 from geoswarm.flow.validate import ValidatedOperations, validate_operations
+from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.store import segment as segments
 from geoswarm.store.manifest import Manifest
@@ -36,7 +38,6 @@ from geoswarm.store.storage import Storage
 
 Verdicts = npt.NDArray[np.int8]
 OK, DUPLICATE, UNKNOWN = 0, 1, 2
-REGISTER, REPLACE, CANCEL = 0, 1, 2
 GONE, UNCHANGED = -1, -2
 
 
@@ -115,7 +116,7 @@ class View:
         ]
         return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
 
-    def chosen_for(self, removal: "Removal", now_us: int) -> Ints:
+    def chosen_for(self, removal: Removal, now_us: int) -> Ints:
         """The places of the live ones that are to be removed."""
         wanted = pa.array(removal.users, pa.string())
         parts = [np.empty((2, 0), np.int64)]
@@ -135,15 +136,8 @@ class Churn:
     went: list[Floats] = field(default_factory=list)
 
 
-class Removal(NamedTuple):
-    """What these users registered since a moment."""
-
-    users: list[str]
-    since_us: int
-
-
 class Door(Protocol):
-    """Who stands before the store and keeps account of what is in it. `guarding.py` has one."""
+    """Who stands before the store and keeps account of what is in it. `guard_files.py` has one."""
 
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
         """Those that are worth a look; it files the others."""
@@ -196,7 +190,7 @@ class Store:
         rows_by_id = chosen[by_id]
         places = find_live(view, unique, draft.now_us)
         is_live = places[0] >= 0
-        verdicts, final = _replay(codes_of_ops(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
+        verdicts, final = _replay(operation_codes(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
         _file(rows, rows_by_id[verdicts == DUPLICATE], dead, "duplicate", "subscription {sub_id} exists: send replace")
         _file(rows, rows_by_id[verdicts == UNKNOWN], dead, "unknown-id", "subscription {sub_id} does not exist")
         newcomers = np.flatnonzero(~is_live & (final >= 0))
@@ -328,10 +322,6 @@ def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, d
     chosen = np.zeros(len(rows), np.bool_)
     chosen[numbers] = True
     dead.add(rows, chosen, reason, detail)
-
-
-def codes_of_ops(ops: pa.StringArray) -> Ints:
-    return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
 def _subs(validated: ValidatedOperations, chosen: Ints, born_us: int) -> Subs:

@@ -28,6 +28,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
+from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
@@ -40,8 +41,7 @@ from geoswarm.run.spark.sinks import SinkLike, as_sink
 from geoswarm.run.spark.stages import Stage, check_stages
 from geoswarm.store import dead_files, journal
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.commands import Command, put
-from geoswarm.store.guarding import Guarding
+from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import Loaded, Progress, load
 
@@ -246,12 +246,12 @@ class Engine:
     def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
         """On disk when it returns. In force then, or from the next batch on while a stream runs."""
         self._guarding()
-        put(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
+        put_command(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
         if not self.is_running:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def _guarding(self) -> Guarding:
+    def _guarding(self) -> GuardFiles:
         if self._checkpoint.guarding is None:
             raise SettingsError("Guard is off: start the engine with guard=GuardRules(), or [guard] in the settings")
         return self._checkpoint.guarding
