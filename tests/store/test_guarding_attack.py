@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from attacked import GANG, NORMAL, SETTINGS, Attacked
+from geoswarm.guard.commands import Command
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.service.users import overview, told_of, user_sentences
-from geoswarm.store import commands, dead_files, journal
-from geoswarm.store.commands import Command
+from geoswarm.store import dead_files, journal
+from geoswarm.store.guard_files import put_command
 
 CALM, TOGETHER = 12, 40
 
@@ -85,7 +86,7 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:  # prepares a batch, and is killed before it has run
         world.open()
-        commands.put(world.held.storage, Command("block", "user0", world.now_us, "by hand"))
+        put_command(world.held.storage, Command("block", "user0", world.now_us, "by hand"))
         rows = world.traffic.operations(world.batches, attacks=True)
         world.held.prepare(world.batches, lambda: [rows], world.now_us)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -101,7 +102,7 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 def test_whoever_is_exempt_is_never_blocked(tmp_path: Path) -> None:
     world = Attacked(tmp_path)
-    commands.put(world.held.storage, Command("exempt", GANG[0], 0))
+    put_command(world.held.storage, Command("exempt", GANG[0], 0))
     until_blocked(world)
     for _ in range(8):
         world.step()
@@ -114,7 +115,7 @@ def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(t
     world = Attacked(tmp_path)
     until_blocked(world)
     for user in GANG:
-        commands.put(world.held.storage, Command("unblock", user, 0))
+        put_command(world.held.storage, Command("unblock", user, 0))
     assert world.step(attacks=False).manifest.refused == 0
     for _ in range(4):
         world.step(attacks=False)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.guard.features import Features
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES
@@ -32,6 +32,33 @@ def known_as(name: str) -> str:
     if len(whole) <= NAME_BYTES_MAX:
         return name
     return name[:32] + "…" + hashlib.blake2b(whole, digest_size=16).hexdigest()
+
+
+def is_text(names: pa.StringArray) -> Bools:
+    """Which names are UTF-8. Arrow does not look before it is asked to."""
+    try:
+        names.validate(full=True)
+        return np.ones(len(names), np.bool_)
+    except pa.ArrowInvalid:
+        coded = names.cast(pa.binary()).dictionary_encode()
+        fine = np.array([_decodes(name) for name in coded.dictionary.to_pylist()], np.bool_)
+        whole: Bools = np.append(fine, True)[coded.indices.fill_null(len(fine)).to_numpy(zero_copy_only=False)]
+        return whole
+
+
+def as_text(names: pa.StringArray) -> pa.StringArray:
+    """The names with a mark in place of what is no UTF-8: some may be of a time when Guard was off."""
+    if is_text(names).all():
+        return names
+    return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
+
+
+def _decodes(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 class Names:

@@ -22,7 +22,8 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import conform_operations, guard_operations
+from geoswarm.flow.validate import conform_operations, validate_operations
+from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
@@ -33,8 +34,7 @@ from geoswarm.run.stages import Stage, check_stages
 from geoswarm.run.stream import Run
 from geoswarm.store import dead_files, journal
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.commands import Command, put
-from geoswarm.store.guarding import Guarding
+from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import Loaded, Progress, load
 
@@ -122,7 +122,7 @@ class BaseEngine:
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
         for batch in table.to_batches():
-            guard_operations(batch, self._checkpoint.grid, self._now_us(), dead)
+            validate_operations(batch, self._checkpoint.grid, self._now_us(), dead)
         if len(dead):
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
@@ -201,12 +201,12 @@ class BaseEngine:
     def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
         """On disk when it returns. In force then, or from the next batch on while a stream runs."""
         self._guarding()
-        put(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
+        put_command(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
         if not self.is_running:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def _guarding(self) -> Guarding:
+    def _guarding(self) -> GuardFiles:
         if self._checkpoint.guarding is None:
             raise SettingsError("Guard is off: start the engine with guard=GuardRules(), or [guard] in the settings")
         return self._checkpoint.guarding

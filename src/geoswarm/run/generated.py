@@ -6,19 +6,20 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
 from geoswarm.errors import SettingsError
 
-ID_END = 1 << 53
-"""No made-up row has this id or a greater one."""
 READ_ROWS = 65_536
 """Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way on."""
 
 
 class Workload(Protocol):
+    id_max: ClassVar[int]
+    """Ids end before it."""
+
     @property
     def events_per_s(self) -> float: ...
 
@@ -54,7 +55,7 @@ class Offering:
 
     def end_id(self, next_id: int) -> int:
         """The first id that is not there yet."""
-        total = ID_END if self._pace.rows_total is None else self._pace.rows_total
+        total = self._workload.id_max if self._pace.rows_total is None else self._pace.rows_total
         if not self._pace.paced:
             return total
         now_s = self._clock_s()

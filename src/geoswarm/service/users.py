@@ -1,6 +1,6 @@
 """Users as operators see them: who is blocked and why, who has most, and commands that an engine takes in.
 
-Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guarding.py` has what an
+Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guard_files.py` has what an
 engine does with it.
 """
 
@@ -14,11 +14,12 @@ from rich.table import Table
 from geoswarm.config import Contract
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import InputError
+from geoswarm.guard.commands import Command
 from geoswarm.guard.guard import Guard
+from geoswarm.guard.letters import when
 from geoswarm.guard.names import known_as
-from geoswarm.store import commands, journal, manifest
-from geoswarm.store.guarding import read_guard
-from geoswarm.store.letters import when
+from geoswarm.store import journal, manifest
+from geoswarm.store.guard_files import put_command, read_guard, waiting_commands
 from geoswarm.store.owners import live_of_users
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
@@ -57,7 +58,7 @@ def overview(storage: Storage, most: int) -> dict[str, Any]:
         }
         for user in names
     ]
-    waiting = [f"{c.command} {c.user}" for c in commands.waiting(storage).values() if c is not None]
+    waiting = [f"{c.command} {c.user}" for c in waiting_commands(storage).values() if c is not None]
     notes = [NEVER_ON] if newest.guard is None else []
     notes += [f"waits for the next batch: {command}" for command in waiting]
     if "" in live:
@@ -81,7 +82,7 @@ def users_table(found: dict[str, Any]) -> Table:
 def give(storage: Storage, command: str, user: str, why: str = "", removes: str = "nothing") -> str:
     """Leave a command for the engine. Returns what to tell the operator."""
     newest, _ = _engines(storage)
-    commands.put(storage, commands.Command(command, user, time.time_ns() // 1000, why, removes))
+    put_command(storage, Command(command, user, time.time_ns() // 1000, why, removes))
     taken = "the next batch takes it in, or the next start" if newest.guard else NEVER_ON
     return f"{command} {user}: {taken}"
 

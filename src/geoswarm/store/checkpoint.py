@@ -5,7 +5,7 @@
     inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
     journal/         what happened (`journal.py`)            spark/            Spark's own offsets
-    guard/           what Guard knew (`guarding.py`)         commands/     what operators ask of it
+    guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
@@ -34,9 +34,9 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.store import commands, dead_files, guarding, inbox, manifest, plans, segment
+from geoswarm.store import dead_files, guard_files, inbox, manifest, plans, segment
 from geoswarm.store.fence import Fence
-from geoswarm.store.guarding import Guarding
+from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.journal import Journal
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.manifest import EMPTY, Manifest
@@ -79,10 +79,10 @@ class Checkpoint:
             self.identity: str = self.storage.read_document("identity.json")["id"]
             self._repair()
             self._view = View.open(self.storage, self.manifest)
-            self.guarding: Guarding | None = None
+            self.guarding: GuardFiles | None = None
             if guard is not None:
                 seed = int(self.identity[:16], 16)
-                self.guarding = Guarding(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
+                self.guarding = GuardFiles(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
                 self.guarding.load(self.manifest, self._view)
         except BaseException:
             self.fence.release()
@@ -107,7 +107,7 @@ class Checkpoint:
     def fold(self, now_us: int) -> Manifest:
         """Take in what waits in the inbox, and what operators ask of Guard, outside any batch."""
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
-        asked = self.guarding is not None and self.storage.names(commands.FOLDER)
+        asked = self.guarding is not None and self.storage.names(guard_files.COMMANDS_FOLDER)
         if waiting or asked:
             with self._undone_if_failed():
                 draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
@@ -281,7 +281,7 @@ class Checkpoint:
                 f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
                 "restore it from a backup"
             )
-        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER, guarding.FOLDER):
+        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER, guard_files.FOLDER):
             self.storage.sweep(folder)
         # Also those of the version that the last batch had: it may be run again.
         versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
@@ -308,7 +308,7 @@ class Checkpoint:
             stem, _, kind = name.rpartition(".")
             if (name if kind == "dead" else stem) not in used:
                 self.storage.remove(f"{segment.FOLDER}/{name}")
-        guarding.collect_garbage(self.storage, guards)
+        guard_files.collect_garbage(self.storage, guards)
         dead_files.forget(self.storage, self._tuning.dead_letter_folders_max, self.manifest.version)
         plans.forget_old(self.storage)
 

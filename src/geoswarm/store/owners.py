@@ -1,67 +1,107 @@
-"""Whose subscriptions are, as a person may read the names, and what they cost their owners.
+"""Whose subscriptions are and what they cost their owners, as the segments of a version say.
 
-Who may have how much is decided in `guard/limits.py` and `guard/accounts.py`.
+Who may have how much is decided in `guard/`; `OwnedSubscriptions` is what its door (`guard/door.py`) asks for.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
-from geoswarm.guard.limits import THOUSANDTHS, costs
-from geoswarm.store.segment import Segment
-from geoswarm.store.subscriptions import View
+from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
+from geoswarm.guard.door import Owned
+from geoswarm.guard.limits import THOUSANDTHS, area_shares, costs
+from geoswarm.guard.names import as_text
+from geoswarm.guard.sensing import Queries
+from geoswarm.store.segment import Segment, Subs
+from geoswarm.store.subscriptions import View, find_live
+
+
+class OwnedSubscriptions(NamedTuple):
+    """The subscriptions of a version that are live at a moment."""
+
+    grid: Grid
+    view: View
+    now_us: int
+
+    def owned(self) -> Iterator[Owned]:
+        """All of them, by segment."""
+        for name, held in self.view.segments.items():
+            yield owned_at(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
+
+    def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
+        places = find_live(self.view, ids, self.now_us)
+        owner, cost = np.full(len(ids), NOT_HERE, np.int64), np.zeros(len(ids), np.int64)
+        for number, segment in enumerate(self.view.segments.values()):
+            mine = np.flatnonzero(places[0] == number)
+            if len(mine):
+                ordinals = places[1, mine]
+                known = pc.index_in(segment.user_names, value_set=users).fill_null(NOT_HERE)
+                owner[mine] = known.to_numpy(zero_copy_only=False)[segment.user_codes[ordinals]]
+                cost[mine] = costs_at(self.grid, segment, ordinals)
+        return HeldSubscriptions(places[0] >= 0, owner, cost)
+
+    def queries(self, window: Floats, *, is_middle: bool) -> Queries:
+        grid, first = self.grid, 0
+        users, names, born_s = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0)]
+        rects = [np.empty((0, 4))]
+        for name, held in self.view.segments.items():
+            near = np.flatnonzero(_within(held.rects, window, is_middle))
+            near = near[held.live_at(near, self.view.dead[name], self.now_us)]
+            users.append(held.user_codes[near].astype(np.int64) + first)
+            names.append(as_text(held.user_names))
+            born_s.append(held.births(near) / 1e6)
+            rects.append(held.rects[near])
+            first += len(held.user_names)
+        found = np.concatenate(rects)
+        x = ((found[:, 0] + found[:, 2]) / 2 - grid.xmin) / (grid.xmax - grid.xmin)
+        y = ((found[:, 1] + found[:, 3]) / 2 - grid.ymin) / (grid.ymax - grid.ymin)
+        return Queries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
+
+
+def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
+    """Some subscriptions of a segment."""
+    return Owned(held.user_names, held.user_codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
+
+
+def owned_of(grid: Grid, subs: Subs) -> Owned:
+    """Subscriptions that come."""
+    words = np.diff(subs.words.conjunctions_offsets)
+    vertices = subs.shapes.vertex_counts() if subs.shapes is not None else np.zeros(len(subs.ids), np.int64)
+    codes = subs.users.indices.to_numpy(zero_copy_only=False)
+    return Owned(subs.users.dictionary, codes, costs(area_shares(grid, subs.rects), words, vertices))
+
+
+def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
+    """In thousandths, of some subscriptions of a segment."""
+    return costs(area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held.vertex_counts(ordinals))
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
     """By user: live subscriptions, and what they cost."""
     found: dict[str, tuple[int, float]] = {}
-    for name, held in view.segments.items():
-        live = np.flatnonzero(held.live(view.dead[name], now_us))
-        codes = held.user_codes[live]
-        counts, paid = np.bincount(codes), np.bincount(codes, costs_at(grid, held, live) / THOUSANDTHS)
+    for names, codes, paid in OwnedSubscriptions(grid, view, now_us).owned():
+        counts, sums = np.bincount(codes), np.bincount(codes, paid / THOUSANDTHS)
         used = np.flatnonzero(counts)
-        for user, n, cost in zip(
-            as_text(held.user_names.take(pa.array(used))).to_pylist(), counts[used], paid[used], strict=True
-        ):
+        users = as_text(names.take(pa.array(used))).to_pylist()
+        for user, n, cost in zip(users, counts[used], sums[used], strict=True):
             before = found.get(user, (0, 0.0))
             found[user] = before[0] + int(n), before[1] + float(cost)
     return found
 
 
-def areas(grid: Grid, rects: Floats) -> Floats:
-    """As shares of the world's."""
-    world = (grid.xmax - grid.xmin) * (grid.ymax - grid.ymin)
-    shares: Floats = (rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1]) / world
-    return shares
-
-
-def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
-    """In thousandths, of some subscriptions of a segment."""
-    return costs(areas(grid, held.rects[ordinals]), held.alternatives(ordinals), held.vertex_counts(ordinals))
-
-
-def is_text(users: pa.StringArray) -> Bools:
-    try:
-        users.validate(full=True)
-        return np.ones(len(users), np.bool_)
-    except pa.ArrowInvalid:
-        coded = users.cast(pa.binary()).dictionary_encode()
-        fine = np.array([_decodes(name) for name in coded.dictionary.to_pylist()], np.bool_)
-        whole: Bools = np.append(fine, True)[coded.indices.fill_null(len(fine)).to_numpy(zero_copy_only=False)]
-        return whole
-
-
-def _decodes(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def as_text(names: pa.StringArray) -> pa.StringArray:
-    """Guard reads names; of before it was on, some may be no text."""
-    if is_text(names).all():
-        return names
-    return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
+@kernel
+def _within(rects: Floats, window: Floats, is_middle: bool) -> Bools:
+    met = np.zeros(len(rects), np.bool_)
+    for i in range(len(rects)):
+        if is_middle:
+            x, y = (rects[i, 0] + rects[i, 2]) / 2, (rects[i, 1] + rects[i, 3]) / 2
+            met[i] = window[0] <= x <= window[2] and window[1] <= y <= window[3]
+        else:
+            across = rects[i, 0] <= window[2] and rects[i, 2] >= window[0]
+            met[i] = across and rects[i, 1] <= window[3] and rects[i, 3] >= window[1]
+    return met

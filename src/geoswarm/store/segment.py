@@ -42,7 +42,7 @@ WORDS, TEXT, ON, SHAPE, REGION = "words_", "text_", "on_", "shape_", "region_"
 """What the names of such arrays begin with, in records and in an index."""
 RARITY, SHAPED, ASKED, BORN = "rarity", "shaped", "predicates", "born_us"
 LONG_AGO_US = -(1 << 62)
-"""When what nobody has noted the birth of was born. Births are noted for Guard (`guarding.py`) and for nobody else."""
+"""The birth of a subscription whose birth is not noted. Births are noted for Guard alone (`guard_files.py`)."""
 
 
 class Subs(NamedTuple):

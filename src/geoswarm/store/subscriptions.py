@@ -13,7 +13,7 @@ of times, and a segment never outgrows `segment_subs_max`, which bounds the paus
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,7 +27,9 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import Guarded, guard_operations
+from geoswarm.flow.operations import CANCEL, REGISTER, operation_codes
+from geoswarm.flow.validate import ValidatedOperations, validate_operations
+from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.store import segment as segments
 from geoswarm.store.manifest import Manifest
@@ -36,7 +38,6 @@ from geoswarm.store.storage import Storage
 
 Verdicts = npt.NDArray[np.int8]
 OK, DUPLICATE, UNKNOWN = 0, 1, 2
-REGISTER, REPLACE, CANCEL = 0, 1, 2
 GONE, UNCHANGED = -1, -2
 
 
@@ -115,7 +116,7 @@ class View:
         ]
         return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
 
-    def chosen_for(self, removal: "Removal", now_us: int) -> Ints:
+    def chosen_for(self, removal: Removal, now_us: int) -> Ints:
         """The places of the live ones that are to be removed."""
         wanted = pa.array(removal.users, pa.string())
         parts = [np.empty((2, 0), np.int64)]
@@ -135,20 +136,13 @@ class Churn:
     went: list[Floats] = field(default_factory=list)
 
 
-class Removal(NamedTuple):
-    """What these users registered since a moment."""
-
-    users: list[str]
-    since_us: int
-
-
 class Door(Protocol):
-    """Who stands before the store and keeps account of what is in it. `guarding.py` has one."""
+    """Who stands before the store and keeps account of what is in it. `guard_files.py` has one."""
 
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
         """Those that are worth a look; it files the others."""
 
-    def admit(self, guarded: Guarded, view: View, now_us: int, dead: DeadLetters) -> Bools:
+    def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
         """Which of the fit operations may be carried out, by row; it files the others."""
 
     def done(self, refused: Ints, now_us: int) -> None:
@@ -185,10 +179,10 @@ class Store:
         asks = door is not None and not is_trusted
         if door is not None and asks:
             operations = door.enter(operations, draft.now_us, dead)
-        guarded = guard_operations(operations, self.grid, draft.now_us, dead)
-        rows, fit = guarded.rows, guarded.fit
+        validated = validate_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit = validated.rows, validated.fit
         if door is not None and asks:
-            fit = door.admit(guarded, view, draft.now_us, dead)
+            fit = door.admit(validated, view, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -196,7 +190,7 @@ class Store:
         rows_by_id = chosen[by_id]
         places = find_live(view, unique, draft.now_us)
         is_live = places[0] >= 0
-        verdicts, final = _replay(codes_of_ops(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
+        verdicts, final = _replay(operation_codes(rows.column("op"))[rows_by_id], np.append(first, len(by_id)), is_live)
         _file(rows, rows_by_id[verdicts == DUPLICATE], dead, "duplicate", "subscription {sub_id} exists: send replace")
         _file(rows, rows_by_id[verdicts == UNKNOWN], dead, "unknown-id", "subscription {sub_id} does not exist")
         newcomers = np.flatnonzero(~is_live & (final >= 0))
@@ -213,7 +207,7 @@ class Store:
         if ended.any():
             draft = self._end(draft, view, places[:, ended], churn, door)
         if born.any():
-            subs = _subs(guarded, rows_by_id[final[born]], draft.now_us if asks else LONG_AGO_US)
+            subs = _subs(validated, rows_by_id[final[born]], draft.now_us if asks else LONG_AGO_US)
             churn.came.append(subs.rects)
             if door is not None:
                 door.came(subs)
@@ -330,17 +324,13 @@ def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, d
     dead.add(rows, chosen, reason, detail)
 
 
-def codes_of_ops(ops: pa.StringArray) -> Ints:
-    return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
-
-
-def _subs(guarded: Guarded, chosen: Ints, born_us: int) -> Subs:
-    taken = guarded.rows.drop_columns(["geometry"]).take(pa.array(chosen))  # they are shapes by now, and long
+def _subs(validated: ValidatedOperations, chosen: Ints, born_us: int) -> Subs:
+    taken = validated.rows.drop_columns(["geometry"]).take(pa.array(chosen))  # they are shapes by now, and long
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
     ids = np.asarray(taken.column("sub_id"), np.int64)
-    shapes = None if guarded.shapes is None else guarded.shapes.take(chosen)
-    predicates = guarded.predicates[chosen] if guarded.predicates.any() else None
-    words, on, born = guarded.words.take(chosen), guarded.on[chosen], np.full(len(chosen), born_us)
+    shapes = None if validated.shapes is None else validated.shapes.take(chosen)
+    predicates = validated.predicates[chosen] if validated.predicates.any() else None
+    words, on, born = validated.words.take(chosen), validated.on[chosen], np.full(len(chosen), born_us)
     return Subs(ids, rects, users, expires_us, words, on, born, shapes, predicates)

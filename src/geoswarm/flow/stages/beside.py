@@ -9,7 +9,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.keyed.transitions import without_object
 from geoswarm.flow.merge import apart, as_pairs
 from geoswarm.flow.stages.task import BatchTask, Body
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.model import SUB_ID, SUB_IDS
 
 USER = pa.field("user", pa.string())
@@ -20,7 +20,7 @@ def select_valid(task: BatchTask) -> Body:
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield guard_events(batch, task.grid, DeadLetters("event", task.batch_id))
+            yield validate_events(batch, task.grid, DeadLetters("event", task.batch_id))
 
     return run
 

@@ -14,7 +14,7 @@ from geoswarm.flow.rivals.static_side import parcels_of
 from geoswarm.flow.route import executors_of, route
 from geoswarm.flow.route_terms import Sent, route_terms
 from geoswarm.flow.stages.task import BatchTask, Body
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 
 EVENT_BITS = 40
 """Bits of an event's number within its task; the bits above hold the number of the task."""
@@ -66,7 +66,7 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
         for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
             began_s = task.cpu_s()
             dead = DeadLetters("event", task.batch_id)
-            valid = guard_events(batch, task.grid, dead, marks=task.packs)
+            valid = validate_events(batch, task.grid, dead, marks=task.packs)
             if valid.schema != wanted:  # a setting of Spark's may ask for larger types than the parcels have
                 valid = valid.cast(wanted)
             if len(dead):

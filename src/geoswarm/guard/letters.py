@@ -1,7 +1,7 @@
 """Dead letters of operations that Guard refuses: what, how much, and what to do about it.
 
-So many of a version are kept in full; the rest is counted, in one letter for each reason. `guarding.py` says who is
-refused, this only says it.
+So many of a version are kept in full; the rest is counted, in one letter for each reason. `door.py` decides who is
+refused; this writes the letters.
 """
 
 from collections import Counter
@@ -17,15 +17,15 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.guard import accounts
-from geoswarm.guard.accounts import Verdicts
+from geoswarm.guard.accounts import AccountVerdicts
 from geoswarm.guard.limits import LETTERS_MAX, THOUSANDTHS, GuardSettings
 from geoswarm.guard.names import known_as
 
 USERS_LISTED_MAX = 5
 NAME_CHARACTERS_MAX = 40
 """Of users listed where rows are only counted."""
-Told = Callable[[list[str]], Iterable[Mapping[str, Any]]]
-"""What a detail says of each row beside its columns, from the users of the rows."""
+Extras = Callable[[list[str]], Iterable[Mapping[str, Any]]]
+"""From the users of some rows: what a detail names of each row beside its columns."""
 
 
 class Letters:
@@ -35,7 +35,13 @@ class Letters:
         self._unwritten: dict[str, Counter[str]] = {}  # by reason and user
 
     def turn_away(
-        self, rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, detail: str, told: Told | None = None
+        self,
+        rows: pa.RecordBatch,
+        numbers: Ints,
+        dead: DeadLetters,
+        reason: str,
+        detail: str,
+        extras: Extras | None = None,
     ) -> None:
         """`numbers` of rows ascend."""
         shown, rest = np.split(numbers, [max(0, LETTERS_MAX - self._written)])
@@ -43,7 +49,7 @@ class Letters:
             self._written += len(shown)
             chosen = np.zeros(len(rows), np.bool_)
             chosen[shown] = True
-            each = told(rows.column("user").take(pa.array(shown)).to_pylist()) if told else None
+            each = extras(rows.column("user").take(pa.array(shown)).to_pylist()) if extras else None
             dead.add(rows, chosen, reason, detail, each)
         if len(rest):
             counts = pc.value_counts(rows.column("user").take(pa.array(rest)).cast(pa.binary()).fill_null(b"nobody"))
@@ -53,18 +59,20 @@ class Letters:
                 more[user.decode(errors="replace")[:NAME_CHARACTERS_MAX]] += count
             self._unwritten[reason] = more
 
-    def blocked(
+    def refuse_blocked(
         self, rows: pa.RecordBatch, numbers: Ints, blocks: list[tuple[str, float, str]], dead: DeadLetters
     ) -> None:
         held = {user: {"since": when(since_s), "why": why} for user, since_s, why in blocks}
         detail = "user {user} is blocked since {since} ({why}): an operator can unblock"
 
-        def told(users: list[str]) -> Iterator[dict[str, str]]:
+        def extras(users: list[str]) -> Iterator[dict[str, str]]:
             return (held[known_as(user)] for user in users)
 
-        self.turn_away(rows, numbers, dead, "blocked", detail, told)
+        self.turn_away(rows, numbers, dead, "blocked", detail, extras)
 
-    def judged(self, rows: pa.RecordBatch, numbers: Ints, verdicts: Verdicts, costs: Ints, dead: DeadLetters) -> None:
+    def refuse(
+        self, rows: pa.RecordBatch, numbers: Ints, verdicts: AccountVerdicts, costs: Ints, dead: DeadLetters
+    ) -> None:
         """By the verdicts of `accounts.py`; those that are fine are passed over."""
         s, lifted = self._settings, "or have an operator exempt the user"
         rate = f"{s.user_operations_per_s:g} operations a second, {s.user_operations_burst} at once after a rest"
@@ -90,6 +98,7 @@ class Letters:
                 self.turn_away(rows, numbers[chosen], dead, reason, detail, partial(_these, asked))
 
     def close(self, dead: DeadLetters) -> None:
+        """Write how many were refused beyond those that are kept."""
         for reason, users in self._unwritten.items():
             most = ", ".join(f"{user} ({count})" for user, count in users.most_common(USERS_LISTED_MAX))
             others = f" and {len(users) - USERS_LISTED_MAX} others" if len(users) > USERS_LISTED_MAX else ""
@@ -102,6 +111,7 @@ def _these(each: list[dict[str, float]], users: list[str]) -> list[dict[str, flo
 
 
 def when(at_s: float) -> str:
+    """A moment as a person reads it."""
     try:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):
