@@ -1,6 +1,7 @@
 """What `import geoswarm as gs` offers: to a person, to a type checker, and without starting anything."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,13 @@ def test_type_checkers_and_the_interpreter_find_every_name_in_the_same_module() 
             typed[alias.name] = node.module or ""
     later: dict[str, str] = vars(gs)["_LATER"]
     assert typed == {name: module.removesuffix(f".{name}") for name, module in later.items()}
+
+
+def test_no_room_below_the_lab_imports_the_package_as_a_whole() -> None:
+    package = ROOT / "src" / "geoswarm"
+    files = [file for file in package.rglob("*.py") if "lab" not in file.parts]
+    whole = re.compile(r"^\s*(?:import geoswarm(?: |$)|from geoswarm import)", re.MULTILINE)
+    assert [str(file.relative_to(package)) for file in files if whole.search(file.read_text())] == []
 
 
 def test_a_users_program_is_type_checked_against_the_real_classes(tmp_path: Path) -> None:
