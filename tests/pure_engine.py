@@ -22,7 +22,7 @@ from geoswarm.flow.merge import as_arrays, as_pairs, joined
 from geoswarm.flow.observe import Load, LoadReport, count_points, some_said
 from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import numbered, route_terms
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.oracle.oracle import Pair, pairs_of
 from geoswarm.run.spark.tasks import BatchTask
@@ -96,7 +96,7 @@ class PureEngine:
         share = -(-len(events) // ROUTE_TASKS) or 1
         for batch in events.combine_chunks().to_batches(max_chunksize=share):
             dead = DeadLetters("event", 0)
-            good = guard_events(batch, plan.grid, dead)
+            good = validate_events(batch, plan.grid, dead)
             report.dead += len(dead)
             if plan.siblings:
                 sent = route_terms(good, plan, task.subscriptions(), first_event)

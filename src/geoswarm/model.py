@@ -56,7 +56,7 @@ DEAD_LETTER = pa.schema(
     [
         pa.field("batch_id", pa.int64()),  # -1: outside any batch (an API call, a bulk load)
         pa.field("kind", pa.string(), nullable=False),  # event | operation
-        pa.field("reason", pa.string(), nullable=False),  # one of flow.guard's reasons
+        pa.field("reason", pa.string(), nullable=False),  # one of the reasons of flow/dead_letters.py
         pa.field("detail", pa.string(), nullable=False),  # what is wrong and what to do, for a person
         pa.field("row", pa.string(), nullable=False),  # the row as it came, as JSON
     ]

@@ -1,4 +1,4 @@
-"""Events that are areas, and the predicates of subscriptions: guard, segments, merges, plans and the matcher."""
+"""Events that are areas, and the predicates of subscriptions: validation, segments, merges, plans and the matcher."""
 
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.areas import areas_of
 from geoswarm.flow.match.match import Met, match
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
 from geoswarm.run.oracle.oracle import Oracle
 from pure_engine import PureEngine
@@ -178,7 +178,7 @@ def test_bad_areas_become_dead_letters_and_nothing_else_is_lost() -> None:
     sound = b"POLYGON((1 2, 3 2, 3 6, 1 2))"
     batch = published(*[part for bad in cases for part in (bad, sound)])
     dead = DeadLetters("event", 0)
-    kept = guard_events(batch.combine_chunks().to_batches()[0], WORLD, dead)
+    kept = validate_events(batch.combine_chunks().to_batches()[0], WORLD, dead)
     letters = dead.table().to_pylist()
     assert {letter["reason"] for letter in letters} == set(cases.values())
     assert len(letters) == len(cases)
@@ -196,7 +196,7 @@ def test_a_point_says_where_it_is_and_an_area_where_nobody_else_does() -> None:
     known = published("POLYGON((1 2, 3 2, 3 6, 1 2))", "POINT(7 8)", x=50.0, y=40.0)
     nowhere = published(None)
     dead = DeadLetters("event", 0)
-    kept = guard_events(pa.concat_tables([batch, known, nowhere]).combine_chunks().to_batches()[0], WORLD, dead)
+    kept = validate_events(pa.concat_tables([batch, known, nowhere]).combine_chunks().to_batches()[0], WORLD, dead)
     places = list(zip(kept["x"].to_pylist(), kept["y"].to_pylist(), strict=True))
     assert places[0] == pytest.approx((10.0, 20.0))
     assert places[1:5] == [(7.0, 8.0)] * 4
@@ -309,5 +309,5 @@ def test_text_that_is_not_utf8_as_geometry_stops_nothing() -> None:
     column = pa.array([raw], pa.binary()).view(pa.string())
     batch = batch.set_column(batch.schema.get_field_index("geometry"), "geometry", column)
     dead = DeadLetters("event", 0)
-    kept = guard_events(batch.combine_chunks().to_batches()[0], WORLD, dead)
+    kept = validate_events(batch.combine_chunks().to_batches()[0], WORLD, dead)
     assert len(kept) + len(dead) == 1

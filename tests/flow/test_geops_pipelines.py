@@ -16,7 +16,7 @@ from geoswarm.flow.exchange import pack
 from geoswarm.flow.merge import as_arrays, joined
 from geoswarm.flow.rivals.static_side import parcels_of
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark.matchers import matched_parcels
@@ -44,7 +44,7 @@ def through(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple
     """The matches of a batch, and how many rows reached an executor."""
     parcels, first, owed = [], 0, 0
     for batch in table.combine_chunks().to_batches(max_chunksize=len(table) // 2):
-        good = guard_events(batch, task.grid, DeadLetters("event", 0), marks=True)
+        good = validate_events(batch, task.grid, DeadLetters("event", 0), marks=True)
         if not task.splits_events:
             parcels.append(pack(route(good, task.plan())))
             owed += len(good)

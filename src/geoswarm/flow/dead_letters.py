@@ -1,6 +1,6 @@
 """Rows that cannot go on, each with a reason a program can count and a sentence a person can act on.
 
-Who turns a row away decides why (`guard.py`, `store/subscriptions.py`); this only collects.
+Who turns a row away decides why (`flow/validate.py`, `store/subscriptions.py`); this only collects.
 """
 
 import json

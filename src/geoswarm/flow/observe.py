@@ -55,7 +55,7 @@ class LoadReport:
     executors: dict[int, Load] = field(default_factory=dict)
     """The same once more, by who did it: several may have shared a partition."""
     events_in: int = 0
-    """Rows that reached the guard."""
+    """Rows that reached validation."""
     dead: int = 0
     """Rows that it turned away."""
     route_cpu_us: int = 0
@@ -99,7 +99,7 @@ class LoadReport:
 
     @property
     def events(self) -> int:
-        """That are past the guard."""
+        """Rows that validation let pass."""
         return sum(load.events for load in self.partitions.values()) - self.copies + self.dropped
 
     @property

@@ -31,7 +31,7 @@ class Parcel(NamedTuple):
 
 
 def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
-    """`events` have passed the guard. Every event is in exactly one parcel."""
+    """`events` have been validated. Every event is in exactly one parcel."""
     if not len(events):
         return
     x, y = xy(events)

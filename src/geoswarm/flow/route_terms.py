@@ -63,7 +63,7 @@ class _Ways(NamedTuple):
 def route_terms(
     events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int, *, every: bool = False
 ) -> Sent:
-    """`events` have passed the guard; they are numbered from `first_event` on. With `every`, none goes nowhere."""
+    """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere."""
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
     codes = codes_of(x, y, frame_of(plan.grid))

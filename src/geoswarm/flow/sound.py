@@ -1,7 +1,7 @@
-"""The mark of events whose geometry the guard found fit as it is, so that nobody behind it has to check it again.
+"""The mark of events whose geometry validation found fit as it is, so that no later stage checks it again.
 
 An event keeps its geometry as it came, and everybody who needs the area reads that. Checking takes several times as
-long as reading, and an area may meet many partitions. The mark is a column from the guard to the matcher.
+long as reading, and an area may meet many partitions. The mark is a column from validation to the matcher.
 """
 
 import pyarrow as pa
@@ -13,7 +13,7 @@ SOUND = pa.field("_sound", pa.bool_(), nullable=False)
 
 
 def marked(events: pa.Schema) -> pa.Schema:
-    """Events as they leave the guard, where they are marked: only if some could be areas."""
+    """Events as they leave validation, where they are marked: only if some could be areas."""
     return events.append(SOUND) if GEOMETRY.name in events.names else events
 
 

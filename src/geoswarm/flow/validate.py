@@ -2,7 +2,7 @@
 
 Looks at one row at a time and knows no history: a duplicate `register` or a `cancel` of an unknown id is found where
 the subscriptions are (`store/subscriptions.py`). Nothing is repaired or dropped: rows in = rows on + dead letters.
-Events that are areas are in `guard_areas.py`.
+Events that are areas are in `validate_areas.py`.
 """
 
 from typing import NamedTuple
@@ -21,7 +21,7 @@ from geoswarm.core.text.expression import Expressions, compile_expressions
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.flow.sound import SOUND, unmarked
-from geoswarm.flow.validate_areas import guard_areas, has_areas
+from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import ENTER, EVENT, EXIT, GEOMETRY, INSIDE, OPERATION, PREDICATES
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -36,14 +36,14 @@ _PREDICATE_PATTERN = rf"^\s*(?P<word>{'|'.join(PREDICATES)})\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
 
 
-def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks: bool = False) -> pa.RecordBatch:
+def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks: bool = False) -> pa.RecordBatch:
     """The events that can be routed. Columns beyond those that have a meaning may hold anything. With `marks`, what can
     be areas is marked where it need not be checked again (`sound.py`)."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
     if has_areas(batch):
-        batch = guard_areas(batch, grid, triage)
+        batch = validate_areas(batch, grid, triage)
     for name in EVENT.names:
         if batch.column(name).null_count:
             triage.turn_away(_null(batch, name), "null", f"{name} is null: send a value")
@@ -62,7 +62,7 @@ def guard_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks:
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
 
 
-class Guarded(NamedTuple):
+class ValidatedOperations(NamedTuple):
     rows: pa.RecordBatch
     """All of them, without MALFORMED; a subscription with keywords and no sides has the world's."""
     fit: Bools
@@ -77,7 +77,7 @@ class Guarded(NamedTuple):
     """What `predicate` says, by code; a rectangle that asks for more than to intersect has become a shape."""
 
 
-def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> Guarded:
+def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> ValidatedOperations:
     batch = _with_world(batch, grid)
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
@@ -87,16 +87,16 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
     puts = _is(batch, "op", "register") | _is(batch, "op", "replace")
     known = puts | _is(batch, "op", "cancel")
     triage.turn_away(~known, "unknown-op", "op is {op!r}: send register, replace or cancel")
-    shapes = _guard_shapes(batch, puts, grid, triage)
+    shapes = _validate_shapes(batch, puts, grid, triage)
     if shapes is not None:
         batch = _with_boxes(batch, shapes, grid)
-    words = _guard_keywords(batch, puts, triage)
-    on = _guard_on(batch, puts, triage)
-    predicates = _guard_predicate(batch, puts, triage)
+    words = _validate_keywords(batch, puts, triage)
+    on = _validate_on(batch, puts, triage)
+    predicates = _validate_predicate(batch, puts, triage)
     for name in SIDES:
         detail = f"subscription {{sub_id}} has no {name}: send all four sides"
         triage.turn_away(puts & _null(batch, name), "null", detail)
-    _guard_rectangles(batch, puts, grid, triage)
+    _validate_rectangles(batch, puts, grid, triage)
     expires_us = np.asarray(pc.cast(batch.column("expires"), pa.int64()).fill_null(now_us + 1))
     triage.turn_away(
         puts & (expires_us <= now_us), "expired", "subscription {sub_id} expired {expires}: send a later time"
@@ -106,10 +106,10 @@ def guard_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadL
         shapes = _with_boxed(batch, shapes, np.flatnonzero(boxed))
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
-    return Guarded(batch, ~triage.doomed, words, shapes, on, predicates)
+    return ValidatedOperations(batch, ~triage.doomed, words, shapes, on, predicates)
 
 
-def _guard_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> Shapes | None:
+def _validate_shapes(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> Shapes | None:
     given = puts & ~_null(batch, "geometry")
     if not given.any():
         return None
@@ -151,7 +151,7 @@ def _with_world(batch: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:
     return batch
 
 
-def _guard_keywords(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Expressions:
+def _validate_keywords(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Expressions:
     words, refused = compile_expressions(batch.column("keywords"))
     by_reason: dict[str, list[int]] = {}
     for row, reason in refused:
@@ -164,7 +164,7 @@ def _guard_keywords(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Expre
     return words
 
 
-def _guard_on(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Ints:
+def _validate_on(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Ints:
     on = np.full(len(batch), INSIDE, np.int64)
     column = batch.column("on")
     if column.null_count == len(batch):
@@ -186,7 +186,7 @@ def _guard_on(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Ints:
     return on
 
 
-def _guard_predicate(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Bytes:
+def _validate_predicate(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Bytes:
     column = batch.column("predicate")
     if column.null_count == len(batch):
         return np.zeros(len(batch), np.uint8)
@@ -198,7 +198,7 @@ def _guard_predicate(batch: pa.RecordBatch, puts: Bools, triage: Triage) -> Byte
     return np.asarray(codes.fill_null(0).to_numpy(zero_copy_only=False), np.uint8)
 
 
-def _guard_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:
+def _validate_rectangles(batch: pa.RecordBatch, puts: Bools, grid: Grid, triage: Triage) -> None:
     xmin, ymin, xmax, ymax = (_floats(batch, side) for side in SIDES)
     finite = np.isfinite(xmin) & np.isfinite(ymin) & np.isfinite(xmax) & np.isfinite(ymax)
     triage.turn_away(puts & ~finite, "not-finite", _RECTANGLE + ": send finite numbers")

@@ -28,7 +28,7 @@ def has_areas(batch: pa.RecordBatch) -> bool:
     return GEOMETRY.name in batch.schema.names and batch.column(GEOMETRY.name).null_count < len(batch)
 
 
-def guard_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
+def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
     """Turns away what cannot be read, fills `x` and `y`, of a point always, of an area where they are null, and marks
     what is sound."""
     column = batch.column(GEOMETRY.name)

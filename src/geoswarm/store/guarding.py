@@ -24,7 +24,7 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
-from geoswarm.flow.validate import SIDES, Guarded
+from geoswarm.flow.validate import SIDES, ValidatedOperations
 from geoswarm.guard import accounts as judging
 from geoswarm.guard.accounts import Accounts, Held, Operations
 from geoswarm.guard.guard import Guard
@@ -114,17 +114,17 @@ class Guarding:
         unread[chosen[verdicts == judging.FINE]] = True
         return operations if unread.all() else operations.filter(pa.array(unread))
 
-    def admit(self, guarded: Guarded, view: View, now_us: int, dead: DeadLetters) -> Bools:
+    def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
         """Which of the fit operations may be carried out, as to who has what."""
-        rows, chosen = guarded.rows, np.flatnonzero(guarded.fit)
+        rows, chosen = validated.rows, np.flatnonzero(validated.fit)
         taken = pa.array(chosen)
         users = rows.column("user").take(taken)
         ids, number = np.unique(np.asarray(rows.column("sub_id").take(taken), np.int64), return_inverse=True)
         coded = users.dictionary_encode()
         names = coded.dictionary
         sides = [np.asarray(rows.column(side).take(taken).fill_null(0.0), np.float64) for side in SIDES]
-        words = np.diff(guarded.words.conjunctions_offsets)[chosen]
-        shapes = guarded.shapes
+        words = np.diff(validated.words.conjunctions_offsets)[chosen]
+        shapes = validated.shapes
         vertices = np.zeros(len(chosen), np.int64) if shapes is None else shapes.vertex_counts()[chosen]
         asked = costs(areas(self._grid, np.stack(sides, axis=1)), words, vertices)
         todo = Operations(codes_of_ops(rows.column("op").take(taken)), number, _codes(coded), asked)

@@ -27,7 +27,7 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import Guarded, guard_operations
+from geoswarm.flow.validate import ValidatedOperations, validate_operations
 from geoswarm.model import INSIDE, NEVER_US
 from geoswarm.store import segment as segments
 from geoswarm.store.manifest import Manifest
@@ -148,7 +148,7 @@ class Door(Protocol):
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
         """Those that are worth a look; it files the others."""
 
-    def admit(self, guarded: Guarded, view: View, now_us: int, dead: DeadLetters) -> Bools:
+    def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
         """Which of the fit operations may be carried out, by row; it files the others."""
 
     def done(self, refused: Ints, now_us: int) -> None:
@@ -185,10 +185,10 @@ class Store:
         asks = door is not None and not is_trusted
         if door is not None and asks:
             operations = door.enter(operations, draft.now_us, dead)
-        guarded = guard_operations(operations, self.grid, draft.now_us, dead)
-        rows, fit = guarded.rows, guarded.fit
+        validated = validate_operations(operations, self.grid, draft.now_us, dead)
+        rows, fit = validated.rows, validated.fit
         if door is not None and asks:
-            fit = door.admit(guarded, view, draft.now_us, dead)
+            fit = door.admit(validated, view, draft.now_us, dead)
         chosen = np.flatnonzero(fit)
         ids = np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen]
         by_id = np.argsort(ids, kind="stable")
@@ -213,7 +213,7 @@ class Store:
         if ended.any():
             draft = self._end(draft, view, places[:, ended], churn, door)
         if born.any():
-            subs = _subs(guarded, rows_by_id[final[born]], draft.now_us if asks else LONG_AGO_US)
+            subs = _subs(validated, rows_by_id[final[born]], draft.now_us if asks else LONG_AGO_US)
             churn.came.append(subs.rects)
             if door is not None:
                 door.came(subs)
@@ -334,13 +334,13 @@ def codes_of_ops(ops: pa.StringArray) -> Ints:
     return np.asarray(pc.index_in(ops, pa.array(["register", "replace", "cancel"])).fill_null(0), np.int64)
 
 
-def _subs(guarded: Guarded, chosen: Ints, born_us: int) -> Subs:
-    taken = guarded.rows.drop_columns(["geometry"]).take(pa.array(chosen))  # they are shapes by now, and long
+def _subs(validated: ValidatedOperations, chosen: Ints, born_us: int) -> Subs:
+    taken = validated.rows.drop_columns(["geometry"]).take(pa.array(chosen))  # they are shapes by now, and long
     rects = np.stack([np.asarray(taken.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     expires_us = np.asarray(pc.cast(taken.column("expires"), pa.int64()).fill_null(NEVER_US), np.int64)
     users = taken.column("user").fill_null("").dictionary_encode()
     ids = np.asarray(taken.column("sub_id"), np.int64)
-    shapes = None if guarded.shapes is None else guarded.shapes.take(chosen)
-    predicates = guarded.predicates[chosen] if guarded.predicates.any() else None
-    words, on, born = guarded.words.take(chosen), guarded.on[chosen], np.full(len(chosen), born_us)
+    shapes = None if validated.shapes is None else validated.shapes.take(chosen)
+    predicates = validated.predicates[chosen] if validated.predicates.any() else None
+    words, on, born = validated.words.take(chosen), validated.on[chosen], np.full(len(chosen), born_us)
     return Subs(ids, rects, users, expires_us, words, on, born, shapes, predicates)

@@ -12,7 +12,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.areas import areas_of
 from geoswarm.flow.sound import SOUND
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 
 WORLD = Grid(-180, -90, 180, 90, columns=100, rows=50)
 RING = [(0, 0), (8, 0), (8, 8), (0, 8)]
@@ -77,7 +77,7 @@ def test_only_what_lies_as_expected_to_the_last_byte_is_plain(raw: bytes | None,
         assert are_plain(pa.array([HOLED.wkb, raw], kind)).tolist() == [True, plain]
 
 
-def test_the_guard_marks_what_it_takes_as_it_came_and_the_matcher_reads_all_of_it_as_without_a_mark() -> None:
+def test_validation_marks_what_it_takes_as_it_came_and_the_matcher_reads_all_of_it_as_without_a_mark() -> None:
     around = Polygon([(170, 0), (190, 0), (190, 10), (170, 10)])
     sent = [
         HOLED.wkb,
@@ -101,10 +101,10 @@ def test_the_guard_marks_what_it_takes_as_it_came_and_the_matcher_reads_all_of_i
     }
     events = pa.record_batch(rows)
     dead = DeadLetters("event", 0)
-    kept = guard_events(events, WORLD, dead, marks=True)
+    kept = validate_events(events, WORLD, dead, marks=True)
     marks = dict(zip(kept.column("event_id").to_pylist(), kept.column(SOUND.name).to_pylist(), strict=True))
     assert [i for i, marked in marks.items() if marked] == [0, 4, *range(8, len(sent))]
-    bare = guard_events(events, WORLD, DeadLetters("event", 0))
+    bare = validate_events(events, WORLD, DeadLetters("event", 0))
     assert bare.schema == events.schema
     expected, read = areas_of(bare, WORLD), areas_of(kept, WORLD)
     assert expected is not None

@@ -15,7 +15,7 @@ import pytest
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import DeadLetters, guard_events
+from geoswarm.flow.validate import DeadLetters, validate_events
 from geoswarm.lab.crash.scenario import CONTRACT, TUNING, Scenario, is_sound
 from geoswarm.model import OPERATION
 from geoswarm.run.oracle.oracle import Oracle, Pair
@@ -79,7 +79,7 @@ def matches(checkpoint: Checkpoint) -> set[Pair]:
     plan = plans.read(checkpoint.storage, manifest.plan_epoch, manifest.plan_seal)
     events = SCENARIO.events(0).combine_chunks().to_batches()[0]
     pairs: list[Pair] = []
-    for parcel in route(guard_events(events, checkpoint.grid, DeadLetters("event", BATCHES)), plan):
+    for parcel in route(validate_events(events, checkpoint.grid, DeadLetters("event", BATCHES)), plan):
         for met in match(parcel.events, segments, checkpoint.grid, NOW_US, rows_max=1000, pairs_max=100_000):
             ids = met.events.column("event_id").to_numpy().repeat(np.diff(met.offsets))
             pairs += zip(ids.tolist(), met.subs.tolist(), strict=True)

@@ -17,7 +17,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import InputError
-from geoswarm.lab.workload.posts import Posts
+from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts
 from geoswarm.run.sim.words import Machines, Setup, Span, in_cells, summed, throughput
 from geoswarm.run.sim.words_stream import Scale, Stream
 
@@ -29,6 +29,10 @@ SETUP = Setup(workers=3, offered_per_s=20_000.0, sample_events=300, sample_queri
 def stream(steps: int = 6, seed: int = 1) -> Stream:
     posts = Posts(seed=seed, country="US", bounds=US, events_per_s=1.0, words=2000)
     return Stream(posts, GRID, Scale(live=500, query_weight=20, events=300, changes=100), steps, "Q3", interval=200)
+
+
+def test_a_run_has_as_many_posts_for_a_change_as_the_workload() -> None:
+    assert Scale(live=1, query_weight=1, events=1, changes=1).posts_per_change == POSTS_PER_CHANGE
 
 
 def divided() -> Plan:

@@ -13,7 +13,7 @@ GATHERED_BYTES_MAX = 256 << 20
 
 
 def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
-    """The points of events that are past the guard, without a copy."""
+    """The points of validated events, without a copy."""
     x, y = (np.asarray(events.column(name).to_numpy(), np.float64) for name in ("x", "y"))
     return x, y
 

@@ -54,7 +54,7 @@ class Areas:
 
 
 def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
-    """Of events that are past the guard; None: all are points. An event whose geometry is a point is none of them."""
+    """Of validated events; None: all are points. An event whose geometry is a point is none of them."""
     if GEOMETRY.name not in events.schema.names or events.column(GEOMETRY.name).null_count == len(events):
         return None
     column = events.column(GEOMETRY.name)

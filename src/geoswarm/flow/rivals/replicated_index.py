@@ -89,7 +89,7 @@ def route_candidates(
     pairs_max: int,
     every: bool = False,
 ) -> Iterator[Sent]:
-    """`events` have passed the guard; they are numbered from `first_event` on. With `every`, none goes nowhere: one
+    """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere: one
     without candidates goes to the partition of its own place."""
     travelling = numbered_in_order(events, first_event, plan.grid)
     places, done = published(travelling, plan.grid), 0

@@ -27,7 +27,7 @@ def at_home(events: pa.RecordBatch, plan: Plan, partition: int) -> pa.RecordBatc
 
 
 def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterator[Sent]:
-    """`events` have passed the guard; they are numbered from `first_event` on."""
+    """`events` have been validated; they are numbered from `first_event` on."""
     travelling = numbered_in_order(events, first_event, plan.grid)
     boxes = published(travelling, plan.grid).boxes
     met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(boxes.T)))

@@ -248,7 +248,7 @@ def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[s
 
 
 def is_sound(row: Row) -> bool:
-    """Whether an event can be matched, in other words than the guard's."""
+    """Whether an event can be matched, in other words than validation's."""
     if row["geometry"] is not None:
         return row["event_id"] is not None and row["ts"] is not None and region_of(row["geometry"]) is not None
     if any(row[name] is None for name in EVENT.names):

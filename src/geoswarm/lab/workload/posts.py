@@ -11,7 +11,7 @@ PS2Stream §VI-A, §VI-C, §VI-D: five posts for each change of a query; as many
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -30,7 +30,7 @@ from geoswarm.lab.workload.queries import (
     keywords,
     squares,
 )
-from geoswarm.lab.workload.tweets import START_S, Tweets, _ids
+from geoswarm.lab.workload.tweets import ID_MAX, START_S, Tweets, _ids
 from geoswarm.lab.workload.words import (
     REGIONS,
     TOP_SHARE,
@@ -83,6 +83,9 @@ class Posts:
     space_only_share: float = 0.0
     """Queries with a place and no words: their keywords are null."""
     tweets: Tweets = field(init=False, repr=False, compare=False)
+    stream_name: ClassVar[str] = "geoswarm-posts"
+    event_schema: ClassVar[pa.Schema] = POST
+    id_max: ClassVar[int] = ID_MAX
 
     def __post_init__(self) -> None:
         names = ("seed", "bounds", "country", "events_per_s", "start_s", "background_share", "burst_share", "users")
@@ -125,8 +128,12 @@ class Posts:
         numbers = _ids(first_id, count)
         new = numbers % 2 == 0
         ids = mu + numbers // 2
-        ids[~new] = Lifetimes(mu, self.seed).departing(numbers[~new] // 2)
+        ids[~new] = self.departures(mu, numbers[~new] // 2)
         return self._rows(ids, new, queries, interval)
+
+    def departures(self, mu: int, numbers: Ints) -> Ints:
+        """The query that each departure takes out, where `mu` queries stand at any time."""
+        return Lifetimes(mu, self.seed).departing(numbers)
 
     def changes_before(self, event_id: int) -> int:
         """How many changes come before a post, so that posts a to b go with `changes_before` of a to that of b."""

@@ -118,7 +118,7 @@ class Oracle:
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
-        """(event_id, sub_id) of every match. Events that the guard would turn away match nothing."""
+        """(event_id, sub_id) of every match. Events that validation would turn away match nothing."""
         live = [(k, v) for k, v in self.live.items() if v[4] is None or v[4] > now_us]
         rects = np.array([v[:4] for _, v in live], np.float64).reshape(-1, 4)
         ids: Ints = np.array([k for k, _ in live], np.int64)

@@ -25,15 +25,15 @@ import pyarrow as pa
 
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategy
-from geoswarm.core.arrays.jit import Bools, CellIds, Ints, kernel
+from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
 from geoswarm.guard.guard import Guard, Round
 from geoswarm.guard.sensing import Queries, sense, triggers
 from geoswarm.guard.sensor import Place, near
-from geoswarm.lab.workload.traffic import Traffic, joined, rectangles
 from geoswarm.run.sim.cluster import Cluster, Setup
 from geoswarm.run.sim.routing import ByPlan
+from geoswarm.run.sim.workloads import UserStream
 from geoswarm.run.sim.world import Step, World
 
 LONG_AGO_S = -1e9
@@ -56,15 +56,21 @@ class AttackWorld(World):
     """All that users will ever wish within `horizon_s`."""
 
     def __init__(
-        self, traffic: Traffic, grid: Grid, horizon_s: float, *, weight: int, query_weight: int = 1, step_s: float = 2.5
+        self,
+        traffic: UserStream,
+        grid: Grid,
+        horizon_s: float,
+        *,
+        weight: int,
+        query_weight: int = 1,
+        step_s: float = 2.5,
     ) -> None:
         self.traffic, self.grid, self.horizon_s = traffic, grid, horizon_s
         self.weight, self.query_weight, self.step_s = weight, query_weight, step_s
-        self.events_per_step = int(traffic.tweets.events_per_s * step_s)
+        self.events_per_step = int(traffic.events_per_s * step_s)
         if self.events_per_step < 1:
-            raise SettingsError(f"{traffic.tweets.events_per_s:g} events/s make no step of {step_s:g} s: draw more")
-        stages = [[p.standing() for p in traffic.parties], [p.changes(0.0, horizon_s) for p in traffic.parties]]
-        (standing, _), (later, _) = (joined(stage) for stage in stages)
+            raise SettingsError(f"{traffic.events_per_s:g} events/s make no step of {step_s:g} s: draw more")
+        standing, later = traffic.named_standing(), traffic.named_changes(0.0, horizon_s)
         self.subscriptions = len(standing.ids)
         ids = np.concatenate([standing.ids, later.ids[later.registers]])
         order = np.argsort(ids, kind="stable")
@@ -72,21 +78,15 @@ class AttackWorld(World):
         known = ids[found] == later.ids
         self._at_s, self._comes, self._ordinals = later.at_s[known], later.registers[known], found[known]
         x, y = (np.concatenate([a, b[later.registers]]) for a, b in ((standing.x, later.x), (standing.y, later.y)))
-        self.boxes = grid.cover(*rectangles(traffic.tweets, x, y))
+        self.boxes = grid.cover(*traffic.rectangles(x, y))
         self.x, self.y = (x - grid.xmin) / (grid.xmax - grid.xmin), (y - grid.ymin) / (grid.ymax - grid.ymin)
         """By ordinal: the queries' centres, as shares of the world's sides."""
-        self.names, self.user_of = self._users(stages, later.registers)
-        """Everybody's name, once; and by ordinal the number of the name."""
-
-    def _users(self, stages: list[list[Any]], registers: Bools) -> tuple[pa.StringArray, Ints]:
-        codes: list[Ints] = []
-        everybody = pa.array([], pa.string())
-        for stage in stages:
-            names = [p.names(part.users) for p, part in zip(self.traffic.parties, stage, strict=True)]
-            whole = pa.chunked_array(names, pa.string()).take(pa.array(joined(stage)[1])).combine_chunks()
-            everybody = pa.compute.unique(pa.concat_arrays([everybody, whole]))
-            codes.append(np.asarray(pa.compute.index_in(whole, everybody), np.int64))
-        return everybody, np.concatenate([codes[0], codes[1][registers]])
+        coded = pa.concat_arrays([standing.users, later.users]).dictionary_encode()
+        codes = coded.indices.to_numpy().astype(np.int64)
+        self.names = coded.dictionary
+        """Every user's name, once."""
+        self.user_of = codes[np.concatenate([np.ones(self.subscriptions, np.bool_), later.registers])]
+        """By ordinal: the number of the user's name."""
 
     def wishes(self) -> Iterator[Wishes]:
         for number in range(int(self.horizon_s / self.step_s)):

@@ -20,7 +20,7 @@ called by a benchmark and never within a simulated world. Where the defaults bel
     base_us            `HOP_US`, from pipeline throughputs; the fit itself has no constant to speak of
     count_us           the same again: a batch that is counted before the exchange is read once more
     register_us        `subscriptions` benchmark: 838 000 a second in bulk
-    route_us           a round figure: source, guard and route, half of the null pipeline's CPU time an event
+    route_us           a round figure: source, validate and route, half of the null pipeline's CPU time an event
     task_us            CPU time of Spark and its workers, 352 tasks with a Python stage against 22: 6 to 10 ms, median 9
     move_us            0 by design of the engine, whose rebalance copies no query; cold caches are left out
     MOVE_US_STORM      what the print's machines do with a moved query: as much as registering it, at either end
@@ -45,8 +45,8 @@ from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.route import Parcel
-from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.model import EVENT
+from geoswarm.run.sim.workloads import CalmStream
 
 HOP_US = 0.3
 """2 cores carry 3.7 M rows/s through the exchange alone and 2.4 M rows/s through it and one `mapInArrow`."""
@@ -89,7 +89,9 @@ class Measured(NamedTuple):
     event_us: float
 
 
-def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int) -> Measured:
+def measure(
+    workload: CalmStream, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int
+) -> Measured:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
     matched, and its matches put into rows, best of `repeats`."""
     width = grid.xmax - grid.xmin
@@ -123,7 +125,7 @@ def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, 
 
 
 def calibrate(
-    workload: Tweets,
+    workload: CalmStream,
     grid: Grid,
     sizes: Iterable[int] = (30_000, 100_000, 300_000, 1_000_000),
     map_shares: Iterable[float] = (1.0, 0.2, 0.04),

@@ -33,7 +33,6 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE
 from geoswarm.run.sim.words_kernels import Served, Way, latencies, moved_of, serve_changes, serve_events
 from geoswarm.run.sim.words_stream import Scale, Step, Stream
 
@@ -65,7 +64,7 @@ class Setup:
         queries, events = min(self.sample_queries, scale.live), min(self.sample_events, scale.events)
         stands_for = scale.live * scale.query_weight / queries
         # So many of the sample's queries come while its events do.
-        come_share = events / (2 * POSTS_PER_CHANGE * queries)
+        come_share = events / (2 * scale.posts_per_change * queries)
         costs = self.costs
         return Costs(
             costs.c1_check * stands_for,

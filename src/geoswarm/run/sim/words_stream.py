@@ -21,8 +21,7 @@ from geoswarm.control.layout.text_sample import Lists, TextSample
 from geoswarm.control.strategy import Sample
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
-from geoswarm.lab.workload.lifetimes import Lifetimes
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, Queries
+from geoswarm.run.sim.workloads import TextStream
 
 
 class Scale(NamedTuple):
@@ -36,11 +35,13 @@ class Scale(NamedTuple):
     """Drawn in a step."""
     changes: int
     """Queries that come, and as many that go, drawn in a step."""
+    posts_per_change: int = 5
+    """How many events there are for each change of a query (§VI-A)."""
 
     @property
     def event_weight(self) -> float:
-        """There are five posts to each change of a query, of which there are two for one that comes (§VI-A)."""
-        return 2 * POSTS_PER_CHANGE * self.changes * self.query_weight / self.events
+        """There are two changes for each query that comes: it also goes."""
+        return 2 * self.posts_per_change * self.changes * self.query_weight / self.events
 
 
 class Step(NamedTuple):
@@ -51,18 +52,19 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    posts: Posts
+    posts: TextStream
     grid: Grid
     scale: Scale
     steps: int
-    queries: Queries = "Q1"
+    queries: str = "Q1"
+    """Which of the workload's kinds of queries."""
     interval: int = 0
     """Drawn queries after which a tenth of the regions of Q3 switches."""
 
     def step(self, number: int) -> Step:
         events, changes = self.scale.events, self.scale.changes
         numbers = np.arange(number * changes, (number + 1) * changes)
-        gone = Lifetimes(self.scale.live, self.posts.seed).departing(numbers)
+        gone = self.posts.departures(self.scale.live, numbers)
         return Step(np.arange(number * events, (number + 1) * events), self.scale.live + numbers, gone)
 
     def sample(self, events: Ints, queries: Ints) -> Sample:

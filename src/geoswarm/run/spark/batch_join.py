@@ -35,7 +35,7 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.model import GEOMETRY
 from geoswarm.run.spark.session import check_encrypted
 from geoswarm.run.spark.tasks import BatchTask
@@ -261,7 +261,7 @@ class _Matcher:
         times = pa.array(np.zeros(len(rows), "M8[us]")).cast(pa.timestamp("us", "UTC"))
         asked = column.take(pa.array(rows)).cast(pa.binary())  # from large ones, where Spark is told to use those
         events = {"event_id": rows, "ts": times, "x": nowhere, "y": nowhere, GEOMETRY.name: asked}
-        return guard_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0), marks=True)
+        return validate_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0), marks=True)
 
     def _in_order(self, events: pa.RecordBatch) -> pa.RecordBatch:
         return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.task.grid)), CODE_MAX)))

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters, Triage
-from geoswarm.flow.validate_areas import guard_areas, has_areas
+from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import GEOMETRY
 
 COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())])
@@ -32,7 +32,7 @@ def _counts(grid: Grid) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Reco
         total = np.zeros(grid.cells, np.int64)
         for batch in batches:
             if has_areas(batch):
-                batch = guard_areas(batch, grid, Triage(batch, DeadLetters("event", -1)))
+                batch = validate_areas(batch, grid, Triage(batch, DeadLetters("event", -1)))
             x, y = (_numbers(batch.column(side)) for side in ("x", "y"))
             inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)  # false for NaN, too
             met, counts = np.unique(grid.locate(x[inside], y[inside]), return_counts=True)

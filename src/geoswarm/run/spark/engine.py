@@ -27,7 +27,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError, MachineError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import conform_operations, guard_operations
+from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
@@ -138,7 +138,7 @@ class Engine:
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
         for batch in table.to_batches():
-            guard_operations(batch, self._checkpoint.grid, self._now_us(), dead)
+            validate_operations(batch, self._checkpoint.grid, self._now_us(), dead)
         if len(dead):
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"

@@ -1,13 +1,13 @@
-"""The workloads of `lab/workload/tweets.py` and `lab/workload/posts.py` as Spark streams, replayed exactly from their
-offsets.
+"""A generated workload as a Spark stream, replayed exactly from its offsets.
 
 An offset is the id of the next post, and a row depends on its id alone, so a batch that runs again after a
-crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here.
+crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here. The workloads are the
+lab's (`lab/workload/tweets.py` and `posts.py`), which is above this room: `Workload` is what is needed of them.
 
-    spark.dataSource.register(TweetsSource)
+    spark.dataSource.register(source_of(Tweets))
     tweets = spark.readStream.format("geoswarm-tweets").options(country="US", rows_per_batch=500_000).load()
 
-Options are the fields of `Tweets` or `Posts` (bounds as "xmin,ymin,xmax,ymax") and those of `Pace`.
+Options are the fields of the workload (bounds as "xmin,ymin,xmax,ymax") and those of `Pace`.
 """
 
 import dataclasses
@@ -15,39 +15,47 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
+from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
-from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType, TimestampType
+from pyspark.sql.types import StructType
 
 from geoswarm.errors import SettingsError
-from geoswarm.lab.workload.posts import Posts
-from geoswarm.lab.workload.tweets import ID_MAX, Tweets
-
-Workload = Tweets | Posts
-
-NAMES: dict[type[Workload], str] = {Tweets: "geoswarm-tweets", Posts: "geoswarm-posts"}
 
 READ_ROWS = 65_536
 """Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way to the socket."""
 
-SCHEMA = StructType(
-    [
-        StructField("event_id", LongType(), nullable=False),
-        StructField("ts", TimestampType(), nullable=False),
-        StructField("x", DoubleType(), nullable=False),
-        StructField("y", DoubleType(), nullable=False),
-    ]
-)
-SCHEMAS = {Tweets: SCHEMA, Posts: StructType([*SCHEMA.fields, StructField("text", StringType(), nullable=False)])}
+
+class Workload(Protocol):
+    """A dataclass whose fields are numbers, text and `bounds`."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    stream_name: ClassVar[str]
+    """Of the Spark data source."""
+    event_schema: ClassVar[pa.Schema]
+    id_max: ClassVar[int]
+    """Ids end before it."""
+
+    @property
+    def bounds(self) -> tuple[float, float, float, float]: ...
+
+    @property
+    def events_per_s(self) -> float: ...
+
+    def events(self, first_id: int, count: int) -> pa.RecordBatch:
+        """As `event_schema`."""
+
+
+W = TypeVar("W", bound=Workload)
 
 
 @dataclass(frozen=True)
@@ -72,7 +80,7 @@ class Pace:
 
 def tweets_stream(
     spark: SparkSession,
-    workload: Tweets,
+    workload: Workload,
     *,
     rows_per_batch: int,
     rows_total: int | None = None,
@@ -85,7 +93,7 @@ def tweets_stream(
 
 def posts_stream(
     spark: SparkSession,
-    workload: Posts,
+    workload: Workload,
     *,
     rows_per_batch: int,
     rows_total: int | None = None,
@@ -97,8 +105,8 @@ def posts_stream(
 
 
 def _stream(spark: SparkSession, workload: Workload, pace: Pace) -> DataFrame:
-    spark.dataSource.register(PostsSource if isinstance(workload, Posts) else TweetsSource)
-    return spark.readStream.format(NAMES[type(workload)]).options(**to_options(workload, pace)).load()
+    spark.dataSource.register(source_of(type(workload)))
+    return spark.readStream.format(workload.stream_name).options(**to_options(workload, pace)).load()
 
 
 def to_options(workload: Workload, pace: Pace) -> dict[str, str]:
@@ -107,19 +115,21 @@ def to_options(workload: Workload, pace: Pace) -> dict[str, str]:
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
-def from_options(options: Mapping[str, str], kind: type[Workload] = Tweets) -> tuple[Workload, Pace]:
+def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
     """Spark hands options over as text, and their names in lower case."""
     pace_keys = {f.name for f in dataclasses.fields(Pace)}
     known = pace_keys | set(_parameters(kind))
     unknown = sorted(set(options) - known)
     if unknown:
-        raise SettingsError(f"{NAMES[kind]} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
+        raise SettingsError(f"{kind.stream_name} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
     values: dict[str, Any] = {}
     for key, text in options.items():
         try:
             values[key] = _PARSERS[key](text)
         except (ValueError, KeyError) as wrong:
-            raise SettingsError(f"option {key} of {NAMES[kind]} is {text!r}, which cannot be read ({wrong})") from wrong
+            raise SettingsError(
+                f"option {key} of {kind.stream_name} is {text!r}, which cannot be read ({wrong})"
+            ) from wrong
     return (
         kind(**{k: v for k, v in values.items() if k not in pace_keys}),
         Pace(**{k: v for k, v in values.items() if k in pace_keys}),
@@ -160,22 +170,23 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-class TweetsSource(DataSource):
-    kind: type[Workload] = Tweets
+class WorkloadSource(DataSource):
+    kind: type[Workload]
 
     @classmethod
     def name(cls) -> str:
-        return NAMES[cls.kind]
+        return cls.kind.stream_name
 
     def schema(self) -> StructType:
-        return SCHEMAS[self.kind]
+        return from_arrow_schema(self.kind.event_schema)
 
     def streamReader(self, schema: StructType) -> "WorkloadReader":  # noqa: N802 - Spark's name
         return WorkloadReader(*from_options(self.options, self.kind))
 
 
-class PostsSource(TweetsSource):
-    kind = Posts
+def source_of(kind: type[Workload]) -> type[WorkloadSource]:
+    """The data source of one kind of workload."""
+    return type(f"{kind.__name__}Source", (WorkloadSource,), {"kind": kind})
 
 
 @dataclass
@@ -188,10 +199,10 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one Python process beside the driver while the query runs; `read` runs in the workers."""
 
     def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
-        self.workload, self.name = workload, NAMES[type(workload)]
+        self.workload, self.name = workload, workload.stream_name
         self.pace = pace
         self.clock_s = clock_s
-        self.rows_total = ID_MAX if pace.rows_total is None else pace.rows_total
+        self.rows_total = workload.id_max if pace.rows_total is None else pace.rows_total
         self.began: tuple[float, int] | None = None  # (clock, first id) of this run of the query
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
@@ -209,13 +220,13 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end_id = min(self._available(next_id), self.rows_total)
         if isinstance(limit, ReadMaxRows):
             end_id = min(end_id, next_id + limit.max_rows)
-        elif isinstance(limit, ReadAllAvailable) and end_id == ID_MAX:
+        elif isinstance(limit, ReadAllAvailable) and end_id == self.workload.id_max:
             raise SettingsError(f"reading all of {self.name} at once never ends: set rows_total, or another trigger")
         return {"next_id": max(end_id, next_id)}
 
     def _available(self, next_id: int) -> int:
         if not self.pace.paced:
-            return ID_MAX
+            return self.workload.id_max
         now_s = self.clock_s()
         if self.began is None:
             self.began = (now_s, next_id)

@@ -1,6 +1,6 @@
 """One batch from source to sink. This file reads as the table of contents of the data plane.
 
-    source -> guard -> route -> exchange -> match -> merge -> (transitions) -> sink
+    source -> validate -> route -> exchange -> match -> merge -> (transitions) -> sink
               └── route.py ──────────────┘ match.py merge.py   stages.py      sinks.py
 
 The loop is Spark's: `foreachBatch` calls `run` with each micro-batch in turn, and with the same one after a crash.
@@ -30,7 +30,7 @@ from geoswarm.run.spark import match, route
 from geoswarm.run.spark.count import events_of_cell
 from geoswarm.run.spark.keyed import KeyedRun
 from geoswarm.run.spark.offsets import OffsetLog
-from geoswarm.run.spark.schemas import ORDER, arrow_schema, past_guard
+from geoswarm.run.spark.schemas import ORDER, arrow_schema, validated_schema
 from geoswarm.run.spark.sinks import Sink, as_sink
 from geoswarm.run.spark.stages import Following, Stage, owned_pairs, sound_events
 from geoswarm.run.spark.tasks import BatchTask
@@ -166,7 +166,7 @@ class Pipeline:
 
     def _matches(self, events: DataFrame, task: BatchTask) -> DataFrame:
         exchange = route.packed if task.packs else route.rows
-        matches = match.matched(exchange(events, task), past_guard(events.schema), task)
+        matches = match.matched(exchange(events, task), validated_schema(events.schema), task)
         return self._following.apply(matches, task) if task.asks_for_transitions else matches
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""guard, route and pack on Spark: the stage before the exchange."""
+"""validate, route and pack on Spark: the stage before the exchange."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +18,8 @@ from geoswarm.flow.rivals.static_side import parcels_of
 from geoswarm.flow.route import executors_of, route
 from geoswarm.flow.route_terms import Sent, route_terms
 from geoswarm.flow.sound import marked
-from geoswarm.flow.validate import guard_events
-from geoswarm.run.spark.schemas import past_guard
+from geoswarm.flow.validate import validate_events
+from geoswarm.run.spark.schemas import validated_schema
 from geoswarm.run.spark.tasks import BatchTask
 from geoswarm.store import dead_files
 
@@ -65,7 +65,7 @@ def rows(events: DataFrame, task: BatchTask) -> DataFrame:
     def tag(good: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         yield good.append_column("executor", pa.array(executors_of(good, task.plan())))
 
-    schema = StructType([*past_guard(events.schema), StructField("executor", IntegerType())])
+    schema = StructType([*validated_schema(events.schema), StructField("executor", IntegerType())])
     tagged = events.mapInArrow(_stage(task, tag), schema)
     return tagged.repartitionById(task.plan().executors, "executor")
 
@@ -80,7 +80,7 @@ def _stage(task: BatchTask, forward: Callable[[pa.RecordBatch, int, LoadReport],
         for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
             began_s = time.thread_time()
             dead = DeadLetters("event", task.batch_id)
-            good = guard_events(batch, task.grid, dead, marks=task.packs)
+            good = validate_events(batch, task.grid, dead, marks=task.packs)
             if good.schema != asked:  # a setting of Spark's may ask for larger types than the parcels have
                 good = good.cast(asked)
             if len(dead):

@@ -112,15 +112,15 @@ def conform_operations(frame: DataFrame) -> DataFrame:
     return frame.select(*columns, *kept)
 
 
-def past_guard(events: StructType) -> StructType:
-    """The columns that events have once they are past the guard."""
+def validated_schema(events: StructType) -> StructType:
+    """The columns that events have once they are validated."""
     return StructType([field for field in events if field.name != MALFORMED])
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
     """The same as tasks see it."""
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(past_guard(frame.schema), timezone=zone)
+    return to_arrow_schema(validated_schema(frame.schema), timezone=zone)
 
 
 def _column(frame: DataFrame, wanted: StructField, what: str, *, required: bool) -> Column:

@@ -1,7 +1,7 @@
 """Where events and operations come from: files and Kafka. `generator.py` has the embedded workload.
 
 Any other streaming DataFrame will do as well. Text that cannot be parsed is not lost: it travels in the column
-MALFORMED to the guard, which files it as a dead letter.
+MALFORMED to validation, which files it as a dead letter.
 """
 
 from pathlib import Path

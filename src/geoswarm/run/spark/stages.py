@@ -23,11 +23,11 @@ from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.route import fed_schema
 from geoswarm.flow.keyed.transitions import Transitions, without_object
 from geoswarm.flow.merge import apart, as_pairs
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
 from geoswarm.run.spark.keyed import KeyedRun
 from geoswarm.run.spark.route import Stage as MapStage
-from geoswarm.run.spark.schemas import arrow_schema, past_guard
+from geoswarm.run.spark.schemas import arrow_schema, validated_schema
 from geoswarm.run.spark.sinks import Console, Kafka, Parquet, Sink, SinkLike, as_sink
 from geoswarm.run.spark.tasks import BatchTask
 from geoswarm.store.checkpoint import Checkpoint
@@ -44,7 +44,7 @@ class Stage:
     operator: Operator
     sink: SinkLike
     on: Literal["events", "matches"] = "events"
-    """Events that are past the guard; or matches, one row for each event and subscription, with its `user`."""
+    """Validated events; or matches, one row for each event and subscription, with its `user`."""
     tuning: KeyTuning = field(default_factory=KeyTuning)
 
 
@@ -78,13 +78,13 @@ def _check_names(stages: Sequence[Stage]) -> None:
 
 
 def sound_events(events: DataFrame, task: BatchTask) -> DataFrame:
-    """Those that the guard lets pass; it has written down the others on their way to the matcher."""
+    """Those that validation lets pass; it has written down the others on their way to the matcher."""
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield guard_events(batch, task.grid, DeadLetters("event", task.batch_id))
+            yield validate_events(batch, task.grid, DeadLetters("event", task.batch_id))
 
-    return events.mapInArrow(run, past_guard(events.schema))
+    return events.mapInArrow(run, validated_schema(events.schema))
 
 
 def owned_pairs(matches: DataFrame, task: BatchTask) -> DataFrame:

@@ -41,7 +41,7 @@ class BatchTask:
     batch_id: int
     manifest: Manifest
     events: pa.Schema
-    """The events as they leave the guard."""
+    """The events as they leave validation."""
     counts_points: bool = False
     """Whether a strategy needs the statistics."""
 

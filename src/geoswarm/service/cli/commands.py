@@ -1,7 +1,8 @@
 """The command line: `geoswarm init | run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
-Prints what other files found out; does nothing by itself. Spark is not imported before a command needs it, so that help
-and errors come at once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
+Prints what other files found out; does nothing by itself. Commands of the lab, such as `demo` and `bench`, and of other
+packages come from `late_commands.py`. Spark is not imported before a command needs it, so that help and errors come at
+once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
 """
 
 import json
@@ -16,9 +17,9 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from geoswarm.errors import GeoswarmError, SettingsError
+from geoswarm.service.cli.late_commands import LateGroup
 from geoswarm.version import __version__
 
 ERROR, CRASH = 2, 1
@@ -30,7 +31,7 @@ CAUSE_CHARACTERS_MAX = 300
 out, err = Console(), Console(stderr=True)
 
 
-class _Commands(TyperGroup):
+class _Commands(LateGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -105,51 +106,6 @@ def run(
     from geoswarm.service.cli.settings_file import read_settings
 
     run_pipeline(read_settings(settings_file), out, err, as_json=as_json)
-
-
-@app.command()
-def demo(
-    seconds: Annotated[
-        float | None, typer.Option(min=1, help="How long the stream runs; 30, or less on a slow machine.")
-    ] = None,
-    subscriptions: Annotated[int, typer.Option(min=1, help="Standing rectangles.")] = 500_000,
-    executors: Annotated[int, typer.Option(min=1, max=256, help="Logical machines.")] = 16,
-    seed: Annotated[int, typer.Option(help="Another seed, another day.")] = 0,
-    checkpoint: Annotated[str | None, typer.Option(help="Keep the state here; else it is thrown away.")] = None,
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
-    as_json: AsJson = False,
-) -> None:
-    """Run the engine on an embedded workload, live in the terminal; leaves a report with pictures."""
-    from geoswarm.lab.demo.scenario import Scenario, run_demo
-
-    scenario = Scenario(
-        seconds=seconds, subscriptions=subscriptions, executors=executors, seed=seed, checkpoint=checkpoint
-    )
-    story = run_demo(scenario, report, Console(quiet=True) if as_json else out)
-    if as_json:
-        print(json.dumps(story.totals.to_json()))
-
-
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help="A benchmark, or `list`.")] = "list",
-    scale: Annotated[str, typer.Option(help="small (within a minute) or full.")] = "small",
-    seed: Annotated[int, typer.Option(help="The workload's seed.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the figure here, as PNG.")] = None,
-) -> None:
-    """Run one benchmark, or list them all."""
-    from geoswarm.lab.bench.kit import harness
-
-    if name == "list":
-        table = Table("benchmark", "what it measures", box=None)
-        for each in harness.bench_names():
-            table.add_row(f"[bold]{each}[/]", escape(harness.describe(each)))
-        out.print(table)
-        return
-    if scale not in list(harness.Scale):
-        raise SettingsError(f"no scale is called {scale!r}: say {' or '.join(harness.Scale)}")
-    harness.run_benchmark(name, harness.Scale(scale), seed, json_file, plot)
 
 
 @app.command()

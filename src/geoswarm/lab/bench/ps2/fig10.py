@@ -9,7 +9,7 @@ real store; `ours_touched_mb` what of it an executor's part of the lists is, if 
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from geoswarm.control.registry import first_plan
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.ps2.layouts import FULL, RIVALS, SMALL, WORKERS, World, bars, held_by, way_of, worlds_of
+from geoswarm.lab.workload.posts import Posts
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.loading import load
 
@@ -71,7 +72,7 @@ def _row(world: World, layout: str, plan: Plan, bytes_per_query: float) -> dict[
 
 def _weighed(world: World, count: int) -> float:
     """Bytes of segments per query on a real store, cells as fine as the engine has them by default."""
-    posts, tuning = world.stream.posts, Tuning(strategy="static-uniform")
+    posts, tuning = cast(Posts, world.stream.posts), Tuning(strategy="static-uniform")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "queries.parquet"
         pq.write_table(pa.table(posts.subscriptions(0, count, world.case.queries)), file)

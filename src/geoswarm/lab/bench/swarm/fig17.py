@@ -5,11 +5,12 @@ network's utilisation, has no counterpart: the simulator moves no bytes. Keys `u
 `gap_*` is most minus least.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, SIZES, Sizes, by_strategy, key_of, run_all, world_of
+from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.run.sim.cluster import Setup
 from geoswarm.run.sim.race import cluster
 from geoswarm.run.sim.spans import by_minute, total
@@ -29,7 +30,7 @@ def measure(sizes: Sizes, seed: int, report: Progress, setup: Setup | None = Non
     report("drawing the world")
     world = world_of("one-uniform", sizes, seed)
     contestants = [cluster(name, world, setup or Setup()) for name in NAMES]
-    spot = world.workload.spots[0]
+    spot = cast(Hotspots, world.workload).spots[0]
     run_all(world, contestants, spot.end_s + sizes.calm_s, report)
     rows: list[dict[str, Any]] = []
     summary: dict[str, float] = {}

@@ -20,12 +20,12 @@ take tuple by tuple, this engine does not, and those that must look at batches a
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from geoswarm.core.space.grid import Grid
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.workload.hotspots import Hotspot, scenario
+from geoswarm.lab.workload.hotspots import Hotspot, Hotspots, scenario
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.cluster import Cluster, Setup
 from geoswarm.run.sim.race import NAMES, cluster, race
@@ -81,7 +81,7 @@ def measure(name: str, sizes: Sizes, seed: int, report: Progress, setup: Setup |
     setup = setup or Setup()
     report("drawing the world")
     world = world_of(name, sizes, seed)
-    spots = world.workload.spots
+    spots = cast(Hotspots, world.workload).spots
     contestants = [cluster(contestant, world, setup, cpu_s) for contestant in NAMES]
     dear = replace(setup, service=replace(setup.service, move_us=MOVE_US_STORM))
     paid = [cluster(contestant, world, dear) for contestant in PAID]

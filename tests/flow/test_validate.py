@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
-from geoswarm.flow.validate import conform_operations, guard_events, guard_operations
+from geoswarm.flow.validate import conform_operations, validate_events, validate_operations
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
 
 WORLD = Grid(-180, -90, 180, 90, columns=100, rows=100)
@@ -22,13 +22,13 @@ GOOD_OPERATION = {"op": "register", "sub_id": 1, "user": "ana", "xmin": 0.0, "ym
 def judge_event(**changes: Any) -> tuple[int, list[dict[str, Any]]]:
     dead = DeadLetters("event", 4)
     batch = pa.RecordBatch.from_pylist([GOOD_EVENT | changes], schema=EVENT)
-    return len(guard_events(batch, WORLD, dead)), dead.table().to_pylist()
+    return len(validate_events(batch, WORLD, dead)), dead.table().to_pylist()
 
 
 def judge_operation(now_us: int = 10, **changes: Any) -> tuple[int, list[dict[str, Any]]]:
     dead = DeadLetters("operation", 4)
     table = pa.Table.from_pylist([GOOD_OPERATION | changes], schema=OPERATION)
-    fit = guard_operations(conform_operations(table).to_batches()[0], WORLD, now_us, dead).fit
+    fit = validate_operations(conform_operations(table).to_batches()[0], WORLD, now_us, dead).fit
     return int(fit.sum()), dead.table().to_pylist()
 
 
@@ -130,9 +130,9 @@ def test_a_good_operation_passes(changes: dict[str, Any]) -> None:
 def test_what_a_subscription_is_on_becomes_a_number(on: str | None, code: int) -> None:
     rows = [GOOD_OPERATION | {"on": said} for said in ("enter", on, "dwell(7)", None)]
     table = conform_operations(pa.Table.from_pylist(rows, schema=OPERATION))
-    guarded = guard_operations(table.to_batches()[0], WORLD, 0, DeadLetters("operation", 4))
-    assert guarded.fit.all()
-    assert guarded.on.tolist() == [ENTER, code, 7_000_000, INSIDE]
+    validated = validate_operations(table.to_batches()[0], WORLD, 0, DeadLetters("operation", 4))
+    assert validated.fit.all()
+    assert validated.on.tolist() == [ENTER, code, 7_000_000, INSIDE]
 
 
 def test_an_on_that_is_not_even_text_is_a_dead_letter() -> None:
@@ -141,7 +141,7 @@ def test_an_on_that_is_not_even_text_is_a_dead_letter() -> None:
     )
     batch = conform_operations(pa.Table.from_pylist([GOOD_OPERATION], schema=OPERATION)).to_batches()[0]
     dead = DeadLetters("operation", 0)
-    fit = guard_operations(batch.set_column(batch.schema.get_field_index("on"), "on", column), WORLD, 0, dead).fit
+    fit = validate_operations(batch.set_column(batch.schema.get_field_index("on"), "on", column), WORLD, 0, dead).fit
     assert not fit.any()
     assert dead.table()["reason"].to_pylist() == ["on"]
 
@@ -152,7 +152,7 @@ def test_what_a_source_could_not_parse_keeps_its_text() -> None:
     batch = pa.RecordBatch.from_pylist(
         [row, GOOD_EVENT | {MALFORMED: None}], schema=EVENT.append(pa.field(MALFORMED, pa.string()))
     )
-    kept = guard_events(batch, WORLD, dead)
+    kept = validate_events(batch, WORLD, dead)
     assert kept.schema.names == EVENT.names
     assert kept["event_id"].to_pylist() == [1]
     assert dead.table().to_pylist()[0] | {"detail": ""} == {
@@ -170,7 +170,7 @@ def test_every_event_goes_on_or_becomes_one_dead_letter(
 ) -> None:
     dead = DeadLetters("event", 0)
     batch = pa.RecordBatch.from_pylist([{"event_id": i, "ts": 0, "x": x, "y": y} for x, y, i in rows], schema=EVENT)
-    kept = guard_events(batch, WORLD, dead)
+    kept = validate_events(batch, WORLD, dead)
     assert len(kept) + len(dead) == len(rows)
     assert all(letter["reason"] in REASONS for letter in dead.table().to_pylist())
     assert all(np.isfinite(kept["x"].to_pylist() + kept["y"].to_pylist()))
@@ -191,7 +191,7 @@ def test_a_bad_row_is_filed_whatever_is_in_it(column: pa.Array) -> None:
         )
     batch = pa.RecordBatch.from_pylist([GOOD_EVENT | {"x": 999.0}], schema=EVENT).append_column("extra", column)
     dead = DeadLetters("event", 0)
-    assert len(guard_events(batch, WORLD, dead)) == 0
+    assert len(validate_events(batch, WORLD, dead)) == 0
     assert dead.table()["reason"].to_pylist() == ["out-of-bounds"]
 
 
@@ -199,7 +199,7 @@ def test_a_long_row_is_cut() -> None:
     batch = pa.RecordBatch.from_pylist([GOOD_EVENT | {"x": 999.0}], schema=EVENT)
     batch = batch.append_column("text", pa.array(["x" * 1_000_000]))
     dead = DeadLetters("event", 0)
-    guard_events(batch, WORLD, dead)
+    validate_events(batch, WORLD, dead)
     assert len(dead.table()["row"][0].as_py()) == TEXT_MAX
 
 
