@@ -15,10 +15,10 @@ from types import TracebackType
 
 import numpy as np
 
-import geoswarm
 from geoswarm.errors import StateError, StreamError
 from geoswarm.store import manifest, plans
 from geoswarm.store.storage import Storage
+from geoswarm.version import SOURCE_FOLDER
 
 POLL_S = 0.02
 WAIT_S_MAX = 240.0
@@ -84,8 +84,7 @@ class Victim:
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         strategy = self._strategies[self.starts % len(self._strategies)]
-        ours = str(Path(geoswarm.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [SOURCE_FOLDER, os.environ.get("PYTHONPATH")]))
         with (self.home / f"log-{self.starts}.txt").open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._command, "--strategy", strategy],

@@ -1,4 +1,4 @@
-"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
+"""The command line: `geoswarm init | run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
 Prints what other files found out; does nothing by itself. Commands of the lab, such as `demo` and `bench`, and of other
 packages come from `late_commands.py`. Spark is not imported before a command needs it, so that help and errors come at
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import geoswarm
 from geoswarm.errors import GeoswarmError, SettingsError
 from geoswarm.service.cli.late_commands import LateGroup
+from geoswarm.version import __version__
 
 ERROR, CRASH = 2, 1
 """Exit codes: something the user can mend; something that should not happen."""
@@ -80,9 +80,20 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     if version:
-        print(f"geoswarm {geoswarm.__version__}")
+        print(f"geoswarm {__version__}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where the files go; made if it does not exist.")] = Path("pipeline"),
+    example: Annotated[str, typer.Option(help="Which example: start has events and subscriptions with it.")] = "start",
+) -> None:
+    """Write a settings file that runs, with its folders. Overwrites nothing."""
+    from geoswarm.service.init import describe, write_example
+
+    _say(describe(write_example(folder, example)))
 
 
 @app.command()
