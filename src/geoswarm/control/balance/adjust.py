@@ -19,9 +19,10 @@ copies of events differ. So here Phase I joins and never divides, and a cell too
 terms in Phase II, where neither a move nor a cut by space can help.
 
 Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
-`global_gain_min`. The print then keeps two distributions in force until the old queries have drained, because to
-migrate them all would take too long. Here a plan decides who works and not where queries rest: the new plan takes over
-between two batches and moves nothing. `run/sim/words.py` has machines that need both.
+`global_gain_min`, unless the times of the round contradict it. The print then keeps two distributions in force until
+the old queries have drained, because to migrate them all would take too long. Here a plan decides who works and not
+where queries rest: the new plan takes over between two batches and moves nothing. `run/sim/words.py` has machines that
+need both.
 """
 
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
 from geoswarm.control.balance.term_shares import dealt, divided, joined
+from geoswarm.control.estimate import is_worse
 from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.load_model import ENGINE, Costs
 from geoswarm.control.layout.text_sample import TextSample
@@ -125,7 +127,7 @@ class Ps2Adjusted:
         if is_due and text is not None:
             fresh, loads = self._fresh(plan, text)
             why |= loads
-            if fresh is not None:
+            if fresh is not None and not self._worsens(plan, fresh, report):
                 return Decision((), why | {"decision": "global"}, fresh)
         return self._local(self._seen(plan, report, text), report, text, why)
 
@@ -248,6 +250,12 @@ class Ps2Adjusted:
         now, then = (self._worst(p, text) for p in (plan, drawn))
         numbers: Why = {"global_now": now, "global_fresh": then}
         return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
+
+    def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
+        """Whether the round that was measured contradicts the sample, which may be of earlier rounds. The coordinator
+        would refuse the fresh plan then, and the round would pass without a local adjustment, too."""
+        now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
+        return is_worse(then, now)
 
     def _worst(self, plan: Plan, text: TextSample) -> float:
         shared = self.costs.divided_event * text.events / plan.executors if plan.siblings else 0.0
