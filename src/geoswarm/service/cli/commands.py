@@ -122,23 +122,15 @@ def demo(
 @app.command()
 def bench(
     name: Annotated[str, typer.Argument(help="A benchmark, or `list`.")] = "list",
-    scale: Annotated[str, typer.Option(help="small (within a minute) or full.")] = "small",
+    scale: Annotated[str, typer.Option(help="small (within two minutes) or full.")] = "small",
     seed: Annotated[int, typer.Option(help="The workload's seed.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure here, as PNG.")] = None,
 ) -> None:
     """Run one benchmark, or list them all."""
-    from geoswarm.lab.bench.kit import harness
+    from geoswarm.lab.bench import commands
 
-    if name == "list":
-        table = Table("benchmark", "what it measures", box=None)
-        for each in harness.bench_names():
-            table.add_row(f"[bold]{each}[/]", escape(harness.describe(each)))
-        out.print(table)
-        return
-    if scale not in list(harness.Scale):
-        raise SettingsError(f"no scale is called {scale!r}: say {' or '.join(harness.Scale)}")
-    harness.run_benchmark(name, harness.Scale(scale), seed, json_file, plot)
+    commands.bench(name, scale, seed, json_file, plot)
 
 
 @app.command()
