@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     from geoswarm.guard.rules import GuardRules as GuardRules
     from geoswarm.lab.workload.posts import Posts as Posts
     from geoswarm.lab.workload.tweets import Tweets as Tweets
-    from geoswarm.run.spark import sinks as sinks
+    from geoswarm.run import local as local
+    from geoswarm.run import sinks as sinks
+    from geoswarm.run.local.engine import LocalEngine as LocalEngine
+    from geoswarm.run.local.keyed_stream import LocalKeyedStream as LocalKeyedStream
     from geoswarm.run.spark import sources as sources
     from geoswarm.run.spark.batch_join import join as join
     from geoswarm.run.spark.engine import Engine as Engine
@@ -26,11 +29,14 @@ if TYPE_CHECKING:
     from geoswarm.run.spark.generator import tweets_stream as tweets_stream
     from geoswarm.run.spark.keyed_stream import KeyedStream as KeyedStream
     from geoswarm.run.spark.session import build_session as build_session
-    from geoswarm.run.spark.stages import Stage as Stage
+    from geoswarm.run.stages import Stage as Stage
     from geoswarm.store.key_source import KeySource as KeySource
 
 _LATER = {
     "Engine": "geoswarm.run.spark.engine",
+    "LocalEngine": "geoswarm.run.local.engine",
+    "LocalKeyedStream": "geoswarm.run.local.keyed_stream",
+    "local": "geoswarm.run.local",
     "build_session": "geoswarm.run.spark.session",
     "sinks": "geoswarm.run.sinks",
     "sources": "geoswarm.run.spark.sources",
