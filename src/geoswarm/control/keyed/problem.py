@@ -141,7 +141,10 @@ class Rebalance:
 
 
 class Planner(Protocol):
-    """Built by `kind(limits)`; keeps nothing between intervals."""
+    """Built by `kind(limits)`, or with options of its own beside; keeps nothing between intervals.
+
+    A class may have two things more: `only_compares`, true of a rival that does not route by a plan and cannot run in a
+    stream, and `heeds`, the fields of `Limits` that it looks at beyond those that all do."""
 
     @property
     def name(self) -> str: ...
