@@ -14,16 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from geoswarm.service.cli.settings_file import (
-    ConsoleSink,
-    FilesSource,
-    KafkaSource,
-    ParquetSink,
-    PipelineSettings,
-    PostsEvents,
-    TweetsEvents,
-)
-from geoswarm.service.cli.settings_file import Sink as SinkSection
+from geoswarm.config import KeyTuning
+from geoswarm.flow.keyed.registry import OPERATORS
+from geoswarm.run.registry import SINKS, WORKLOADS
+from geoswarm.service.cli.settings_file import PipelineSettings
+from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents, KafkaSource, Named
 from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
@@ -74,14 +69,12 @@ def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "R
 
 def _events(spark: Any, settings: PipelineSettings) -> Any:
     from geoswarm.run.spark import sources
-    from geoswarm.run.spark.generator import posts_stream, tweets_stream
+    from geoswarm.run.spark.generator import Pace, workload_stream
 
     events = settings.events
-    if isinstance(events, TweetsEvents | PostsEvents):
-        pace = {k: getattr(events, k) for k in ("rows_per_batch", "rows_total", "partitions", "paced")}
-        if isinstance(events, PostsEvents):
-            return posts_stream(spark, events.workload(), **pace)
-        return tweets_stream(spark, events.workload(), **pace)
+    if isinstance(events, GeneratedEvents):
+        workload = WORKLOADS.make(events.kind, events.workload.options)
+        return workload_stream(spark, workload, Pace(**events.pacing.model_dump()))
     if isinstance(events, FilesSource):
         return sources.events_from_files(
             spark,
@@ -107,30 +100,21 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
 
 
 def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
-    from geoswarm.config import KeyTuning
-    from geoswarm.flow.keyed.operators import Delivery, Trending
     from geoswarm.run.spark.stages import Stage
 
     stages = []
-    if (d := settings.delivery) is not None:
-        keys = KeyTuning(executors=d.executors or settings.contract.executors, interval_s=d.interval_s)
-        operator = Delivery(d.per_interval, d.digest, d.digest_max)
-        stages.append(Stage(operator, _sink(d.sink, terminal), on="matches", tuning=keys))
-    if (t := settings.trending) is not None:
-        keys = KeyTuning(executors=t.executors or settings.contract.executors, interval_s=t.interval_s)
-        trends = Trending(t.region_deg, t.window, t.top, t.count_min)
-        stages.append(Stage(trends, _sink(t.sink, terminal), tuning=keys))
+    for _, stage in settings.all_stages:
+        executors = stage.executors or settings.contract.executors
+        tuning = KeyTuning(executors=executors, interval_s=stage.interval_s, **stage.tuning.model_dump())
+        operator = OPERATORS.make(stage.operator.kind, stage.operator.options)
+        stages.append(Stage(operator, _sink(stage.sink, terminal), on=stage.on, tuning=tuning))
     return stages
 
 
-def _sink(sink: SinkSection, terminal: Console) -> "Sink":
-    from geoswarm.run.spark import sinks
-
-    if isinstance(sink, ParquetSink):
-        return sinks.Parquet(sink.path)
-    if isinstance(sink, ConsoleSink):
-        return sinks.Console(sink.rows_max, terminal)
-    return sinks.Kafka(sink.bootstrap, sink.topic, sink.options)
+def _sink(sink: Named, terminal: Console) -> "Sink":
+    """A console sink prints to the terminal."""
+    made: Sink = SINKS.make(sink.kind, sink.options, terminal=terminal)
+    return made
 
 
 @contextmanager

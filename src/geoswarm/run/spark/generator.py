@@ -80,7 +80,7 @@ def tweets_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The posts of `workload` as a streaming DataFrame (event_id, ts, x, y)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
 def posts_stream(
@@ -93,10 +93,11 @@ def posts_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The same with what they say (event_id, ts, x, y, text)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
-def _stream(spark: SparkSession, workload: Workload, pace: Pace) -> DataFrame:
+def workload_stream(spark: SparkSession, workload: Workload, pace: Pace) -> DataFrame:
+    """The events of a workload as a streaming DataFrame."""
     spark.dataSource.register(PostsSource if isinstance(workload, Posts) else TweetsSource)
     return spark.readStream.format(NAMES[type(workload)]).options(**to_options(workload, pace)).load()
 
