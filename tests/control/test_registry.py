@@ -122,5 +122,5 @@ def test_each_says_in_a_sentence_what_it_does_and_each_parameter_what_it_is(
     assert not kind.__doc__.startswith(f"{kind.__name__}("), "a dataclass without a docstring"
     for parameter in parameters:
         assert not parameter.is_required, "each can be made by its name alone"
-        if parameter.is_plain and parameter.name not in ("replicates", "seed"):
+        if parameter.is_plain:
             assert parameter.description, f"{name}: {parameter.name}"

@@ -91,7 +91,9 @@ class Ps2Adjusted:
             float, Field(ge=1, description="the ratio of the two after it: 1 if moves are free, σ if bytes count")
         ] = 1.0,
         costs: Costs = ENGINE,
-        replicates: bool = False,
+        replicates: Annotated[
+            bool, Field(description="whether machines keep queries of their own, as the paper's do")
+        ] = False,
         global_every_rounds: Annotated[int, Field(ge=0, description="rounds between two new layouts; 0: never")] = 240,
         global_gain_min: Annotated[
             float, Field(ge=0, le=1, description="share that the largest load must fall by for a new layout")
@@ -102,7 +104,7 @@ class Ps2Adjusted:
         query_weight: Annotated[float, Field(gt=0, description="queries that one of the sample stands for")] = 1.0,
         size_unit_bytes: Annotated[int, Field(ge=1, description="unit of sizes; `dp` needs a large one for many")] = 1,
         layout: Layout | None = None,
-        seed: int = 0,
+        seed: Annotated[int, Field(description="of the chance that `ra` takes")] = 0,
     ) -> None:
         """Without a `layout` it is `hybrid`. `costs` and `replicates` are those of the machines: this engine's, or the
         paper's, which keep queries of their own."""

@@ -142,6 +142,17 @@ def bench(
 
 
 @app.command()
+def strategies(as_json: AsJson = False) -> None:
+    """List what can balance a stream: strategies and planners of keys, with their parameters and defaults."""
+    from geoswarm.service.strategies import found_strategies, strategies_table
+
+    if as_json:
+        print(json.dumps(found_strategies()))
+    else:
+        out.print(strategies_table(found_strategies()))
+
+
+@app.command()
 def doctor(
     spark: Annotated[bool, typer.Option("--spark", help="Also start Spark once; about 10 s.")] = False,
     folder: Annotated[Path | None, typer.Option(help="Where the checkpoint will be.")] = None,
