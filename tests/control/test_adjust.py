@@ -230,5 +230,5 @@ def test_partitions_are_counted_as_the_load_model_counts_executors(executors: in
 
 @pytest.mark.parametrize("wrong", [{"sigma": 1.0}, {"aim": 2.0}, {"way": "best"}, {"pairs_max": 0}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SettingsError, match="use more than 1"):
+    with pytest.raises(SettingsError, match="give"):
         Ps2Adjusted(**wrong)

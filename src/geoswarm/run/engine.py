@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.control.coordinator import started_anew
-from geoswarm.control.registry import first_plan
-from geoswarm.control.strategy import Sample
+from geoswarm.control.registry import first_plan, resolve_strategy
+from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError, SettingsError, StreamError
@@ -50,20 +50,24 @@ class BaseEngine:
         tuning: Tuning | None = None,
         *,
         checkpoint: str,
+        strategy: str | Strategy | None = None,
         sample: Sample | None = None,
         key: KeySource | None = None,
         guard: GuardRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...). `sample` is what is known of the
+        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...). `strategy` is a name, or one that is
+        made already; without it the tuning names it, and its options. `sample` is what is known of the
         stream beforehand, for strategies whose first plan rests on it. With a `key`, or one in the environment,
         everything at rest is encrypted (`docs/running.md`). With a `guard`, rules or GuardSettings, users are limited
         and may be blocked (`docs/guard.md`); then every operation says its user."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         self._clock = clock
-        draw = partial(first_plan, self.tuning.strategy, sample)
+        options = {} if strategy is not None and strategy != self.tuning.strategy else self.tuning.options
+        self._make_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
+        name, draw = self._make_strategy().name, partial(self._first_plan, sample)
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard)
-        if self._checkpoint.plan.drawn_by != self.tuning.strategy:
+        if self._checkpoint.plan.drawn_by != name:
             self._take_over(draw)
         self._lock = threading.Lock()
         self._run: Run | None = None
@@ -157,7 +161,8 @@ class BaseEngine:
         check_stages(stages, target, columns)
         for stage in stages:
             as_sink(stage.sink).bind(self._checkpoint.identity)
-        self._pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, target, self._clock, stages)
+        made = self._make_strategy()
+        self._pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, made, target, self._clock, stages)
         return self._pipeline
 
     def scale(self, executors: int) -> None:
@@ -234,6 +239,9 @@ class BaseEngine:
         if self._run is not None:
             self._run.stop()
         self._checkpoint.close()
+
+    def _first_plan(self, sample: Sample | None, grid: Grid, executors: int) -> Plan:
+        return first_plan(self._make_strategy(), sample, grid, executors)
 
     def _take_over(self, draw: Callable[[Grid, int], Plan]) -> None:
         """Another strategy begins with its own first plan: it may not understand the plan of the one before."""

@@ -17,8 +17,7 @@ import pyarrow as pa
 
 from geoswarm.config import EXECUTORS_MAX, KeyTuning
 from geoswarm.control.keyed.loop import KeyedLoop
-from geoswarm.control.keyed.problem import Limits
-from geoswarm.control.keyed.registry import planner
+from geoswarm.control.keyed.registry import resolve_planner
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
@@ -66,14 +65,14 @@ class KeyedRun:
             raise SettingsError(f"operator {operator.name} has a window of {operator.window} intervals: use 1 or more")
         self.operator, self._tuning, self._journal, self._check = operator, tuning, journal, check
         self._state = KeyedState(storage, operator.name)
-        limits = Limits(tuning.theta_max, tuning.table_max, tuning.beta, operator.window)
+        planner = resolve_planner(tuning, operator.window)
         newest = self._state.newest_plan()
         if newest is None:
             plan = KeyPlan.first(range(tuning.executors))
             newest = plan, self._state.write_plan(plan)
         plan, self._seal = newest
         rounds = max(1, round(operator.window * tuning.interval_s / (tuning.round_s or tuning.interval_s)))
-        self._loop = KeyedLoop(planner(tuning.planner, limits), plan, min(rounds, ROUNDS_MAX), operator.can_split)
+        self._loop = KeyedLoop(planner, plan, min(rounds, ROUNDS_MAX), operator.can_split)
         self._round: int | None = None
         self._state.sweep()
         self._may_hold = True

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.strategy import Strategy
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import StreamError
 from geoswarm.flow.exchange import PACKED
@@ -57,13 +58,14 @@ class Pipeline:
         checkpoint: Checkpoint,
         contract: Contract,
         tuning: Tuning,
+        strategy: Strategy,
         sink: Sink,
         clock: Callable[[], float],
         stages: Sequence[Stage] = (),
     ) -> None:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
-        self._steering = Steering(checkpoint, tuning)
+        self._steering = Steering(checkpoint, tuning, strategy)
         self._ledger = Ledger(checkpoint)
         self._following = Following(checkpoint, tuning)
         self._stages = [

@@ -8,7 +8,6 @@ import threading
 from geoswarm.config import Tuning
 from geoswarm.control.coordinator import Outcome
 from geoswarm.control.loop import ControlLoop
-from geoswarm.control.registry import strategy
 from geoswarm.control.strategy import Strategy
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.plan import Plan
@@ -20,12 +19,11 @@ from geoswarm.store.manifest import Manifest
 
 
 class Steering:
-    def __init__(self, checkpoint: Checkpoint, tuning: Tuning) -> None:
+    def __init__(self, checkpoint: Checkpoint, tuning: Tuning, strategy: Strategy) -> None:
         self._checkpoint = checkpoint
         checkpoint.take_churn()  # the loop counts what is live now by itself
-        chosen = strategy(tuning.strategy)
-        _check_pipeline(tuning, chosen, checkpoint.plan)
-        self._loop = ControlLoop(chosen, checkpoint.plan, tuning.round_s, checkpoint)
+        _check_pipeline(tuning, strategy, checkpoint.plan)
+        self._loop = ControlLoop(strategy, checkpoint.plan, tuning.round_s, checkpoint)
         self._work_us: dict[int, float] = {}  # by partition, since the round began
         self._executors: int | None = None
         self._scaling = threading.Lock()
@@ -77,18 +75,18 @@ class Steering:
         self._checkpoint.journal.append("round", **outcome.entry)
 
 
-def _check_pipeline(tuning: Tuning, chosen: Strategy, plan: Plan) -> None:
+def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
     """Refuse what cannot work together, before the stream starts."""
     if tuning.pipeline == "spis" and tuning.join_at == "static":
         return
     named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"
-    if plan.siblings or chosen.needs_sample:
+    if plan.siblings or strategy.needs_sample:
         raise SettingsError(
-            f"strategy {chosen.name} divides the words of a place among executors, which {named} cannot do: "
+            f"strategy {strategy.name} divides the words of a place among executors, which {named} cannot do: "
             "use pipeline spis with join_at static, or a strategy that divides the map only, such as distributor"
         )
-    if tuning.pipeline in ("rihps", "risps") and chosen.needs_stats:
+    if tuning.pipeline in ("rihps", "risps") and strategy.needs_stats:
         raise SettingsError(
-            f"strategy {chosen.name} balances by where events fall, but with pipeline {tuning.pipeline} they go to "
+            f"strategy {strategy.name} balances by where events fall, but with pipeline {tuning.pipeline} they go to "
             "where subscriptions are: use one that balances by what was measured, such as distributor"
         )

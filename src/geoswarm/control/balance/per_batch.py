@@ -20,6 +20,8 @@ EVENT_IN_QUERIES = 100
 
 
 class PerBatch(Static):
+    """Draws a plan for every batch, from the cells of its own events."""
+
     name = "per-batch"
     weighs_queries = False
 
@@ -40,6 +42,8 @@ class PerBatch(Static):
 
 
 class PerBatchWeighed(PerBatch):
+    """Draws a plan for every batch; an event counts the more, the more queries meet its cell."""
+
     name = "per-batch-weighed"
     weighs_queries = True
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.control.strategy import Sample
+from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.errors import MachineError, SettingsError, StreamError
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.engine import BaseEngine
@@ -39,6 +39,7 @@ class Engine(BaseEngine):
         *,
         checkpoint: str,
         spark_checkpoint: str | None = None,
+        strategy: str | Strategy | None = None,
         sample: Sample | None = None,
         key: KeySource | None = None,
         guard: GuardRules | None = None,
@@ -54,7 +55,16 @@ class Engine(BaseEngine):
         self._spark_checkpoint = spark_checkpoint
         if key or KeySource.from_environment():
             check_encrypted(spark)
-        super().__init__(contract, tuning, checkpoint=checkpoint, sample=sample, key=key, guard=guard, clock=clock)
+        super().__init__(
+            contract,
+            tuning,
+            checkpoint=checkpoint,
+            strategy=strategy,
+            sample=sample,
+            key=key,
+            guard=guard,
+            clock=clock,
+        )
 
     def start(
         self,

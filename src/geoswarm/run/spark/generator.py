@@ -57,7 +57,7 @@ def tweets_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The posts of `workload` as a streaming DataFrame (event_id, ts, x, y)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
 def posts_stream(
@@ -70,10 +70,11 @@ def posts_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The same with what they say (event_id, ts, x, y, text)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
-def _stream(spark: SparkSession, workload: StreamedWorkload, pace: Pace) -> DataFrame:
+def workload_stream(spark: SparkSession, workload: StreamedWorkload, pace: Pace) -> DataFrame:
+    """The events of a workload as a streaming DataFrame."""
     spark.dataSource.register(source_of(type(workload)))
     return spark.readStream.format(workload.stream_name).options(**to_options(workload, pace)).load()
 

@@ -99,13 +99,25 @@ def init(
 @app.command()
 def run(
     settings_file: Annotated[Path, typer.Argument(help="A pipeline in TOML; see examples/.")],
+    local: Annotated[bool, typer.Option("--local", help="In this process, without Spark and without Java.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it ends or Ctrl-C stops it; start again and it goes on where it was."""
     from geoswarm.service.cli.run_view import run_pipeline
     from geoswarm.service.cli.settings_file import read_settings
 
-    run_pipeline(read_settings(settings_file), out, err, as_json=as_json)
+    run_pipeline(read_settings(settings_file), out, err, local=local, as_json=as_json)
+
+
+@app.command()
+def strategies(as_json: AsJson = False) -> None:
+    """List what can balance a stream: strategies and planners of keys, with their parameters and defaults."""
+    from geoswarm.service.strategies import found_strategies, strategies_table
+
+    if as_json:
+        print(json.dumps(found_strategies()))
+    else:
+        out.print(strategies_table(found_strategies()))
 
 
 @app.command()

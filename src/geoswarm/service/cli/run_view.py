@@ -79,10 +79,12 @@ class _RunView:
         )
 
 
-def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_json: bool) -> None:
+def run_pipeline(
+    settings: PipelineSettings, out: Console, err: Console, *, local: bool = False, as_json: bool = False
+) -> None:
     began_s = time.monotonic()
-    with err.status("starting Spark") if not as_json else nullcontext():
-        engine = launch.build_engine(settings)
+    with err.status("opening the checkpoint" if local else "starting Spark") if not as_json else nullcontext():
+        engine = launch.build_engine(settings, local=local)
     with engine, launch.stop_on_signals() as asked:
         with err.status("loading subscriptions") if not as_json else nullcontext() as status:
 
@@ -98,7 +100,7 @@ def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_j
         view = _RunView(Storage(settings.checkpoint.path), out, err, as_json)
         with view.context():
             if not asked.is_set():  # as it may be after a long load
-                stream = launch.start(engine, settings, err if as_json else out)
+                stream = launch.start(engine, settings, err if as_json else out, local=local)
                 launch.until_done(stream, asked, view.look)
     summary = {"kind": "summary", "stopped": asked.is_set(), "seconds": round(time.monotonic() - began_s, 3)}
     summary |= view.totals.to_json()
