@@ -29,7 +29,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
             report.add_stat(parcel.partition, count_points(parcel.events, loop.plan, parcel.partition))
         outcome = loop.batch([], [], report, number * 15.0)
         if outcome is not None:
-            checkpoint.journal.append("round", **outcome.entry)
+            checkpoint.journal.append(outcome.entry)
     checkpoint.close()
     return root
 

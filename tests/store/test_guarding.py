@@ -16,9 +16,11 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import OPERATION, TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.store import commands, dead_files, guarding, journal
+from geoswarm.store import commands, dead_files, guarding
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.commands import Command
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.segment import LONG_AGO_US
 from pure_engine import PureEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
@@ -331,7 +333,7 @@ def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
     assert batches.held.storage.names(commands.FOLDER) == []
-    assert [entry["why"] for entry in journal.read(batches.held.storage, "operator")] == [
+    assert [entry.why for entry in JournalReader(batches.held.storage).read(CommandEntry)] == [
         "a file in commands/ is damaged: give it again"
     ]
 

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from attacked import GANG, NORMAL, SETTINGS, Attacked
+from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.service.users import overview, told_of, user_sentences
-from geoswarm.store import commands, dead_files, journal
+from geoswarm.store import commands, dead_files
 from geoswarm.store.commands import Command
+from geoswarm.store.journal import JournalReader
 
 CALM, TOGETHER = 12, 40
 
@@ -73,7 +75,7 @@ def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_p
     world.open()
     assert world.blocked() == set(GANG)
     assert world.step().manifest.refused >= 30 * len(GANG)
-    rounds = [entry["round"] for entry in journal.read(world.held.storage, "guard")]
+    rounds = [entry.round for entry in JournalReader(world.held.storage).read(DetectionEntry)]
     assert rounds == list(range(len(rounds))), "each round was closed once"
     world.close()
 

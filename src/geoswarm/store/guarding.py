@@ -14,7 +14,7 @@ the last version is lost with the process. A draft that fails is forgotten by `l
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -33,6 +33,7 @@ from geoswarm.guard.sensing import Queries, sense
 from geoswarm.guard.sensor import AGES, Place
 from geoswarm.store import commands
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.letters import Letters
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.owners import areas, as_text, costs_at, is_text
@@ -87,7 +88,7 @@ class Guarding:
         if self.guard.is_due(now_us / 1e6):
             closed = self.guard.close_round(now_us / 1e6)
             # Before the version is durable: a verdict without its reason would be worse than one told twice.
-            self._journal.append("guard", now_us=now_us, **closed.entry)
+            self._journal.append(closed.entry)
             self._decided = True
             removed.setdefault(self._settings.remove_queries, []).extend(closed.blocked)
         recent_us = now_us - int(AGES * self._settings.round_s * 1e6)
@@ -200,7 +201,7 @@ class Guarding:
 
     def _obey(self, command: commands.Command | None) -> None:
         if command is None:
-            self._journal.append("operator", command="none", why="a file in commands/ is damaged: give it again")
+            self._journal.append(CommandEntry("none", why="a file in commands/ is damaged: give it again"))
             return
         guard, user = self.guard, command.user
         if command.command == "block":
@@ -211,7 +212,7 @@ class Guarding:
             guard.exempt(user)
         else:
             guard.unexempt(user)
-        self._journal.append("operator", **asdict(command))
+        self._journal.append(CommandEntry.of(command))
         self._decided = True
 
     # -- who may pass

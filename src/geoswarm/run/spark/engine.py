@@ -33,15 +33,16 @@ from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
 from geoswarm.run.spark import schemas
 from geoswarm.run.spark.offsets import OffsetLog
-from geoswarm.run.spark.pipeline import TOTALS, Pipeline, combine
+from geoswarm.run.spark.pipeline import Pipeline, combine
 from geoswarm.run.spark.run import Run, launch
 from geoswarm.run.spark.session import check_encrypted
 from geoswarm.run.spark.sinks import SinkLike, as_sink
 from geoswarm.run.spark.stages import Stage, check_stages
-from geoswarm.store import dead_files, journal
+from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.commands import Command, put
 from geoswarm.store.guarding import Guarding
+from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import Loaded, Progress, load
 
@@ -260,15 +261,14 @@ class Engine:
 
     def status(self) -> dict[str, Any]:
         """Totals since the checkpoint was made, and the newest batch."""
-        manifest, last = self._checkpoint.manifest, journal.last(self._checkpoint.storage, "batch")
+        manifest = self._checkpoint.manifest
         return {
             "running": self.is_running,
             "subscriptions": manifest.subs,
             "subscription_bytes": manifest.bytes,
             "version": manifest.version,
             "plan_epoch": self._checkpoint.plan.epoch,
-            **(last["totals"] if last else dict.fromkeys(TOTALS, 0)),
-            "last_batch": last,
+            **JournalReader(self._checkpoint.storage).progress(),
         }
 
     def dead_letters(self) -> pa.Table:
@@ -290,7 +290,7 @@ class Engine:
             held.close()
             raise
         why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
-        held.journal.append("round", **started_anew(before, held.plan, 0, why))
+        held.journal.append(started_anew(before, held.plan, 0, why))
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)

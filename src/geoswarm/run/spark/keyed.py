@@ -11,7 +11,6 @@ import json
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +23,7 @@ from geoswarm.config import EXECUTORS_MAX, KeyTuning
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.problem import Limits
 from geoswarm.control.keyed.registry import planner
+from geoswarm.control.outcome import KeyRoundEntry
 from geoswarm.core.arrays.batches import gather
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
@@ -36,6 +36,7 @@ from geoswarm.run.spark.route import PACKED_DDL, Stage
 from geoswarm.run.spark.schemas import arrow_schema
 from geoswarm.store import dead_files
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import KeyedBatchEntry, KeyedLoad
 from geoswarm.store.keyed_share import KeyedTask, Loads, Report, Share, merged
 from geoswarm.store.keyed_state import Commit, Files, KeyedState
 from geoswarm.store.storage import Storage
@@ -206,8 +207,11 @@ class KeyedRun:
         if len(self.plan.executors) != self._executors:
             executors = len(self.plan.executors)
             self._adopt(self._loop.scale(range(self._executors)))
-            told = {"executors": self._executors, "executors_before": executors, "epoch": self.plan.epoch}
-            self._journal.append("keys", operator=self.operator.name, decision="scaled", **told)
+            self._journal.append(
+                KeyRoundEntry(
+                    self.operator.name, "scaled", self._executors, self.plan.epoch, executors_before=executors
+                )
+            )
         number = moment.now_us // round((self._tuning.round_s or self._tuning.interval_s) * 1e6)
         plans = {file.epoch for file in before.files if file.interval == moment.interval}
         if self._round is not None and self._round != number and len(plans) < PLANS_PER_INTERVAL_MAX:
@@ -215,15 +219,14 @@ class KeyedRun:
             if outcome is not None:
                 if outcome.plan is not None:
                     self._adopt(outcome.plan)
-                decision = "kept" if outcome.plan is None else "rebalanced"
-                told = {"round": self._round, "batch": moment.batch, **outcome.entry}
-                self._journal.append("keys", operator=self.operator.name, decision=decision, **told)
+                entry = replace(outcome.entry, operator=self.operator.name, round=self._round, batch=moment.batch)
+                self._journal.append(entry)
         self._round = number
 
     def _adopt(self, plan: KeyPlan) -> None:
         self._seal = self._state.write_plan(plan)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> KeyedBatchEntry:
         """The sink has the batch: what its executors keep is kept. Returns what goes to the journal."""
         task, given = self._task, self._given
         assert task is not None, "apply comes first"
@@ -236,20 +239,21 @@ class KeyedRun:
         for executor in worked:
             self._loop.take(*Loads.unpack(self._state.storage.read(f"{task.report_folder}/loads-{executor:05d}")))
         self._state.storage.remove_folder(task.report_folder)
-        entry = {
-            "operator": self.operator.name,
-            "batch": task.moment.batch,
-            "interval": task.moment.interval,
-            "plan_epoch": task.plan_epoch,
-            "rows": sum(r.rows for r in routed.values()),
-            "dead": sum(r.dead for r in routed.values()),
-            "given": sum(r.given for r in worked.values()),
-            "state_rows": sum(file.rows for file in commit.files),
-            "state_bytes": commit.bytes,
-            "files": len(commit.files),
-            "executors": {str(e): [r.rows, r.cpu_us] for e, r in sorted(worked.items())},
-        }
-        return self._journal.append("keyed", **entry)
+        entry = KeyedBatchEntry(
+            operator=self.operator.name,
+            batch=task.moment.batch,
+            interval=task.moment.interval,
+            plan_epoch=task.plan_epoch,
+            rows=sum(r.rows for r in routed.values()),
+            dead=sum(r.dead for r in routed.values()),
+            given=sum(r.given for r in worked.values()),
+            state_rows=sum(file.rows for file in commit.files),
+            state_bytes=commit.bytes,
+            files=len(commit.files),
+            executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(worked.items())},
+        )
+        self._journal.append(entry)
+        return entry
 
     def _reports(self, task: KeyedTask, given: DataFrame) -> tuple[dict[int, Report], dict[int, Report]]:
         """By stage and task. A sink that looked at part of the rows only has run part of the tasks: the rest is run."""

@@ -34,8 +34,9 @@ from geoswarm.run.spark.schemas import ORDER, arrow_schema, past_guard
 from geoswarm.run.spark.sinks import Sink, as_sink
 from geoswarm.run.spark.stages import Following, Stage, owned_pairs, sound_events
 from geoswarm.run.spark.tasks import BatchTask
-from geoswarm.store import journal
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.manifest import Manifest
 
 ARROW = {
@@ -44,7 +45,6 @@ ARROW = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
 """How Spark cuts what it sends to workers: 128 MB at 2 kB per event."""
-TOTALS = ("batches", "events", "dead", "matched", "matches", "operations_refused")
 EVENT, OPERATION = "event", "operation"
 
 
@@ -77,7 +77,7 @@ class Pipeline:
         steers = strategy(tuning.strategy)
         _check_pipeline(tuning, steers, checkpoint.plan)
         self._control = ControlLoop(steers, checkpoint.plan, tuning.round_s, checkpoint)
-        self._last = journal.last(checkpoint.storage, "batch")
+        self._last = JournalReader(checkpoint.storage).last(BatchEntry)
         self._work_us: dict[int, float] = {}  # by partition, since the round began
         self._executors: int | None = None
         self._scaling = threading.Lock()
@@ -131,11 +131,11 @@ class Pipeline:
     def _adopt(self, outcome: Outcome) -> None:
         if outcome.plan is not None:
             self._checkpoint.adopt_plan(outcome.plan)
-        self._checkpoint.journal.append("round", **outcome.entry)
+        self._checkpoint.journal.append(outcome.entry)
 
     def _plan_batch(self, events: DataFrame, batch_id: int) -> Plan:
         outcome = self._control.plan_batch(batch_id, events_of_cell(events, self._checkpoint.grid))
-        self._checkpoint.journal.append("round", **outcome.entry)
+        self._checkpoint.journal.append(outcome.entry)
         return self._control.plan
 
     def _steer(self, report: LoadReport, plan_epoch: int, now_us: int) -> None:
@@ -150,7 +150,7 @@ class Pipeline:
         if outcome is not None:
             self._adopt(outcome)
             if outcome.plan is not None and self._checkpoint.guarding is not None:
-                hot = set(triggers(before, outcome.entry["changes"], self._work_us))
+                hot = set(triggers(before, outcome.entry.changes, self._work_us))
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}
 
@@ -197,27 +197,9 @@ class Pipeline:
         return task
 
     def _journal(self, task: BatchTask, report: LoadReport, seconds: dict[str, float]) -> None:
-        before = self._last or {"batch": -1, "totals": dict.fromkeys(TOTALS, 0)}
         # A batch that was run again after a crash is in the journal twice, and counts once.
-        start = before["totals_before"] if before["batch"] == task.batch_id else before["totals"]
-        refused = task.manifest.refused
-        counted = (1, report.events_in, report.dead, report.matched, report.matches, refused)
-        self._last = self._checkpoint.journal.append(
-            "batch",
-            totals_before=start,
-            totals={name: start[name] + more for name, more in zip(TOTALS, counted, strict=True)},
-            batch=task.batch_id,
-            version=task.manifest.version,
-            plan_epoch=task.manifest.plan_epoch,
-            now_us=task.manifest.now_us,
-            subscriptions=task.manifest.subs,
-            segments=len(task.manifest.segments),
-            operations_refused=refused,
-            matched=report.matched,
-            matches=report.matches,
-            **seconds,
-            **{name: value for name, value in report.to_json().items() if name not in ("stats", "said")},
-        )
+        self._last = BatchEntry.of(task.batch_id, task.manifest, report, seconds, self._last)
+        self._checkpoint.journal.append(self._last)
 
 
 def _check_pipeline(tuning: Tuning, steers: Strategy, plan: Plan) -> None:

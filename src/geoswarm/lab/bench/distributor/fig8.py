@@ -142,7 +142,7 @@ def _redistributed(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
     """Decided, written, and read by a worker."""
     outcome = Coordinator(strategy(LOAD)).close_round(plan, load, {}, 0.0)
     if outcome.plan is None:
-        raise InputError(f"the same load was answered otherwise: {outcome.entry['why']}; report it")
+        raise InputError(f"the same load was answered otherwise: {outcome.entry.why}; report it")
     return plans.read(storage, outcome.plan.epoch, plans.write(storage, outcome.plan))
 
 

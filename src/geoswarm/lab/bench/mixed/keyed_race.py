@@ -163,7 +163,7 @@ class _Lane:
         given.write.format("noop").mode("overwrite").save()
         stages = tuple(self._tasks(run.operator.name, number) for run in self.runs)
         entries = [run.finish() for run in self.runs]
-        return Lap(number, entries[0]["rows"], stages, plan_s, len(self.runs[0].plan.keys))
+        return Lap(number, entries[0].rows, stages, plan_s, len(self.runs[0].plan.keys))
 
     def _scale(self, executors: int) -> None:
         for run in self.runs:
