@@ -129,7 +129,7 @@ class UserRecord:
         }
 
 
-def told_of(storage: Storage, user: str) -> UserRecord:
+def user_record(storage: Storage, user: str) -> UserRecord:
     newest, contract = _engines(storage)
     user, guard = known_as(user), read_guard(storage, newest)
     if guard is None:
@@ -152,26 +152,26 @@ def told_of(storage: Storage, user: str) -> UserRecord:
     )
 
 
-def user_sentences(told: UserRecord) -> Iterator[str]:
-    user, held = told.user, f"has {told.subscriptions:,} live subscriptions"
-    if told.block is not None:
-        since_s, why = told.block
+def user_sentences(record: UserRecord) -> Iterator[str]:
+    user, held = record.user, f"has {record.subscriptions:,} live subscriptions"
+    if record.block is not None:
+        since_s, why = record.block
         yield f"{user} is blocked since {when(since_s)} ({why}), and {held}"
     else:
-        yield f"{user} is {told.state or 'neither blocked nor suspected'}, and {held}"
-    for entry in told.rounds:
+        yield f"{user} is {record.state or 'neither blocked nor suspected'}, and {held}"
+    for entry in record.rounds:
         did = "blocked" if user in entry.blocked else "suspected"
         others = max((entry.blocked_users if did == "blocked" else entry.suspicious_users) - 1, 0)
         company = f" with {others} others" if others else ""
         yield f"detection round {entry.round}, {when(entry.now_us / 1e6)}: {did}{company}"
-        yield from _evidence(entry.evidence, told.places(entry))
+        yield from _evidence(entry.evidence, record.places(entry))
         if user in entry.features:
             yield "  " + _features(entry.features[user], entry.features_others)
-    for given in told.commands:
+    for given in record.commands:
         why = f" ({given.why})" if given.why else ""
         yield f"{when((given.at_us or 0) / 1e6)}: an operator said {given.command}{why}"
-    if not told.rounds and not told.commands:
-        yield f"the journal tells of {told.rounds_told} detection rounds, and {user} was suspicious in none of them"
+    if not record.rounds and not record.commands:
+        yield f"the journal tells of {record.rounds_told} detection rounds, and {user} was suspicious in none of them"
 
 
 def _evidence(evidence: Evidence, places: list[list[float] | None]) -> Iterator[str]:

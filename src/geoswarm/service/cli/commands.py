@@ -261,10 +261,10 @@ def explain(
     if user is not None:
         if plan is not None or operator is not None:
             raise SettingsError("a --user has neither a PLAN nor an --operator: give one of the three")
-        from geoswarm.service.users import told_of, user_sentences
+        from geoswarm.service.users import user_record, user_sentences
 
-        told = told_of(storage, user)
-        _say([json.dumps(told.to_json())] if as_json else user_sentences(told))
+        record = user_record(storage, user)
+        _say([json.dumps(record.to_json())] if as_json else user_sentences(record))
         return
     entries = rounds(storage, plan) if operator is None else []
     key_entries = key_rounds(storage, operator) if operator is not None else []
