@@ -1,6 +1,6 @@
 """Who made the hotspots of the last half hour, and where: what must hold before anybody is blocked.
 
-Not in the print, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
+Not in the thesis, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
 queries in hotspot after hotspot at one place, which is no attack. What an attack has and a crowd has not is that it
 moves: what its users register here they cancel elsewhere, or place after place becomes hot by the same users; and they
 do little besides. All of this only makes blocking rarer.

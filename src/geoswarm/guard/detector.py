@@ -105,7 +105,7 @@ class Detector:
         return Verdict(codes, codes[again][guilty], evidence)
 
     def narrowed(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
-        """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature tells apart."""
+        """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature distinguishes."""
         while len(rows) > 1 and not self._agree(table.raw[rows, X11]):
             half = self._half(table, rows, rates)
             if len(half) == len(rows):
@@ -118,7 +118,7 @@ class Detector:
         return float(np.std(sequences)) <= self._rules.near_zero * float(np.mean(sequences))
 
     def _half(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
-        """The cluster, of two, with the higher ALQR; all, if they cannot be told apart."""
+        """The cluster, of two, with the higher ALQR; all, if they cannot be distinguished."""
         first = self._first_cluster(table.normalised[rows])
         if first.all() or not first.any():
             return rows
@@ -152,7 +152,7 @@ class Detector:
         return again & (self._since[codes] < now_round)
 
     def _removal(self) -> int:
-        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the print."""
+        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the thesis."""
         return int(self._rng.integers(self._rules.suspicious_rounds_min, self._rules.suspicious_rounds_max + 1))
 
     def to_arrays(self) -> dict[str, Array]:

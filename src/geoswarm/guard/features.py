@@ -11,7 +11,7 @@ Knows users by number only (`names.py` has their names), and judges nobody (`det
     x12 as x4, but a query of age i weighs 1/2^i, and one of five rounds or more nothing
     x13 = x12 / x6: how much of what was requested lately lies in hotspots
 
-Where this says more than the print: a row remembers in which round it began, and queries from before do not count in
+Where this says more than the thesis: a row remembers in which round it began, and queries from before do not count in
 x12, because their requests are not in x6 either. Else a user whose row had to make room for others, and who comes back,
 would seem to have all queries in hotspots.
 """

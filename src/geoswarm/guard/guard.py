@@ -1,4 +1,4 @@
-"""Guard: told of every operation and every hotspot, it says each round who is to be blocked.
+"""Guard: from every operation and every hotspot, it finds each round who is to be blocked.
 
 Ties the parts together and keeps the list of who is blocked; it decides nothing by itself. Thesis chapter 5.
 
@@ -27,7 +27,7 @@ from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES, Hotspot
 
 ROUNDS_AT_ONCE_MAX = 64
-"""Rounds that pass when nobody looked for long: after so many halvings nothing is left to fade."""
+"""Rounds that are counted after a long pause: after so many halvings nothing is left to fade."""
 
 
 class Round(NamedTuple):
@@ -62,7 +62,7 @@ class Guard:
 
     @property
     def users(self) -> int:
-        """That it has a row for."""
+        """How many users it has a row for."""
         return len(self._names)
 
     def codes(self, users: pa.StringArray) -> Ints:
@@ -70,7 +70,7 @@ class Guard:
         return self._names.codes(users, self._causes.makers)
 
     def admits(self, users: pa.StringArray) -> Bools:
-        """False: blocked. Nobody can be blocked who has no name."""
+        """Which users may pass: False where one is blocked. A user without a name cannot be blocked."""
         if not self._blocked:
             return np.ones(len(users), np.bool_)
         if (pc.max(pc.binary_length(users)).as_py() or 0) > NAME_BYTES_MAX:
@@ -79,7 +79,7 @@ class Guard:
         return ~np.asarray(blocked.to_numpy(zero_copy_only=False), np.bool_)
 
     def operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
-        """Those of one batch that were accepted. A replacement is both, registered and cancelled."""
+        """Counts the operations of one batch that were accepted. A replacement is both, registered and cancelled."""
         self._begin(now_s)
         if len(users) != len(registered) or len(users) != len(cancelled):
             raise InputError(
@@ -148,18 +148,18 @@ class Guard:
         return Round(names, entry)
 
     def block(self, user: str, why: str, now_s: float) -> None:
-        """By an operator. Such a block is never lifted to make room."""
+        """Block a user for an operator. Such a block is never lifted to make room."""
         self._exempt.discard(known_as(user))
         self._block(known_as(user), Block(now_s, why, True))
         self._forget(self._rows_of([user]))
 
     def unblock(self, user: str) -> bool:
-        """What was held against the user is forgotten. False: was not blocked."""
+        """Let a user in, and forget what was held against them. Returns whether the user was blocked."""
         self._forget(self._rows_of([user]))
         return self._blocked.pop(known_as(user), None) is not None
 
     def exempt(self, user: str) -> None:
-        """Never to be blocked by Guard."""
+        """Guard never blocks this user."""
         self.unblock(user)
         self._exempt.add(known_as(user))
 
@@ -181,7 +181,7 @@ class Guard:
         return [(self._names.name(code), float(asked[code])) for code in codes.tolist() if asked[code] > 0]
 
     def suspected(self) -> list[str]:
-        """By an earlier round, and not yet forgotten."""
+        """Users whom an earlier round found suspicious, and who are not yet forgotten."""
         return sorted(filter(None, (self._names.name(code) for code in self._detector.suspected(self.round).tolist())))
 
     def to_bytes(self) -> bytes:
@@ -247,7 +247,7 @@ class Guard:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
     def _described(self, table: FeatureTable, verdict: Verdict) -> dict[str, dict[str, float]]:
-        """By user, the confirmed first."""
+        """The features of each user, by name; those who are confirmed come first."""
         order = np.concatenate([verdict.confirmed, np.setdiff1d(verdict.suspicious, verdict.confirmed)])
         codes = order[: self.rules.listed_max]
         rows = table.raw[np.searchsorted(table.codes, codes)]
@@ -258,7 +258,7 @@ class Guard:
 
 
 def _mean_of_others(table: FeatureTable, verdict: Verdict) -> dict[str, float]:
-    """Of all who are not suspicious: what the features of those who are compare with."""
+    """The mean features of all who are not suspicious, to compare those with who are."""
     others = table.raw[~np.isin(table.codes, verdict.suspicious)]
     means = others.mean(axis=0) if len(others) else np.zeros(len(NAMES))
     return {name: round(value, 4) for name, value in zip(NAMES, means.tolist(), strict=True)}

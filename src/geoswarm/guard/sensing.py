@@ -1,4 +1,4 @@
-"""Where the sensor looks after a rebalance, and what it tells Guard of it. Thesis §5.3.1.
+"""Where the sensor looks after a rebalance, and what it reports to Guard. Thesis §5.3.1.
 
 Shared by the engine and the simulator, which differ in how they keep live queries; `sensor.py` has the summary itself.
 

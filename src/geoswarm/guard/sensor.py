@@ -2,7 +2,7 @@
 
 Knows neither partitions nor files: the engine hands over one row per live query. Thesis §5.3.1.
 
-The print summarises the partition that made the cluster rebalance. This engine cuts a place that is hot into ever
+The thesis summarises the partition that made the cluster rebalance. This engine cuts a place that is hot into ever
 smaller ones, and in each lies only a small part of what anybody asked for. So the summary is of the place: the
 partition's youngest queries tell where it is (`place_of`), and all live queries round it (`near`) are summarised.
 
@@ -21,9 +21,9 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
 
 AGES = 5
-"""Rounds that are told apart; a query older than that weighs less than 1/16 and is only counted."""
+"""Rounds that are distinguished; a query older than that weighs less than 1/16 and is only counted."""
 Place = tuple[float, float]
-"""As shares of the world's sides."""
+"""A point of the map, as shares of the world's sides."""
 NOWHERE: Place = (float("nan"), float("nan"))
 
 

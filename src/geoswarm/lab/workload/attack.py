@@ -9,7 +9,7 @@ Parties of a `traffic.Traffic`, beside those of `crowds.py`. Who finds them is `
 
 Thesis §6.4: 10 users with 100 000 of the million queries, all equally active; they register at the target while they
 cancel at the one before, and when all have moved they choose the next from a sample of the live stream. Half of the
-changes register. Two things the print leaves open. Which place of the sample: here one of the most crowded, which
+changes register. Two things the thesis leaves open. Which place of the sample: here one of the most crowded, which
 "strengthens" the attack (§5.1.1). How large a target is: a square of 0.3 % of the world's side, about twice that of a
 query. In one of 1 %, a city, this engine hardly notices the attack. Before it, their queries lie where everybody's do.
 
@@ -191,7 +191,7 @@ class Poisoners:
 
 
 def slow_drip(stream: Stream, start_s: float = ATTACK_S, *, queries: int = 100_000, share: float = 0.5) -> Attackers:
-    """Each attacker changes `share` of what the normal user in the middle does: 600/s × about 0.2 % in print."""
+    """Each attacker changes `share` of what the normal user in the middle does: 600/s × about 0.2 % in the thesis."""
     quiet_user_per_s = 1.2
     return Attackers(stream, queries=queries, changes_per_s=10 * quiet_user_per_s * share, start_s=start_s)
 

@@ -4,7 +4,7 @@ Parties of a `traffic.Traffic`; attackers are in `attack.py`.
 
 Thesis §6.4: 100 users, 600 changes a second, queries at the places of tweets, activity by Zipf's law such that 80 % of
 it comes from 20 % of the users. Half of the changes register and half cancel, so that the number of queries stays. The
-print's users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
+thesis' users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
 a user whose queries lie everywhere is an easy one to tell from an attacker.
 """
 
@@ -52,7 +52,7 @@ class NormalUsers:
     homes: int = 3
     """Of each user; places of the stream's average day."""
     home_share: float = 0.5
-    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the print's."""
+    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the thesis'."""
     prefix: str = "user"
 
     def __post_init__(self) -> None:

@@ -30,7 +30,7 @@ from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
 from geoswarm.guard.guard import Guard, Round
 from geoswarm.guard.sensing import Queries, sense, triggers
-from geoswarm.guard.sensor import Place, near
+from geoswarm.guard.sensor import AGES, Place, near
 from geoswarm.run.sim.cluster import Cluster, Setup
 from geoswarm.run.sim.routing import ByPlan
 from geoswarm.run.sim.workloads import UserStream
@@ -38,8 +38,6 @@ from geoswarm.run.sim.world import Step, World
 
 LONG_AGO_S = -1e9
 """When what stands at the start was registered."""
-FRESH_ROUNDS = 5
-"""How many detection rounds the sensor tells apart (thesis §5.3.1)."""
 
 
 class Wishes(NamedTuple):
@@ -129,7 +127,7 @@ class AttackCluster(Cluster):
         removes: Literal["nothing", "recent", "all"] = "nothing",
     ) -> None:
         """`removes`: what is cancelled of whoever is blocked, which the thesis leaves open; recent is what was
-        registered in the last five detection rounds. `attackers`: how their names begin; Guard is not told."""
+        registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
         kind = strategy(name)
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
@@ -205,7 +203,7 @@ class AttackCluster(Cluster):
             self.blocked_at_s.setdefault(user, now_s)
         if self._removes != "nothing" and len(closed.blocked):
             theirs = np.asarray(pa.compute.is_in(self.world.names, pa.array(closed.blocked, pa.string())), np.bool_)
-            since_s = now_s - FRESH_ROUNDS * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
+            since_s = now_s - AGES * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
             self._to_remove = np.flatnonzero(self._alive & theirs[self.world.user_of] & (self._born_s >= since_s))
 
     def _rebalance(self, now_s: float) -> None:
@@ -219,7 +217,7 @@ class AttackCluster(Cluster):
 
     def _sense(self, ordinals: Ints, now_s: float) -> None:
         users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
-        fresh = born_s > now_s - FRESH_ROUNDS * (self.guard or Guard()).rules.round_s
+        fresh = born_s > now_s - AGES * (self.guard or Guard()).rules.round_s
         self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
         if self.guard is None:
             return

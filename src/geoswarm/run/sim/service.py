@@ -23,7 +23,7 @@ called by a benchmark and never within a simulated world. Where the defaults bel
     route_us           a round figure: source, validate and route, half of the null pipeline's CPU time an event
     task_us            CPU time of Spark and its workers, 352 tasks with a Python stage against 22: 6 to 10 ms, median 9
     move_us            0 by design of the engine, whose rebalance copies no query; cold caches are left out
-    MOVE_US_STORM      what the print's machines do with a moved query: as much as registering it, at either end
+    MOVE_US_STORM      what the paper's machines do with a moved query: as much as registering it, at either end
 """
 
 import math

@@ -1,14 +1,14 @@
 """PS2Stream's machines on a virtual clock: dispatchers, and workers that keep queries of their own.
 
 The engine has no such workers: there, queries rest in segments that all map, and a change of plan moves none. These
-machines are for the print's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's own;
+machines are for the paper's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's own;
 what is drawn, and what a list is, is in `words_stream.py`; the loops over tuples in `words_kernels.py`.
 
     tuple ──► dispatcher ──► every worker that has one of its lists ──► c2 + c1 × entries of these lists    an event
                         └──► every worker that is to have it ─────────► c3, or c4                           a change
 
 Definition 1 has c1 for each pair of an event and a query of a worker; the index (§IV-D) looks at the pairs that share a
-list, so c1 is per such pair here. Strategies still judge by Definition 1 as printed if they are told to.
+list, so c1 is per such pair here. Strategies still judge by Definition 1 as printed if they are set to.
 
 **A cell is the unit of migration** (§V-A), so the plan that a layout draws is cut into cells at the start. When a plan
 changes, the most loaded worker first chooses (`choose_s`), then packs each query of the cells that go, they cross the
@@ -37,7 +37,7 @@ from geoswarm.run.sim.words_kernels import Served, Way, latencies, moved_of, ser
 from geoswarm.run.sim.words_stream import Scale, Step, Stream
 
 LATENCIES_S = (0.1, 1.0)
-"""Bounds of the print's three classes."""
+"""Bounds of the paper's three classes."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +45,12 @@ class Setup:
     workers: int = 8
     dispatchers: int = 4
     costs: Costs = COSTS
-    """The print gives none; these were measured on the engine's own index."""
+    """The paper gives none; these were measured on the engine's own index."""
     dispatch_us: float = 1.0
     move_us: float = COSTS.c3_insertion
     """Per query that is migrated, at either end: as much as inserting it."""
     bytes_per_s: float = 60e6
-    """Between two machines; the print has "moderate" networks."""
+    """Between two machines; the paper has "moderate" networks."""
     offered_per_s: float = 100_000.0
     """For latencies. Throughput is what would be taken if more were offered than can be."""
     old_share_min: float = 0.1
@@ -311,7 +311,7 @@ def in_cells(plan: Plan, drawn_by: str = "", first_id: int = 0) -> Plan:
 
 
 def summed(spans: list[Span]) -> Mapping[str, float]:
-    """What a figure tells of a run."""
+    """The figures of a run, by name."""
     moves = [span for span in spans if span.moved_bytes]
     latency = np.sum([span.latency for span in spans], axis=0)
     shares = latency / max(1.0, latency.sum())

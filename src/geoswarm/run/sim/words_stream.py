@@ -1,7 +1,7 @@
 """Posts and queries of a run, as numbers: which lists of the grid-inverted index each of them touches.
 
 Draws and counts only; the machines are in `words.py`. A *list* is a cell of the map and a term that somebody is entered
-under there (PS2Stream §IV-D); everything that is simulated is told by lists:
+under there (PS2Stream §IV-D); everything that is simulated is counted by lists:
 
     query ──► cells that it meets × the rarest term of each of its conjunctions ──► lists that it is on
     event ──► its cell × its terms ───────────────────────────────────────────────► lists that it is compared with
@@ -30,7 +30,7 @@ class Scale(NamedTuple):
     live: int
     """Queries that are drawn at once."""
     query_weight: int
-    """What each stands for: live × query_weight is the print's μ."""
+    """What each stands for: live × query_weight is the paper's μ."""
     events: int
     """Drawn in a step."""
     changes: int
