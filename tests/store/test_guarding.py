@@ -17,11 +17,13 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import OPERATION, TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.store import dead_files, journal
+from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import COMMANDS_FOLDER, put_command
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.segment import LONG_AGO_US
-from pure_engine import PureEngine
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
 
 WORLD = Contract(columns=30, rows=20, executors=4)
@@ -214,7 +216,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
 
 def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
     rng, oracle = np.random.default_rng(5), Oracle(BOUNDS)
-    engine = PureEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
+    engine = SteppedEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
     for b in range(12):
         batch, storm = pa.table(events(rng, 200, first_id=200 * b)), operations(rng, 80, ids=100, now_us=10 * b)
         storm = with_keywords(rng, with_shapes(rng, storm), 0.3)
@@ -226,7 +228,7 @@ def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: 
         assert read(engine.checkpoint, "ana")[0] == live(engine.checkpoint)
     kept = read(engine.checkpoint, "ana")
     engine.close()
-    again = PureEngine(tmp_path, WORLD, guard=GuardRules())
+    again = SteppedEngine(tmp_path, WORLD, guard=GuardRules())
     assert read(again.checkpoint, "ana") == kept, "what was added and taken is what there is"
     assert kept[0] > 20
     again.close()
@@ -332,7 +334,7 @@ def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
     assert batches.held.storage.names(COMMANDS_FOLDER) == []
-    assert [entry["why"] for entry in journal.read(batches.held.storage, "operator")] == [
+    assert [entry.why for entry in JournalReader(batches.held.storage).read(CommandEntry)] == [
         "a file in commands/ is damaged: give it again"
     ]
 

@@ -19,8 +19,8 @@ from geoswarm.lab.crash.scenario import Scenario, compare
 from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store import journal, manifest, plans, storage
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
 from restless import legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations
 
 SCENARIO = Scenario(seed=9)
@@ -76,7 +76,7 @@ class Story:
         self.through = 0
 
     def go_on(self) -> None:
-        engine = PureEngine(self._folder, CONTRACT)
+        engine = SteppedEngine(self._folder, CONTRACT)
         try:
             while self.through < BATCHES:
                 self._batch(engine, self.through)
@@ -84,7 +84,7 @@ class Story:
         finally:
             engine.close()
 
-    def _batch(self, engine: PureEngine, b: int) -> None:
+    def _batch(self, engine: SteppedEngine, b: int) -> None:
         held = engine.checkpoint
 
         def redrawn() -> Any:

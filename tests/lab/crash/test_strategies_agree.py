@@ -24,7 +24,7 @@ from geoswarm.lab.crash.victim import process
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store import journal
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
+from stepped import SteppedEngine
 from worlds import BOUNDS, operations, rectangles, sampled, with_keywords, with_texts
 from worlds import events as anywhere
 
@@ -151,7 +151,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
     rng, oracle, strategy = np.random.default_rng(31), Oracle(BOUNDS), strategies()[name]()
     points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
     sample = sampled(rng, points, rectangles(rng, 30))
-    engine = PureEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
+    engine = SteppedEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
     held, asked = engine.checkpoint, told(strategy)
     loop = ControlLoop(strategy, held.plan, 1.0, held)
     epochs, outcomes = set(), set()
@@ -175,7 +175,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
             report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
-            outcomes.add(outcome.entry["outcome"])
+            outcomes.add(outcome.entry.outcome)
             if outcome.plan is not None:
                 assert outcome.plan.epoch == held.plan.epoch + 1
                 held.adopt_plan(outcome.plan)

@@ -1,6 +1,6 @@
-"""`geoswarm bench`, as the command line finds it (`service/cli/late_commands.py`).
+"""`geoswarm bench`: list the benchmarks by paper, or run one of them (`service/cli/late_commands.py` finds it).
 
-What is heavy is imported when a benchmark runs, so that `geoswarm --help` comes at once.
+Decides nothing: `kit/catalogue.py` finds them and `kit/harness.py` runs them.
 """
 
 from pathlib import Path
@@ -13,26 +13,42 @@ from rich.table import Table
 
 from geoswarm.errors import SettingsError
 
+LIST = "list"
 app = typer.Typer(add_completion=False)
 
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="A benchmark, or `list`.")] = "list",
-    scale: Annotated[str, typer.Option(help="small (within a minute) or full.")] = "small",
+    name: Annotated[str, typer.Argument(help="A benchmark, or `list`.")] = LIST,
+    scale: Annotated[str, typer.Option(help="small (within two minutes) or full.")] = "small",
     seed: Annotated[int, typer.Option(help="The workload's seed.")] = 0,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
     plot: Annotated[Path | None, typer.Option(help="Draw the figure here, as PNG.")] = None,
 ) -> None:
-    """Run one benchmark, or list them all."""
-    from geoswarm.lab.bench.kit import harness
+    """Run one benchmark, or list them all by paper."""
+    from geoswarm.lab.bench.kit.harness import Scale, run_benchmark  # here: help comes at once
 
-    if name == "list":
-        table = Table("benchmark", "what it measures", box=None)
-        for each in harness.bench_names():
-            table.add_row(f"[bold]{each}[/]", escape(harness.describe(each)))
-        Console().print(table)
+    if name == LIST:
+        print_list(Console())
         return
-    if scale not in list(harness.Scale):
-        raise SettingsError(f"no scale is called {scale!r}: say {' or '.join(harness.Scale)}")
-    harness.run_benchmark(name, harness.Scale(scale), seed, json_file, plot)
+    if scale not in list(Scale):
+        raise SettingsError(f"no scale is called {scale!r}: say {' or '.join(Scale)}")
+    run_benchmark(name, Scale(scale), seed, json_file, plot)
+
+
+def print_list(console: Console) -> None:
+    """A heading for each paper, and a line for each of its benchmarks: its name, its figure, and what it measures."""
+    from geoswarm.lab.bench.kit.catalogue import papers
+
+    for paper in papers():
+        console.print(f"\n[bold underline]{escape(paper.title)}[/]", highlight=False)
+        table = Table(box=None, show_header=False, pad_edge=False)
+        table.add_column(no_wrap=True, style="bold")
+        has_figures = any(benchmark.where for benchmark in paper.benchmarks)
+        if has_figures:
+            table.add_column(no_wrap=True)
+        table.add_column()
+        for benchmark in paper.benchmarks:
+            where = [benchmark.where] if has_figures else []
+            table.add_row(*(escape(cell) for cell in (benchmark.name, *where, benchmark.sentence.rstrip("."))))
+        console.print(table)

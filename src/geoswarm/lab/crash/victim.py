@@ -2,8 +2,8 @@
 
     python -m geoswarm.lab.crash.victim WORLD --master 'local[2]' --strategy swarm-measured --round-s 1
 
-WORLD holds `events/` and `operations/` (`lab/crash/scenario.py`); the checkpoint and the output go beside them. It ends
-when all files are through. It measures nothing and kills nothing: `recovery.py` and the tests do.
+WORLD holds `events/` and `operations/` (`scenario.py`); the checkpoint and the output go beside them. The process ends
+when all files are through. It measures nothing: `lab/bench/engine/recovery.py` and the tests do, through `kill.py`.
 """
 
 import argparse
@@ -12,9 +12,10 @@ from pathlib import Path
 from geoswarm.config import Tuning
 from geoswarm.control.strategy import Sample
 from geoswarm.lab.crash import scenario
+from geoswarm.lab.crash.processes import end_with_parent
+from geoswarm.run.sinks import Parquet
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
-from geoswarm.run.spark.sinks import Parquet
 from geoswarm.run.spark.sources import events_from_files, operations_from_files
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
@@ -54,7 +55,10 @@ def main() -> None:
     parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
     parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
+    if given.end_with_parent:
+        end_with_parent()
     changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
     tuning = scenario.TUNING.model_copy(update=changes)
     process(given.world, given.master, tuning, name=given.name)

@@ -14,7 +14,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
@@ -30,57 +29,27 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geoswarm.errors import SettingsError
-
-READ_ROWS = 65_536
-"""Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way to the socket."""
+from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 
 
-class Workload(Protocol):
+class StreamedWorkload(Workload, Protocol):
     """A dataclass whose fields are numbers, text and `bounds`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     stream_name: ClassVar[str]
     """Of the Spark data source."""
     event_schema: ClassVar[pa.Schema]
-    id_max: ClassVar[int]
-    """Ids end before it."""
 
     @property
     def bounds(self) -> tuple[float, float, float, float]: ...
 
-    @property
-    def events_per_s(self) -> float: ...
 
-    def events(self, first_id: int, count: int) -> pa.RecordBatch:
-        """As `event_schema`."""
-
-
-W = TypeVar("W", bound=Workload)
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How fast the posts are offered, and how many."""
-
-    rows_per_batch: int = 500_000
-    """Most rows admitted to one micro-batch."""
-    rows_total: int | None = None
-    """The stream ends here; None: never."""
-    partitions: int = 2
-    """Input partitions, and so tasks, of a micro-batch."""
-    paced: bool = False
-    """Offer no more than events_per_s × the seconds since this run of the query began."""
-
-    def __post_init__(self) -> None:
-        for key, least in (("rows_per_batch", 1), ("rows_total", 0), ("partitions", 1)):
-            value = getattr(self, key)
-            if value is not None and value < least:
-                raise SettingsError(f"{key} of the generator is {value}: give {least} or more")
+W = TypeVar("W", bound=StreamedWorkload)
 
 
 def tweets_stream(
     spark: SparkSession,
-    workload: Workload,
+    workload: StreamedWorkload,
     *,
     rows_per_batch: int,
     rows_total: int | None = None,
@@ -88,12 +57,12 @@ def tweets_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The posts of `workload` as a streaming DataFrame (event_id, ts, x, y)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
 def posts_stream(
     spark: SparkSession,
-    workload: Workload,
+    workload: StreamedWorkload,
     *,
     rows_per_batch: int,
     rows_total: int | None = None,
@@ -101,15 +70,16 @@ def posts_stream(
     paced: bool = False,
 ) -> DataFrame:
     """The same with what they say (event_id, ts, x, y, text)."""
-    return _stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
+    return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
-def _stream(spark: SparkSession, workload: Workload, pace: Pace) -> DataFrame:
+def workload_stream(spark: SparkSession, workload: StreamedWorkload, pace: Pace) -> DataFrame:
+    """The events of a workload as a streaming DataFrame."""
     spark.dataSource.register(source_of(type(workload)))
     return spark.readStream.format(workload.stream_name).options(**to_options(workload, pace)).load()
 
 
-def to_options(workload: Workload, pace: Pace) -> dict[str, str]:
+def to_options(workload: StreamedWorkload, pace: Pace) -> dict[str, str]:
     values = {key: getattr(workload, key) for key in _parameters(type(workload))} | dataclasses.asdict(pace)
     values["bounds"] = ",".join(repr(v) for v in workload.bounds)
     return {key: str(value) for key, value in values.items() if value is not None}
@@ -136,7 +106,7 @@ def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
     )
 
 
-def _parameters(kind: type[Workload]) -> list[str]:
+def _parameters(kind: type[StreamedWorkload]) -> list[str]:
     return [f.name for f in dataclasses.fields(kind) if f.init]
 
 
@@ -171,7 +141,7 @@ _PARSERS: dict[str, Callable[[str], Any]] = {
 
 
 class WorkloadSource(DataSource):
-    kind: type[Workload]
+    kind: type[StreamedWorkload]
 
     @classmethod
     def name(cls) -> str:
@@ -184,7 +154,7 @@ class WorkloadSource(DataSource):
         return WorkloadReader(*from_options(self.options, self.kind))
 
 
-def source_of(kind: type[Workload]) -> type[WorkloadSource]:
+def source_of(kind: type[StreamedWorkload]) -> type[WorkloadSource]:
     """The data source of one kind of workload."""
     return type(f"{kind.__name__}Source", (WorkloadSource,), {"kind": kind})
 
@@ -198,12 +168,10 @@ class IdRange(InputPartition):
 class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Lives in one Python process beside the driver while the query runs; `read` runs in the workers."""
 
-    def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, workload: StreamedWorkload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
         self.workload, self.name = workload, workload.stream_name
         self.pace = pace
-        self.clock_s = clock_s
-        self.rows_total = workload.id_max if pace.rows_total is None else pace.rows_total
-        self.began: tuple[float, int] | None = None  # (clock, first id) of this run of the query
+        self._offering = Offering(workload, pace, clock_s)
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         return {"next_id": 0}
@@ -217,30 +185,17 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         next_id = start["next_id"]
-        end_id = min(self._available(next_id), self.rows_total)
+        end_id = self._offering.end_id(next_id)
         if isinstance(limit, ReadMaxRows):
             end_id = min(end_id, next_id + limit.max_rows)
         elif isinstance(limit, ReadAllAvailable) and end_id == self.workload.id_max:
             raise SettingsError(f"reading all of {self.name} at once never ends: set rows_total, or another trigger")
         return {"next_id": max(end_id, next_id)}
 
-    def _available(self, next_id: int) -> int:
-        if not self.pace.paced:
-            return self.workload.id_max
-        now_s = self.clock_s()
-        if self.began is None:
-            self.began = (now_s, next_id)
-        began_s, first_id = self.began
-        return first_id + int((now_s - began_s) * self.workload.events_per_s)
-
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[IdRange]:
-        first_id, count = start["next_id"], end["next_id"] - start["next_id"]
-        pieces = min(self.pace.partitions, count)
-        cuts = [first_id + count * i // pieces for i in range(pieces + 1)] if pieces else []
-        return [IdRange(a, b - a) for a, b in pairwise(cuts)]
+        count = end["next_id"] - start["next_id"]
+        return [IdRange(*piece) for piece in id_ranges(start["next_id"], count, self.pace.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, IdRange)
-        end_id = partition.first_id + partition.count
-        for first_id in range(partition.first_id, end_id, READ_ROWS):
-            yield self.workload.events(first_id, min(READ_ROWS, end_id - first_id))
+        yield from read_range(self.workload, partition.first_id, partition.count)

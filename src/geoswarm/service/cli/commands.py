@@ -1,4 +1,4 @@
-"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
+"""The command line: `geoswarm init | run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
 Prints what other files found out; does nothing by itself. Commands of the lab, such as `demo` and `bench`, and of other
 packages come from `late_commands.py`. Spark is not imported before a command needs it, so that help and errors come at
@@ -18,9 +18,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-import geoswarm
 from geoswarm.errors import GeoswarmError, SettingsError
 from geoswarm.service.cli.late_commands import LateGroup
+from geoswarm.version import __version__
 
 ERROR, CRASH = 2, 1
 """Exit codes: something the user can mend; something that should not happen."""
@@ -80,21 +80,44 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     if version:
-        print(f"geoswarm {geoswarm.__version__}")
+        print(f"geoswarm {__version__}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
 
 @app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where the files go; made if it does not exist.")] = Path("pipeline"),
+    example: Annotated[str, typer.Option(help="Which example: start has events and subscriptions with it.")] = "start",
+) -> None:
+    """Write a settings file that runs, with its folders. Overwrites nothing."""
+    from geoswarm.service.init import describe, write_example
+
+    _say(describe(write_example(folder, example)))
+
+
+@app.command()
 def run(
     settings_file: Annotated[Path, typer.Argument(help="A pipeline in TOML; see examples/.")],
+    local: Annotated[bool, typer.Option("--local", help="In this process, without Spark and without Java.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it ends or Ctrl-C stops it; start again and it goes on where it was."""
     from geoswarm.service.cli.run_view import run_pipeline
     from geoswarm.service.cli.settings_file import read_settings
 
-    run_pipeline(read_settings(settings_file), out, err, as_json=as_json)
+    run_pipeline(read_settings(settings_file), out, err, local=local, as_json=as_json)
+
+
+@app.command()
+def strategies(as_json: AsJson = False) -> None:
+    """List what can balance a stream: strategies and planners of keys, with their parameters and defaults."""
+    from geoswarm.service.strategies import found_strategies, strategies_table
+
+    if as_json:
+        print(json.dumps(found_strategies()))
+    else:
+        out.print(strategies_table(found_strategies()))
 
 
 @app.command()
@@ -209,6 +232,7 @@ def explain(
     """Say how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
     from geoswarm.service.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.service.watch import existing
+    from geoswarm.store.journal.writer import entry_json
 
     if plan is not None and operator is not None:
         raise SettingsError("a PLAN is one of places, an --operator has plans of its own: give one of the two")
@@ -216,17 +240,18 @@ def explain(
     if user is not None:
         if plan is not None or operator is not None:
             raise SettingsError("a --user has neither a PLAN nor an --operator: give one of the three")
-        from geoswarm.service.users import told_of, user_sentences
+        from geoswarm.service.users import user_record, user_sentences
 
-        told = told_of(storage, user)
-        _say([json.dumps(told)] if as_json else user_sentences(told))
+        record = user_record(storage, user)
+        _say([json.dumps(record.to_json())] if as_json else user_sentences(record))
         return
-    entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
+    entries = rounds(storage, plan) if operator is None else []
+    key_entries = key_rounds(storage, operator) if operator is not None else []
     if as_json:
-        print(json.dumps(entries))
+        print(json.dumps([entry_json(entry) for entry in (*entries, *key_entries)]))
         return
-    _say(sentences(entries) if operator is None else key_sentences(entries))
-    if not entries:
+    _say(sentences(entries) if operator is None else key_sentences(key_entries))
+    if not entries and operator is None:
         out.print("no round has ended yet: the first plan is in force")
 
 
