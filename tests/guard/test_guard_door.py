@@ -15,7 +15,7 @@ from geoswarm.guard.commands import Command
 from geoswarm.guard.door import EVER_US, GuardDoor, Owned, Removal
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
-from geoswarm.guard.sensing import Queries
+from geoswarm.guard.sensing import LiveQueries
 from geoswarm.model import OPERATION
 
 GRID = Grid(-180.0, -90.0, 180.0, 90.0, columns=10, rows=10)
@@ -41,7 +41,7 @@ class Few:
         is_live = np.array([each is not None for each in found], np.bool_)
         return HeldSubscriptions(is_live, np.array(owners, np.int64), np.array(costs, np.int64))
 
-    def queries(self, window: Floats, *, is_middle: bool) -> Queries:
+    def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
         raise AssertionError("no partition made the cluster rebalance")
 
 

@@ -21,18 +21,18 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard import saved
 from geoswarm.guard.causes import Causes
-from geoswarm.guard.detector import Detector, Verdict
-from geoswarm.guard.features import NAMES, Features, FeatureTable
+from geoswarm.guard.detector import Detection, Detector
+from geoswarm.guard.features import FEATURE_NAMES, Features, FeatureTable
 from geoswarm.guard.findings import DetectionEntry, Evidence
 from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import AGES, Hotspot
+from geoswarm.guard.sensor import AGES, HotspotSummary
 
 ROUNDS_AT_ONCE_MAX = 64
 """Rounds that are counted after a long pause: after so many halvings nothing is left to fade."""
 
 
-class Round(NamedTuple):
+class ClosedRound(NamedTuple):
     blocked: list[str]
     """Newly."""
     entry: DetectionEntry
@@ -91,7 +91,7 @@ class Guard:
         for column, chosen in ((self._features.requested, registered), (self._features.deleted, cancelled)):
             column(codes[chosen], np.ones(int(np.count_nonzero(chosen)), np.int64))
 
-    def hotspot(self, hotspot: Hotspot) -> None:
+    def hotspot(self, hotspot: HotspotSummary) -> None:
         """A partition has made the cluster rebalance. Its codes are of the last call of `codes`."""
         users, counts = hotspot.users, hotspot.counts
         if counts.shape != (len(users), AGES + 1):
@@ -117,7 +117,7 @@ class Guard:
         which = np.searchsorted(self._starts, at_s, side="right")
         return np.where(which == 0, self.round - AGES - 1, self.round - len(self._starts) + which)
 
-    def close_round(self, now_s: float) -> Round:
+    def close_round(self, now_s: float) -> ClosedRound:
         """Judge the round, and begin the next."""
         self._begin(now_s)
         closed, hotspots = self.round, self._hotspots
@@ -147,7 +147,7 @@ class Guard:
         block = Block(now_s, _why(closed, verdict.evidence), False)
         lifted = [old for user in names for old in self._block(user, block)]
         self._forget(verdict.confirmed)
-        return Round(names, replace(entry, lifted=tuple(lifted[: self.rules.listed_max])))
+        return ClosedRound(names, replace(entry, lifted=tuple(lifted[: self.rules.listed_max])))
 
     def block(self, user: str, why: str, now_s: float) -> None:
         """Block a user for an operator. Such a block is never lifted to make room."""
@@ -203,11 +203,11 @@ class Guard:
             "causes": self._causes.to_arrays(),
             "detector": self._detector.to_arrays(),
         }
-        return saved.packed(head, parts, self._names.to_strings())
+        return saved.pack(head, parts, self._names.to_strings())
 
     @classmethod
     def from_bytes(cls, data: bytes, rules: GuardRules | None = None) -> "Guard":
-        head, arrays, names = saved.unpacked(data)
+        head, arrays, names = saved.unpack(data)
         self = cls(rules)
         self._rng.bit_generator.state = head["rng"]
         self._features = Features.from_arrays(arrays["features"], head["round"], head["hotspot_id"])
@@ -248,22 +248,22 @@ class Guard:
     def _listed(self, codes: Ints) -> list[str]:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
-    def _described(self, table: FeatureTable, verdict: Verdict) -> dict[str, dict[str, float]]:
+    def _described(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:
         """The features of each user, by name; those who are confirmed come first."""
         order = np.concatenate([verdict.confirmed, np.setdiff1d(verdict.suspicious, verdict.confirmed)])
         codes = order[: self.rules.listed_max]
         rows = table.raw[np.searchsorted(table.codes, codes)]
         return {
-            self._names.name(code): {name: round(value, 4) for name, value in zip(NAMES, row, strict=True)}
+            self._names.name(code): {name: round(value, 4) for name, value in zip(FEATURE_NAMES, row, strict=True)}
             for code, row in zip(codes.tolist(), rows.tolist(), strict=True)
         }
 
 
-def _mean_of_others(table: FeatureTable, verdict: Verdict) -> dict[str, float]:
+def _mean_of_others(table: FeatureTable, verdict: Detection) -> dict[str, float]:
     """The mean features of all who are not suspicious, to compare those with who are."""
     others = table.raw[~np.isin(table.codes, verdict.suspicious)]
-    means = others.mean(axis=0) if len(others) else np.zeros(len(NAMES))
-    return {name: round(value, 4) for name, value in zip(NAMES, means.tolist(), strict=True)}
+    means = others.mean(axis=0) if len(others) else np.zeros(len(FEATURE_NAMES))
+    return {name: round(value, 4) for name, value in zip(FEATURE_NAMES, means.tolist(), strict=True)}
 
 
 def _why(closed: int, evidence: Evidence) -> str:

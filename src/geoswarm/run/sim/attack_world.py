@@ -28,10 +28,10 @@ from geoswarm.control.registry import strategy
 from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
-from geoswarm.guard.guard import Guard, Round
-from geoswarm.guard.sensing import Queries, sense, triggers
-from geoswarm.guard.sensor import AGES, Place, near
-from geoswarm.run.sim.cluster import Cluster, Setup
+from geoswarm.guard.guard import ClosedRound, Guard
+from geoswarm.guard.sensing import LiveQueries, sense, triggers
+from geoswarm.guard.sensor import AGES, MapPlace, near
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.routing import ByPlan
 from geoswarm.run.sim.workloads import UserStream
 from geoswarm.run.sim.world import Step, World
@@ -119,7 +119,7 @@ class AttackCluster(Cluster):
     def __init__(
         self,
         world: AttackWorld,
-        setup: Setup,
+        setup: ClusterSetup,
         name: str,
         guard: Guard | None = None,
         *,
@@ -132,7 +132,7 @@ class AttackCluster(Cluster):
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
         self.sensed: list[Sensed] = []
-        self.rounds: list[Round] = []
+        self.rounds: list[ClosedRound] = []
         """Guard's, one a minute."""
         self.blocked_at_s: dict[str, float] = {}
         self.suspected_at_s: list[float] = []
@@ -223,13 +223,13 @@ class AttackCluster(Cluster):
             return
         sense(self.guard, self._queries(ordinals), self._around)
 
-    def _around(self, place: Place, reach: float) -> Queries:
+    def _around(self, place: MapPlace, reach: float) -> LiveQueries:
         return self._queries(np.flatnonzero(self._alive & near(place, self.world.x, self.world.y, reach)))
 
-    def _queries(self, ordinals: Ints) -> Queries:
+    def _queries(self, ordinals: Ints) -> LiveQueries:
         world = self.world
         users, born_s = world.user_of[ordinals], self._born_s[ordinals]
-        return Queries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
+        return LiveQueries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
 
 
 def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:

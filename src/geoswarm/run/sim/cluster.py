@@ -55,7 +55,7 @@ NUMBERS_PER_CHANGE = 6
 
 
 @dataclass(frozen=True)
-class Setup:
+class ClusterSetup:
     """SWARM §6: 40 machines, of which 10 are sources and 8 route; a round every 15 seconds."""
 
     executors: int = 22
@@ -86,7 +86,7 @@ class Cluster:
     def __init__(
         self,
         world: World,
-        setup: Setup,
+        setup: ClusterSetup,
         name: str,
         routing: Routing,
         coordinator: Coordinator | None = None,
