@@ -26,7 +26,7 @@ from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.stats.triostat import Box
-from geoswarm.lab.workload.posts import Queries
+from geoswarm.lab.workload.posts import QueryKind
 
 
 def two_regions(rng: np.random.Generator, n: int = 4000) -> TextSample:
@@ -82,7 +82,7 @@ def test_phase_1_finds_the_places_where_few_say_what_is_asked_for() -> None:
 
 @pytest.mark.parametrize("queries", ["Q1", "Q2", "Q3"])
 @pytest.mark.parametrize("country", ["GB", "US"])
-def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(queries: Queries, country: str) -> None:
+def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(queries: QueryKind, country: str) -> None:
     sample = posts(queries, 12_000, country)
     rivals = [loads(layout(sample.grid, 8, sample), sample) for layout in PURE]
     mine = loads(hybrid(sample.grid, 8, sample), sample)
@@ -126,7 +126,9 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
 
 @pytest.mark.parametrize("queries", ["Q1", "Q2", "Q3"])
 @pytest.mark.parametrize("by_lists", [False, True])
-def test_hybrid_is_never_worse_than_space_or_words_alone_by_what_it_was_told(queries: Queries, by_lists: bool) -> None:
+def test_hybrid_is_never_worse_than_space_or_words_alone_by_what_it_was_told(
+    queries: QueryKind, by_lists: bool
+) -> None:
     sample, costs = posts(queries, 3000), Costs(c1_check=10.0, by_lists=by_lists)
     worst = [loads(layout(sample.grid, 8, sample, costs=costs), sample, costs).max() for layout in (kd_tree, by_metric)]
     assert loads(hybrid(sample.grid, 8, sample, costs=costs), sample, costs).max() <= min(worst) * 1.000001
