@@ -55,6 +55,7 @@ def test_mixed_meets_both_limits_in_the_example_of_figure_4() -> None:
     assert answer.why["table"] == 2
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 12))
 @pytest.mark.parametrize("kind", [LLFD, MinTable, MinMig, Mixed, Simple])
