@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
-from hypothesis import settings
+from hypothesis import is_hypothesis_test, settings
 
 import seeds
 
@@ -55,7 +55,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test whose `seed` is of a range also gets the seeds that once failed, or fresh ones."""
     name, fresh = seeds.name_of(metafunc.definition.nodeid), metafunc.config.getoption("fresh")
     kept = KEPT.get(name, [])
-    if hasattr(metafunc.function, "hypothesis") and kept and fresh is None:
+    if is_hypothesis_test(metafunc.function) and kept and fresh is None:
         metafunc.fixturenames.append("hypothesis_seed")
         metafunc.parametrize("hypothesis_seed", [None, *kept], indirect=True)
     for i, mark in enumerate(metafunc.definition.own_markers):
@@ -92,7 +92,7 @@ def _is_of_range(mark: pytest.Mark) -> bool:
 
 def _seed_of(item: pytest.Item, fresh: int) -> int | None:
     """The seed to keep if the test fails; None: it takes none."""
-    if item.get_closest_marker("hypothesis"):
+    if is_hypothesis_test(item.function):  # type: ignore[attr-defined]
         return fresh
     return int(_parameters(item)["seed"]) if any(map(_is_of_range, item.iter_markers())) else None
 
@@ -115,7 +115,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     fresh = item.config.getoption("fresh")
     if fresh is not None:
         item.user_properties.append(("seed", _seed_of(item, fresh)))
-        if item.get_closest_marker("hypothesis"):
+        if is_hypothesis_test(item.function):  # type: ignore[attr-defined]
             hypothesis.seed(fresh)(item.function)  # type: ignore[attr-defined]
     _running.append(item)
     try:

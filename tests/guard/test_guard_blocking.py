@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from crowd import World, attack, festival, normal
 
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
+from guard.crowd import World, attack, festival, normal
 
 
 def rng(seed: int) -> np.random.Generator:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from key_worlds import keys_at_home, perfect_world, random_world, world
 
+from control.keyed.key_worlds import keys_at_home, perfect_world, random_world, world
 from geoswarm.control.keyed.mixed import LLFD, MinMig, MinTable, Mixed, MixedBF, Search
 from geoswarm.control.keyed.pkg import choices, deal_tuples
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance
