@@ -106,5 +106,5 @@ class Attacked:
         if outcome is not None and outcome.plan is not None:
             held.adopt_plan(outcome.plan)
             work = {i: float(load.cpu_us) for i, load in through.report.partitions.items()}
-            hot = set(triggers(before, outcome.entry["changes"], work))
+            hot = set(triggers(before, outcome.entry.changes, work))
             held.sense(p for p in before.partitions if p.id in hot)

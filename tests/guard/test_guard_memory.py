@@ -44,7 +44,7 @@ def test_those_who_have_been_silent_for_long_make_room_first() -> None:
         guard.close_round(minute * 60.0)
     register(guard, [f"new{i}" for i in range(50)], 40 * 60.0)
     assert all(guard._names.code(f"busy{i}") >= 0 for i in range(50))
-    assert guard.close_round(41 * 60.0).entry["users_driven_out"] == 0
+    assert guard.close_round(41 * 60.0).entry.users_driven_out == 0
 
 
 def test_a_flood_of_names_drives_out_its_own_before_those_who_were_there() -> None:
@@ -111,8 +111,8 @@ def test_the_oldest_block_is_lifted_when_there_are_too_many_but_no_operators() -
     world = World([normal(np.random.default_rng(1)), attack()], guard, 1).run(600.0)
     assert len(guard.blocked()) == 6
     assert guard.blocked()[0][0] == "spammer"
-    blocks = 1 + sum(found.entry["blocked_users"] for found in world.rounds)
-    assert sum(len(found.entry["lifted"]) for found in world.rounds) == blocks - 6 > 0
+    blocks = 1 + sum(found.entry.blocked_users for found in world.rounds)
+    assert sum(len(found.entry.lifted) for found in world.rounds) == blocks - 6 > 0
 
 
 def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:

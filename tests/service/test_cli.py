@@ -22,6 +22,7 @@ from geoswarm.model import OPERATION
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal.entries import BatchEntry, RunTotals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -101,10 +102,10 @@ def test_looking_at_a_folder_that_is_no_checkpoint_does_not_make_one(tmp_path: P
 def test_status_reads_a_checkpoint_that_an_engine_holds(tmp_path: Path) -> None:
     folder = str(tmp_path / "state")
     held = Checkpoint(folder, Contract(executors=4), Tuning())
-    loads = {"3": [1, 60, 50, 70, 1000]}
-    entry = {"events_in": 100, "dead": 40, "matched": 50, "matches": 70, "batch_s": 0.5, "partitions": loads}
-    totals = {"batches": 1, "events": 100, "dead": 40, "matched": 50, "matches": 70}
-    held.journal.append("batch", batch=0, now_us=NOW_US, subscriptions=0, totals=totals, **entry)
+    totals = RunTotals(batches=1, events=100, dead=40, matched=50, matches=70)
+    held.journal.append(
+        BatchEntry(0, totals, now_us=NOW_US, events_in=100, dead=40, matched=50, matches=70, batch_s=0.5)
+    )
     found = json.loads(runner.invoke(app, ["status", folder, "--json"]).stdout)
     assert (found["batches"], found["events"], found["matches"], found["dead"]) == (1, 100, 70, 40)
     assert (found["engines"], found["last_process"]) == (1, str(os.getpid()))

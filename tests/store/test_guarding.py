@@ -17,9 +17,11 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import OPERATION, TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.store import dead_files, journal
+from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import COMMANDS_FOLDER, put_command
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.segment import LONG_AGO_US
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
@@ -332,7 +334,7 @@ def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
     assert batches.held.storage.names(COMMANDS_FOLDER) == []
-    assert [entry["why"] for entry in journal.read(batches.held.storage, "operator")] == [
+    assert [entry.why for entry in JournalReader(batches.held.storage).read(CommandEntry)] == [
         "a file in commands/ is damaged: give it again"
     ]
 

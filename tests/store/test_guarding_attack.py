@@ -8,11 +8,13 @@ import pytest
 
 from attacked import GANG, NORMAL, SETTINGS, Attacked
 from geoswarm.guard.commands import Command
+from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings
-from geoswarm.service.users import overview, told_of, user_sentences
-from geoswarm.store import dead_files, journal
+from geoswarm.service.users import overview, user_record, user_sentences
+from geoswarm.store import dead_files
 from geoswarm.store.guard_files import put_command
+from geoswarm.store.journal import JournalReader
 
 CALM, TOGETHER = 12, 40
 
@@ -40,15 +42,15 @@ def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: P
     assert {(row["kind"], row["reason"]) for row in letters} == {("operation", "blocked")}
     assert "made hotspots" in letters[0]["detail"]
     world.close()
-    told = told_of(world.held.storage, GANG[0])
-    lines = list(user_sentences(told))
+    record = user_record(world.held.storage, GANG[0])
+    lines = list(user_sentences(record))
     assert lines[0].startswith("mallory0 is blocked since 2023-11-14T")
     assert lines[0].endswith("and has 150 live subscriptions")
     assert any("suspected with 4 others" in line for line in lines)
     assert any("blocked with 4 others" in line for line in lines)
     assert any(line.startswith("  hotspot ") and "at (" in line for line in lines)
     assert any("asked for" in line and "(others" in line for line in lines)
-    calm = list(user_sentences(told_of(world.held.storage, NORMAL[0])))
+    calm = list(user_sentences(user_record(world.held.storage, NORMAL[0])))
     assert calm[0] == "user0 is neither blocked nor suspected, and has 30 live subscriptions"
     assert "was suspicious in none of them" in calm[1]
     found = overview(world.held.storage, 3)
@@ -74,7 +76,7 @@ def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_p
     world.open()
     assert world.blocked() == set(GANG)
     assert world.step().manifest.refused >= 30 * len(GANG)
-    rounds = [entry["round"] for entry in journal.read(world.held.storage, "guard")]
+    rounds = [entry.round for entry in JournalReader(world.held.storage).read(DetectionEntry)]
     assert rounds == list(range(len(rounds))), "each round was closed once"
     world.close()
 

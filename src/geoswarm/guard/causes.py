@@ -10,12 +10,13 @@ each other are one place, also by way of others between them: a crowd that drift
 """
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.features import Touched, ratio
+from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import Place
 
@@ -42,8 +43,8 @@ class Charge(NamedTuple):
     places: Ints
     rounds: Ints
     """With a hotspot for which they did nearly all they did."""
-    hotspots: list[dict[str, Any]]
-    """Plain values of those that the group made."""
+    hotspots: tuple[HotspotNote, ...]
+    """Those that the group made."""
 
 
 class Causes:
@@ -126,7 +127,7 @@ class Causes:
             where[cause.focus[members] >= self._rules.trade_focus_min]
             for where, (cause, members, _) in zip(at, theirs, strict=True)
         ]
-        listed = [_plain(cause, share, int(members.sum())) for cause, members, share in theirs]
+        listed = tuple(_note(cause, share, int(members.sum())) for cause, members, share in theirs)
         rounds = _distinct(steady, [cause.round for cause, _, _ in theirs], len(group))
         return Charge(_distinct(at, labels, len(group)), rounds, listed)
 
@@ -182,6 +183,7 @@ def _distinct(at: list[Ints], labels: list[int], members: int) -> Ints:
     return np.bincount(np.unique(pairs) // (max(labels) + 1), minlength=members)
 
 
-def _plain(cause: Cause, share: float, members: int) -> dict[str, Any]:
-    place = None if np.isnan(cause.place[0]) else [round(v, 4) for v in cause.place]
-    return {"id": cause.hotspot_id, "round": cause.round, "share": round(share, 3), "users": members, "place": place}
+def _note(cause: Cause, share: float, members: int) -> HotspotNote:
+    x, y = cause.place
+    place = None if np.isnan(x) else (round(x, 4), round(y, 4))
+    return HotspotNote(cause.hotspot_id, cause.round, round(share, 3), members, place)

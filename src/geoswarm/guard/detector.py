@@ -17,13 +17,15 @@ an earlier round. The "careful" way, which is the default, differs; the reasons 
  5. Nobody is confirmed without what `causes.py` asks for, nor where there are few others to compare with.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
 from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
+from geoswarm.guard.findings import Cluster, Evidence
 from geoswarm.guard.rules import GuardRules
 
 NOBODY = np.empty(0, np.int64)
@@ -35,8 +37,7 @@ class Verdict(NamedTuple):
     suspicious: Ints
     """Codes, ascending, of all that this round found, the confirmed included."""
     confirmed: Ints
-    evidence: dict[str, Any]
-    """Plain values, for the journal."""
+    evidence: Evidence
 
 
 class Detector:
@@ -63,10 +64,10 @@ class Detector:
         self._clusters = [known for known in self._clusters if known[1] >= now_round]
         rates, rows = table.raw[:, X14], np.arange(len(table.codes))
         if len(rows) < 2:
-            return Verdict(NOBODY, NOBODY, {"users": len(rows)})
+            return Verdict(NOBODY, NOBODY, Evidence(users=len(rows)))
         rows = self.narrowed(table, self._half(table, rows, rates), rates)
         rate, norm = float(rates[rows].mean()), float(np.delete(rates, rows).mean()) if len(rows) < len(rates) else 0.0
-        evidence = {"users": len(rows), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)}
+        evidence = Evidence(users=len(rows), alqr=round(rate, 4), alqr_normal=round(norm, 4))
         if rate <= norm * self._rules.beta or not (table.raw[rows, X3] > 0).all():
             return Verdict(NOBODY, NOBODY, evidence)
         codes, until = table.codes[rows], now_round + self._removal()
@@ -82,13 +83,13 @@ class Detector:
         rates = causes.rates(table.codes, now_round)
         rows = np.flatnonzero(rates)
         normal = int(np.count_nonzero(table.raw[:, X6]))
-        clusters: list[dict[str, Any]] = []
+        clusters: list[Cluster] = []
         found = [NOBODY]
         while len(rows) and len(clusters) < self._rules.clusters_max:
             cluster = self.narrowed(table, rows, rates)
             normal -= len(cluster)
             rate, norm = causes.compared(table.codes[cluster], now_round)
-            clusters.append({"users": len(cluster), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)})
+            clusters.append(Cluster(len(cluster), round(rate, 4), round(norm, 4)))
             if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
                 break
             found.append(cluster)
@@ -98,10 +99,11 @@ class Detector:
         again = self._suspect(codes, now_round)
         cancels = ratio(table.raw[rows, X7], table.raw[rows, X6])[again]
         guilty, charge = causes.guilty(codes[again], cancels)
-        evidence = {"clusters": clusters, "hotspots": charge.hotspots, "suspected_before": int(again.sum())}
+        evidence = Evidence(clusters=tuple(clusters), hotspots=charge.hotspots, suspected_before=int(again.sum()))
         if guilty.any():
-            held = {"places": charge.places, "rounds": charge.rounds, "cancels": cancels[guilty]}
-            evidence |= {f"{name}_least": round(float(np.min(values)), 3) for name, values in held.items()}
+            held = (charge.places, charge.rounds, cancels[guilty])
+            places, rounds, cancelled = (round(float(np.min(values)), 3) for values in held)
+            evidence = replace(evidence, places_least=places, rounds_least=rounds, cancels_least=cancelled)
         return Verdict(codes, codes[again][guilty], evidence)
 
     def narrowed(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:

@@ -10,7 +10,8 @@ Queries that a blocked user already has stay; whether to remove them is the engi
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +23,7 @@ from geoswarm.guard import saved
 from geoswarm.guard.causes import Causes
 from geoswarm.guard.detector import Detector, Verdict
 from geoswarm.guard.features import NAMES, Features, FeatureTable
+from geoswarm.guard.findings import DetectionEntry, Evidence
 from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES, Hotspot
@@ -33,8 +35,8 @@ ROUNDS_AT_ONCE_MAX = 64
 class Round(NamedTuple):
     blocked: list[str]
     """Newly."""
-    entry: dict[str, Any]
-    """For the journal: what was found and why, in plain values."""
+    entry: DetectionEntry
+    """For the journal: what was found and why."""
 
 
 class Block(NamedTuple):
@@ -128,24 +130,24 @@ class Guard:
         between = [begun_s + (i + 1) * self.rules.round_s for i in range(passed - 1)]
         self._starts = [*self._starts, *between, max(now_s, begun_s)][-AGES - 1 :]
         names = [self._names.name(code) for code in verdict.confirmed.tolist()]
-        entry = {
-            "round": closed,
-            "users": len(table.codes),
-            "users_driven_out": self._names.driven_out,
-            "hotspots": hotspots,
-            "suspicious": self._listed(verdict.suspicious),
-            "suspicious_users": len(verdict.suspicious),
-            "blocked": names[: self.rules.listed_max],
-            "blocked_users": len(names),
-            "evidence": verdict.evidence,
-            "features": self._described(table, verdict),
-            "features_others": _mean_of_others(table, verdict),
-        }
+        entry = DetectionEntry(
+            round=closed,
+            now_us=round(now_s * 1e6),
+            users=len(table.codes),
+            users_driven_out=self._names.driven_out,
+            hotspots=hotspots,
+            suspicious=tuple(self._listed(verdict.suspicious)),
+            suspicious_users=len(verdict.suspicious),
+            blocked=tuple(names[: self.rules.listed_max]),
+            blocked_users=len(names),
+            evidence=verdict.evidence,
+            features=self._described(table, verdict),
+            features_others=_mean_of_others(table, verdict),
+        )
         block = Block(now_s, _why(closed, verdict.evidence), False)
         lifted = [old for user in names for old in self._block(user, block)]
         self._forget(verdict.confirmed)
-        entry["lifted"] = lifted[: self.rules.listed_max]
-        return Round(names, entry)
+        return Round(names, replace(entry, lifted=tuple(lifted[: self.rules.listed_max])))
 
     def block(self, user: str, why: str, now_s: float) -> None:
         """By an operator. Such a block is never lifted to make room."""
@@ -264,7 +266,7 @@ def _mean_of_others(table: FeatureTable, verdict: Verdict) -> dict[str, float]:
     return {name: round(value, 4) for name, value in zip(NAMES, means.tolist(), strict=True)}
 
 
-def _why(closed: int, evidence: dict[str, Any]) -> str:
-    made = [str(hotspot["id"]) for hotspot in evidence.get("hotspots", [])]
+def _why(closed: int, evidence: Evidence) -> str:
+    made = [str(hotspot.id) for hotspot in evidence.hotspots or ()]
     hotspots = f"made hotspots {', '.join(made[-8:])}" if made else "was suspicious with the same users before"
     return f"detection round {closed}: {hotspots}"

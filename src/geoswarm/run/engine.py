@@ -27,14 +27,14 @@ from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER, OPERATION
-from geoswarm.run.ledger import TOTALS
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stages import Stage, check_stages
 from geoswarm.run.stream import Run
-from geoswarm.store import dead_files, journal
+from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import GuardFiles, put_command
+from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import Loaded, Progress, load
 
@@ -220,15 +220,14 @@ class BaseEngine:
 
     def status(self) -> dict[str, Any]:
         """Totals since the checkpoint was made, and the newest batch."""
-        manifest, last = self._checkpoint.manifest, journal.last(self._checkpoint.storage, "batch")
+        manifest = self._checkpoint.manifest
         return {
             "running": self.is_running,
             "subscriptions": manifest.subs,
             "subscription_bytes": manifest.bytes,
             "version": manifest.version,
             "plan_epoch": self._checkpoint.plan.epoch,
-            **(last["totals"] if last else dict.fromkeys(TOTALS, 0)),
-            "last_batch": last,
+            **JournalReader(self._checkpoint.storage).progress(),
         }
 
     def dead_letters(self) -> pa.Table:
@@ -253,7 +252,7 @@ class BaseEngine:
             checkpoint.close()
             raise
         why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
-        checkpoint.journal.append("round", **started_anew(before, checkpoint.plan, 0, why))
+        checkpoint.journal.append(started_anew(before, checkpoint.plan, 0, why))
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)

@@ -11,13 +11,13 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
 from geoswarm.config import EXECUTORS_MAX, KeyTuning
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.registry import resolve_planner
+from geoswarm.control.outcome import KeyRoundEntry
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
@@ -28,6 +28,7 @@ from geoswarm.flow.keyed.work import KeyedReport, KeyedTask, KeyLoads
 from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
 from geoswarm.run.rows import Rows
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import KeyedBatchEntry, KeyedLoad
 from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
 
@@ -134,8 +135,11 @@ class KeyedRun:
         if len(self.plan.executors) != self._executors:
             executors = len(self.plan.executors)
             self._adopt(self._loop.scale(range(self._executors)))
-            fields = {"executors": self._executors, "executors_before": executors, "epoch": self.plan.epoch}
-            self._journal.append("keys", operator=self.operator.name, decision="scaled", **fields)
+            self._journal.append(
+                KeyRoundEntry(
+                    self.operator.name, "scaled", self._executors, self.plan.epoch, executors_before=executors
+                )
+            )
         number = moment.now_us // round((self._tuning.round_s or self._tuning.interval_s) * 1e6)
         plans = {file.epoch for file in before.files if file.interval == moment.interval}
         if self._round is not None and self._round != number and len(plans) < PLANS_PER_INTERVAL_MAX:
@@ -143,15 +147,14 @@ class KeyedRun:
             if outcome is not None:
                 if outcome.plan is not None:
                     self._adopt(outcome.plan)
-                decision = "kept" if outcome.plan is None else "rebalanced"
-                fields = {"round": self._round, "batch": moment.batch, **outcome.entry}
-                self._journal.append("keys", operator=self.operator.name, decision=decision, **fields)
+                entry = replace(outcome.entry, operator=self.operator.name, round=self._round, batch=moment.batch)
+                self._journal.append(entry)
         self._round = number
 
     def _adopt(self, plan: KeyPlan) -> None:
         self._seal = self._state.write_plan(plan)
 
-    def finish(self) -> dict[str, Any]:
+    def finish(self) -> KeyedBatchEntry:
         """The sink has the batch: what its executors keep is kept. Returns what goes to the journal."""
         task, given = self._task, self._given
         assert task is not None, "apply comes first"
@@ -164,20 +167,21 @@ class KeyedRun:
         for executor in worked:
             self._loop.take(*KeyLoads.unpack(self._state.loads(task.reports, executor)))
         self._state.forget_reports(task.reports)
-        entry = {
-            "operator": self.operator.name,
-            "batch": task.moment.batch,
-            "interval": task.moment.interval,
-            "plan_epoch": task.plan_epoch,
-            "rows": sum(r.rows for r in routed.values()),
-            "dead": sum(r.dead for r in routed.values()),
-            "given": sum(r.given for r in worked.values()),
-            "state_rows": sum(file.rows for file in commit.files),
-            "state_bytes": commit.bytes,
-            "files": len(commit.files),
-            "executors": {str(e): [r.rows, r.cpu_us] for e, r in sorted(worked.items())},
-        }
-        return self._journal.append("keyed", **entry)
+        entry = KeyedBatchEntry(
+            operator=self.operator.name,
+            batch=task.moment.batch,
+            interval=task.moment.interval,
+            plan_epoch=task.plan_epoch,
+            rows=sum(r.rows for r in routed.values()),
+            dead=sum(r.dead for r in routed.values()),
+            given=sum(r.given for r in worked.values()),
+            state_rows=sum(file.rows for file in commit.files),
+            state_bytes=commit.bytes,
+            files=len(commit.files),
+            executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(worked.items())},
+        )
+        self._journal.append(entry)
+        return entry
 
     def _whole_reports(self, task: KeyedTask, given: Rows) -> tuple[dict[int, KeyedReport], dict[int, KeyedReport]]:
         """By task of each stage. A sink that looked at part of the rows only has run part of the tasks: the rest is

@@ -28,13 +28,14 @@ from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_rows, send_subscriptions
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.run.keyed import KeyedRun
-from geoswarm.run.ledger import Ledger
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Sink, as_sink
 from geoswarm.run.stages import Following, Stage
 from geoswarm.run.steering import Steering
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.manifest import Manifest
 
 
@@ -66,7 +67,7 @@ class Pipeline:
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         self._steering = Steering(checkpoint, tuning, strategy)
-        self._ledger = Ledger(checkpoint)
+        self._last = JournalReader(checkpoint.storage).last(BatchEntry)
         self._following = Following(checkpoint, tuning)
         self._stages = [
             (
@@ -101,7 +102,9 @@ class Pipeline:
         self._checkpoint.finish(batch.number, [said.text for said in report.said])
         state.forget_reports()
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
-        self._ledger.enter(batch.number, manifest, report, seconds)
+        # A batch that was run again after a crash is in the journal twice, and counts once.
+        self._last = BatchEntry.of(batch.number, manifest, report, seconds, self._last)
+        self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
 
     def _prepare(self, batch: Batch) -> Manifest:

@@ -51,7 +51,7 @@ class Steering:
 
     def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Plan:
         outcome = self._loop.plan_batch(batch_id, events_of_cell)
-        self._checkpoint.journal.append("round", **outcome.entry)
+        self._checkpoint.journal.append(outcome.entry)
         return self._loop.plan
 
     def steer(self, report: LoadReport, manifest: Manifest) -> None:
@@ -65,14 +65,14 @@ class Steering:
         if outcome is not None:
             self._adopt(outcome)
             if outcome.plan is not None and self._checkpoint.guarding is not None:
-                hot = set(triggers(before, outcome.entry["changes"], self._work_us))
+                hot = set(triggers(before, outcome.entry.changes, self._work_us))
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}
 
     def _adopt(self, outcome: Outcome) -> None:
         if outcome.plan is not None:
             self._checkpoint.adopt_plan(outcome.plan)
-        self._checkpoint.journal.append("round", **outcome.entry)
+        self._checkpoint.journal.append(outcome.entry)
 
 
 def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:

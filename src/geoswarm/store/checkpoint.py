@@ -4,7 +4,7 @@
     terms/, lock     who may write (`fence.py`)              manifests/    each version (`manifest.py`)
     inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
-    journal/         what happened (`journal.py`)            spark/            Spark's own offsets
+    journal/         what happened (`journal/`)              spark/            Spark's own offsets
     guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
@@ -38,6 +38,7 @@ from geoswarm.store import dead_files, guard_files, inbox, manifest, plans, segm
 from geoswarm.store.fence import Fence
 from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import RepairEntry
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.manifest import EMPTY, Manifest
 from geoswarm.store.storage import Storage
@@ -287,7 +288,7 @@ class Checkpoint:
         versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
         for name in sorted({entry.name for version in versions for entry in version.segments}):
             if segment.repair_index(self.storage, self.grid, name):
-                self.journal.append("repair", segment=name, what="index rebuilt from its records")
+                self.journal.append(RepairEntry(name, "index rebuilt from its records"))
         self._collect_garbage()
 
     def _collect_garbage(self) -> None:

@@ -29,6 +29,7 @@ from geoswarm.guard.door import GuardDoor, Removal
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.owners import OwnedSubscriptions, owned_at, owned_of
 from geoswarm.store.segment import Subs
@@ -78,12 +79,12 @@ class GuardFiles:
         begun = self.door.begin([command for command in found.values() if command is not None], now_us)
         for command in found.values():
             if command is None:
-                self._journal.append("operator", command="none", why="a file in commands/ is damaged: give it again")
+                self._journal.append(CommandEntry("none", why="a file in commands/ is damaged: give it again"))
             else:
-                self._journal.append("operator", **asdict(command))
+                self._journal.append(CommandEntry.of(command))
         if begun.closed is not None:
             # Before the version is durable: a verdict without its reason would be worse than one that is written twice.
-            self._journal.append("guard", now_us=now_us, **begun.closed.entry)
+            self._journal.append(begun.closed.entry)
         return begun.removals
 
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:

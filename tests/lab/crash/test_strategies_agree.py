@@ -175,7 +175,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
             report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
-            outcomes.add(outcome.entry["outcome"])
+            outcomes.add(outcome.entry.outcome)
             if outcome.plan is not None:
                 assert outcome.plan.epoch == held.plan.epoch + 1
                 held.adopt_plan(outcome.plan)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.change import Merge, Move, Split
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
 from geoswarm.guard.guard import Guard
@@ -121,10 +122,10 @@ def test_a_hotspot_is_malicious_if_most_of_what_is_new_in_it_is_the_attackers() 
 def test_a_hotspot_is_the_costliest_partition_of_whoever_hands_over() -> None:
     plan = uniform(GRID, 2).apply([])
     first, second = (p.id for p in plan.partitions)
-    move = [{"change": "move", "partition": first}]
-    assert triggers(plan, move, {first: 1.0, second: 9.0}) == [first]
-    assert triggers(plan, [*move, {"change": "split", "partition": second}], {}) == [first, second]
-    assert triggers(plan, [{"change": "merge", "partitions": [first, second]}], {}) == []
+    move = Move(first, 1)
+    assert triggers(plan, [move], {first: 1.0, second: 9.0}) == [first]
+    assert triggers(plan, [move, Split(second, "row", 0, (0, 1))], {}) == [first, second]
+    assert triggers(plan, [Merge((first, second), 0)], {}) == []
 
 
 def test_a_stamp_can_be_taken_back() -> None:

@@ -199,7 +199,7 @@ class AttackCluster(Cluster):
     def _detect(self, guard: Guard, now_s: float) -> None:
         closed = guard.close_round(now_s)
         self.rounds.append(closed)
-        if not self._attackers.isdisjoint(closed.entry["suspicious"]):
+        if not self._attackers.isdisjoint(closed.entry.suspicious):
             self.suspected_at_s.append(now_s)
         for user in closed.blocked:
             self.blocked_at_s.setdefault(user, now_s)
@@ -212,9 +212,9 @@ class AttackCluster(Cluster):
         plan, held = self.plan, None if self._held is None else self._held._held
         work_us = {i: load.cpu_us for i, load in self._load(plan).partitions.items()}
         super()._rebalance(now_s)
-        if held is None or not self.entries or self.entries[-1]["outcome"] != "applied":
+        if held is None or not self.entries or self.entries[-1].outcome != "applied":
             return
-        for partition in triggers(plan, self.entries[-1]["changes"], work_us):
+        for partition in triggers(plan, self.entries[-1].changes, work_us):
             self._sense(held[partition], now_s)
 
     def _sense(self, ordinals: Ints, now_s: float) -> None:

@@ -31,11 +31,11 @@ A machine whose queries need more memory than it has fails, and the cluster with
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.core.space.plan import Plan, Slots
@@ -97,7 +97,7 @@ class Cluster:
         self.name = name
         self.spans: list[Span] = []
         """One per round, until it failed."""
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[RoundEntry] = []
         """What the coordinator would write into the journal."""
         self.failed_at_s: float | None = None
         """When some machine's memory was too small."""
@@ -233,7 +233,7 @@ class Cluster:
             hands = np.bincount(np.array(ends).ravel(), np.repeat(by_slot, 2), self._machines)
             self._delay(now_s, hands.astype(np.float64) * self._setup.service.move_us * 1e-6)
             # To m_H: C(m_L), R(S) and an id; to every router: what each change is (SWARM §4.3.1).
-            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry["changes"]) * self._setup.routers
+            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry.changes) * self._setup.routers
             sent_bytes += told * NUMBER_BYTES
         at_once = Span(
             now_s,

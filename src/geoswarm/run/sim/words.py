@@ -27,6 +27,7 @@ import numpy as np
 from geoswarm.control.balance.tally import slots_of, ways_of
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.load_model import COSTS, Costs
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.strategy import RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.partition import Partition
@@ -123,7 +124,7 @@ class Machines:
     setup: Setup = field(default_factory=Setup)
     choose_s: float = 0.0
     """What choosing cells takes on the worker that does it."""
-    entries: list[dict[str, object]] = field(default_factory=list)
+    entries: list[RoundEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         stream, live = self.stream, self.stream.scale.live

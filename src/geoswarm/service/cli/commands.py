@@ -232,6 +232,7 @@ def explain(
     """Say how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
     from geoswarm.service.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.service.watch import existing
+    from geoswarm.store.journal.writer import entry_json
 
     if plan is not None and operator is not None:
         raise SettingsError("a PLAN is one of places, an --operator has plans of its own: give one of the two")
@@ -239,17 +240,18 @@ def explain(
     if user is not None:
         if plan is not None or operator is not None:
             raise SettingsError("a --user has neither a PLAN nor an --operator: give one of the three")
-        from geoswarm.service.users import told_of, user_sentences
+        from geoswarm.service.users import user_record, user_sentences
 
-        told = told_of(storage, user)
-        _say([json.dumps(told)] if as_json else user_sentences(told))
+        record = user_record(storage, user)
+        _say([json.dumps(record.to_json())] if as_json else user_sentences(record))
         return
-    entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
+    entries = rounds(storage, plan) if operator is None else []
+    key_entries = key_rounds(storage, operator) if operator is not None else []
     if as_json:
-        print(json.dumps(entries))
+        print(json.dumps([entry_json(entry) for entry in (*entries, *key_entries)]))
         return
-    _say(sentences(entries) if operator is None else key_sentences(entries))
-    if not entries:
+    _say(sentences(entries) if operator is None else key_sentences(key_entries))
+    if not entries and operator is None:
         out.print("no round has ended yet: the first plan is in force")
 
 

@@ -152,7 +152,7 @@ def _redistribute(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
     """The plan that is decided, written, and read by a worker."""
     outcome = Coordinator(strategy(LOAD)).close_round(plan, load, {}, 0.0)
     if outcome.plan is None:
-        raise InputError(f"the same load was answered otherwise: {outcome.entry['why']}; report it")
+        raise InputError(f"the same load was answered otherwise: {outcome.entry.why}; report it")
     return plans.read(storage, outcome.plan.epoch, plans.write(storage, outcome.plan))
 
 

@@ -35,6 +35,7 @@ from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.spark.session import build_session
 from geoswarm.store import segment
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY_FILE, KeySource, make_key_file
 from geoswarm.store.loading import load
 
@@ -169,7 +170,7 @@ def _committing(home: Path, key: KeySource | None) -> Callable[[], float]:
         began_s = time.perf_counter()
         checkpoint.prepare(done[0], lambda: [some], done[0])
         checkpoint.finish(done[0])
-        checkpoint.journal.append("batch", batch=done[0])
+        checkpoint.journal.append(BatchEntry(done[0]))
         taken_s = time.perf_counter() - began_s
         done[0] += 1
         checkpoint.close()

@@ -170,7 +170,7 @@ class _Lane:
         given.run()
         stages = tuple(self._tasks(run.operator.name, number) for run in self.runs)
         entries = [run.finish() for run in self.runs]
-        return KeyedRound(number, entries[0]["rows"], stages, plan_s, len(self.runs[0].plan.keys))
+        return KeyedRound(number, entries[0].rows, stages, plan_s, len(self.runs[0].plan.keys))
 
     def _scale(self, executors: int) -> None:
         for run in self.runs:

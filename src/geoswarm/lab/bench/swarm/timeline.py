@@ -139,7 +139,7 @@ def measure(
         "service": vars(setup.service),
         "offered_per_s": world.offered_per_s,
         "hotspots": [vars(spot) for spot in spots],
-        "plans": {c.name: sum(entry["outcome"] == "applied" for entry in c.entries) for c in contestants},
+        "plans": {c.name: sum(entry.outcome == "applied" for entry in c.entries) for c in contestants},
     }
     rows = [row for c in contestants for row in minute_rows(c.name, by_minute(c.spans), spots)]
     return Result(rows, _summary(spots, contestants) | _variants(spots, contestants, paid, batched), config)
