@@ -23,8 +23,12 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
+from geoswarm.core.subscriptions.columns import BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.core.subscriptions.kinds import LONG_AGO_US
+from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
-from geoswarm.flow.validate import SIDES, ValidatedOperations
+from geoswarm.flow.validate import ValidatedOperations, codes_of_ops
 from geoswarm.guard import accounts as judging
 from geoswarm.guard.accounts import Accounts, Held, Operations
 from geoswarm.guard.guard import Guard
@@ -36,9 +40,8 @@ from geoswarm.store.journal import Journal
 from geoswarm.store.letters import Letters
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.owners import areas, as_text, costs_at, is_text
-from geoswarm.store.segment import LONG_AGO_US, Subs
 from geoswarm.store.storage import Storage
-from geoswarm.store.subscriptions import Removal, View, codes_of_ops, find_live
+from geoswarm.store.subscriptions.view import Removal, View, find_live
 
 FOLDER = "guard"
 USERS_EXACT_MAX = 10_000
@@ -66,9 +69,8 @@ class Guarding:
         self.accounts = Accounts(self._settings)
         for name, held in view.segments.items():
             live = np.flatnonzero(held.live(view.dead[name], manifest.now_us))
-            self.accounts.add(
-                held.user_names, held.user_codes[live].astype(np.int64), costs_at(self._grid, held, live), 1
-            )
+            users, paid = held[USER], costs_at(self._grid, held, live)
+            self.accounts.add(users.names, users.codes[live].astype(np.int64), paid, 1)
 
     def begin(self, now_us: int) -> list[Removal]:
         """A draft begins: commands are taken in, and a round is closed if it is over. Returns which standing queries
@@ -122,11 +124,9 @@ class Guarding:
         ids, number = np.unique(np.asarray(rows.column("sub_id").take(taken), np.int64), return_inverse=True)
         coded = users.dictionary_encode()
         names = coded.dictionary
-        sides = [np.asarray(rows.column(side).take(taken).fill_null(0.0), np.float64) for side in SIDES]
-        words = np.diff(validated.words.conjunctions_offsets)[chosen]
-        shapes = validated.shapes
-        vertices = np.zeros(len(chosen), np.int64) if shapes is None else shapes.vertex_counts()[chosen]
-        asked = costs(areas(self._grid, np.stack(sides, axis=1)), words, vertices)
+        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
+        rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
+        asked = costs(areas(self._grid, rects), words, region.vertex_counts()[chosen])
         todo = Operations(codes_of_ops(rows.column("op").take(taken)), number, _codes(coded), asked)
         judged = self.accounts.judge(names, self._free(names), todo, self._held(view, ids, names, now_us))
         self._letters.judged(rows, chosen, judged.verdicts, asked, dead)
@@ -146,17 +146,19 @@ class Guarding:
             self._counted = True
 
     def came(self, subs: Subs) -> None:
-        words = np.diff(subs.words.conjunctions_offsets)
-        vertices = subs.shapes.vertex_counts() if subs.shapes is not None else np.zeros(len(subs.ids), np.int64)
-        codes = subs.users.indices.to_numpy(zero_copy_only=False)
-        self.accounts.add(subs.users.dictionary, codes, costs(areas(self._grid, subs.rects), words, vertices), 1)
+        users, region = subs[USER], subs[REGION]
+        words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
+        codes = users.indices.to_numpy(zero_copy_only=False)
+        paid = costs(areas(self._grid, region.rects), words, region.vertex_counts())
+        self.accounts.add(users.dictionary, codes, paid, 1)
 
     def went(self, view: View, places: Ints) -> None:
         held = list(view.segments.values())
         for number in np.unique(places[0]):
             ordinals, segment = places[1, places[0] == number], held[number]
             paid = costs_at(self._grid, segment, ordinals)
-            self.accounts.add(segment.user_names, segment.user_codes[ordinals].astype(np.int64), paid, -1)
+            users = segment[USER]
+            self.accounts.add(users.names, users.codes[ordinals].astype(np.int64), paid, -1)
 
     def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
         """The draft is complete: what Guard knows is on disk before the manifest that names it."""
@@ -242,8 +244,9 @@ class Guarding:
             mine = np.flatnonzero(places[0] == number)
             if len(mine):
                 ordinals = places[1, mine]
-                known = pc.index_in(segment.user_names, value_set=names).fill_null(judging.NOT_HERE)
-                owner[mine] = known.to_numpy(zero_copy_only=False)[segment.user_codes[ordinals]]
+                users = segment[USER]
+                known = pc.index_in(users.names, value_set=names).fill_null(judging.NOT_HERE)
+                owner[mine] = known.to_numpy(zero_copy_only=False)[users.codes[ordinals]]
                 cost[mine] = costs_at(self._grid, segment, ordinals)
         return Held(places[0] >= 0, owner, cost)
 
@@ -257,11 +260,12 @@ class Guarding:
         for name, held in view.segments.items():
             near = np.flatnonzero(_within(held.rects, window, is_middle))
             near = near[held.live_at(near, view.dead[name], now_us)]
-            users.append(held.user_codes[near].astype(np.int64) + first)
-            names.append(as_text(held.user_names))
-            born_s.append(held.births(near) / 1e6)
+            stored = held[USER]
+            users.append(stored.codes[near].astype(np.int64) + first)
+            names.append(as_text(stored.names))
+            born_s.append(BIRTH.read(held[BIRTH], near) / 1e6)
             rects.append(held.rects[near])
-            first += len(held.user_names)
+            first += len(stored.names)
         found = np.concatenate(rects)
         x = ((found[:, 0] + found[:, 2]) / 2 - grid.xmin) / (grid.xmax - grid.xmin)
         y = ((found[:, 1] + found[:, 3]) / 2 - grid.ymin) / (grid.ymax - grid.ymin)

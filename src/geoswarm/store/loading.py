@@ -14,13 +14,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.core.shapes.files import read_regions
+from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.model import OPERATION
 from geoswarm.store.checkpoint import Checkpoint
 
 STEP_ROWS = 1_000_000
 """About 200 MB in the driver."""
-REQUIRED = {"sub_id", "xmin", "ymin", "xmax", "ymax"}
+REQUIRED = {"sub_id", *SIDES}
 Progress = Callable[[int, int], None]
 
 

@@ -8,8 +8,9 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.columns import REGION, USER
 from geoswarm.guard.limits import THOUSANDTHS, costs
-from geoswarm.store.segment import Segment
+from geoswarm.store.segments.segment import Segment
 from geoswarm.store.subscriptions import View
 
 
@@ -18,11 +19,12 @@ def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, f
     found: dict[str, tuple[int, float]] = {}
     for name, held in view.segments.items():
         live = np.flatnonzero(held.live(view.dead[name], now_us))
-        codes = held.user_codes[live]
+        users = held[USER]
+        codes = users.codes[live]
         counts, paid = np.bincount(codes), np.bincount(codes, costs_at(grid, held, live) / THOUSANDTHS)
         used = np.flatnonzero(counts)
         for user, n, cost in zip(
-            as_text(held.user_names.take(pa.array(used))).to_pylist(), counts[used], paid[used], strict=True
+            as_text(users.names.take(pa.array(used))).to_pylist(), counts[used], paid[used], strict=True
         ):
             before = found.get(user, (0, 0.0))
             found[user] = before[0] + int(n), before[1] + float(cost)
@@ -38,7 +40,7 @@ def areas(grid: Grid, rects: Floats) -> Floats:
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
     """In thousandths, of some subscriptions of a segment."""
-    return costs(areas(grid, held.rects[ordinals]), held.alternatives(ordinals), held.vertex_counts(ordinals))
+    return costs(areas(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals))
 
 
 def is_text(users: pa.StringArray) -> Bools:

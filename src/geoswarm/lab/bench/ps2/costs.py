@@ -30,6 +30,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError
@@ -42,7 +43,6 @@ from geoswarm.flow.route_terms import numbered, route_terms
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
 from geoswarm.lab.workload.posts import Posts, Queries
-from geoswarm.model import OPERATION
 from geoswarm.run.spark.route import PACKED_DDL, Stage
 from geoswarm.run.spark.session import build_session
 from geoswarm.store.manifest import EMPTY, Manifest
@@ -117,8 +117,8 @@ def _received(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def measure_costs(
     folder: str, grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch, clock: Callable[[], float]
 ) -> Costs:
-    """`events` have a text, `registrations` are of `model.OPERATION`; some ten thousand of each. `folder` is empty, and
-    `clock` gives seconds."""
+    """`events` have a text, `registrations` are of `columns.OPERATION`; some ten thousand of each. `folder` is empty,
+    and `clock` gives seconds."""
     sample = _sample(grid, events, registrations)
     if not sample.checks.sum():
         raise InputError(
