@@ -25,8 +25,8 @@ TEXT = pa.field("text", pa.string())
 """What an event may say. Without the column, or where it is null, it says nothing."""
 
 OBJECT = pa.field("object_id", pa.int64())
-"""Who an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null, nobody is
-known to enter or leave by it."""
+"""Which object an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null,
+no object enters or leaves by it."""
 
 GEOMETRY = pa.field("geometry", pa.binary())
 """The area that an event is: WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), binary or string. `x` and `y` may then be

@@ -13,8 +13,8 @@ from geoswarm.guard.accounts import (
     REGISTER,
     SUBSCRIPTIONS,
     Accounts,
-    Held,
     Operations,
+    SubscriptionFacts,
 )
 from geoswarm.guard.limits import GuardSettings, costs
 from geoswarm.guard.rules import GuardRules
@@ -74,7 +74,7 @@ def story(rng: np.random.Generator) -> set[int]:
         seen |= set(taken.tolist())
         todo = Operations(*(column[taken == FINE] for column in todo))
         before = dict(obvious.live)
-        held = Held(
+        held = SubscriptionFacts(
             np.array([i in before for i in range(25)]),
             np.array([before.get(i, (-1, 0))[0] for i in range(25)]),
             np.array([before.get(i, (-1, 0))[1] for i in range(25)]),

@@ -13,7 +13,14 @@ import pytest
 import geoswarm
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, COLUMNS, OPERATION, operation_batch, operation_table
+from geoswarm.core.subscriptions.columns import (
+    ATTRIBUTES,
+    COLUMNS,
+    OPERATION,
+    operation_batch,
+    operation_table,
+    registration,
+)
 from geoswarm.errors import InputError
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.subscriptions import View
@@ -27,8 +34,7 @@ IDS: Ints = np.arange(-5, 420)
 
 
 def register(sub_id: int, **said: object) -> dict[str, object]:
-    sides = {} if "geometry" in said else {"xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0}
-    return {"op": "register", "sub_id": sub_id} | sides | said
+    return registration(sub_id, None if "geometry" in said else (0.0, 0.0, 1.0, 1.0), **said)
 
 
 EVERY_KIND = [
@@ -39,7 +45,7 @@ EVERY_KIND = [
         404, geometry="MULTIPOLYGON(((2 48, 3 48, 3 49, 2 48)), ((5 5, 7 5, 7 7, 5 7, 5 5), (6 6, 6.5 6, 6 6.5, 6 6)))"
     ),
     register(405, predicate="contains"),
-    {"op": "register", "sub_id": 406, "keywords": "dam"},
+    registration(406, keywords="dam"),
 ]
 
 
@@ -115,10 +121,10 @@ import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import operation_table
+from geoswarm.core.subscriptions.columns import operation_table, registration
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
-from geoswarm.run.spark.schemas import OPERATION
+from geoswarm.run.spark.schemas import SPARK_OPERATION
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.loading import load
 from geoswarm.store.subscriptions import View
@@ -128,10 +134,10 @@ held = Checkpoint(str(here / "before"), Contract(columns=20, rows=20, executors=
 row = {"op": "register", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0}
 view = lambda: View.open(held.storage, held.manifest)
 read = lambda *ids: view().column("payload", np.array(ids), held.manifest.now_us).to_pylist()
-assert OPERATION["payload"].dataType.simpleString() == "string"
+assert SPARK_OPERATION["payload"].dataType.simpleString() == "string"
 assert read(1, 2) == [None, None] and view().table(np.array([1]), 0).num_rows == 1  # of before it was made
 for sub_id in range(10, 20):
-    held.submit(operation_table([row | {"sub_id": sub_id, "payload": f"p{sub_id}"}]))
+    held.submit(operation_table([registration(sub_id, (0, 0, 1, 1), payload=f"p{sub_id}")]))
     held.fold(0)
 assert len(held.manifest.segments) < 5  # they have been merged
 assert read(1, 9, 10, 19) == [None, None, "p10", "p19"]

@@ -41,7 +41,7 @@ class Operations(NamedTuple):
     """Of what it would register."""
 
 
-class Held(NamedTuple):
+class SubscriptionFacts(NamedTuple):
     """The subscriptions at hand, by number."""
 
     live: Bools
@@ -119,7 +119,7 @@ class Accounts:
         refused = np.where(full, FULL, RATE)[codes]
         return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
 
-    def judge(self, users: pa.StringArray, free: Bools, operations: Operations, held: Held) -> Judged:
+    def judge(self, users: pa.StringArray, free: Bools, operations: Operations, held: SubscriptionFacts) -> Judged:
         """Which operations may be carried out, one after another as they came. What users have afterwards has to be
         told by `add`."""
         rows = self._rows(_hashed(users))
@@ -166,7 +166,7 @@ def _hashed(names: pa.StringArray) -> Ints:
 
 @kernel
 def _judge(
-    todo: Operations, held: Held, purse: Purse, subscriptions_max: int, cost_max: int
+    todo: Operations, held: SubscriptionFacts, purse: Purse, subscriptions_max: int, cost_max: int
 ) -> tuple[Verdicts, Bools, Bools]:
     n = len(todo.op)
     verdicts, begins, ends = np.zeros(n, np.int8), np.zeros(n, np.bool_), np.zeros(n, np.bool_)

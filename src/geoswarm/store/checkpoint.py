@@ -60,7 +60,7 @@ class Checkpoint:
         guard: GuardRules | None = None,
     ) -> None:
         """`first_plan` is asked once, when the folder is made. Without a `key` it is the environment's, if any. Without
-        a `guard` everybody may do everything; what Guard knew is kept for a start with one."""
+        a `guard` every user may do everything; what Guard knew is kept for a start with one."""
         self.storage = Storage(root, key=key)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
@@ -105,7 +105,7 @@ class Checkpoint:
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
         asked = self.guarding is not None and self.storage.names(commands.FOLDER)
         if waiting or asked:
-            with self._undone_if_failed():
+            with self._undo_if_it_fails():
                 draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
                 self._adopt(draft, batch=None, inbox_mark=max([self.manifest.inbox_mark, *waiting]))
             inbox.clear(self.storage, self.manifest.inbox_mark)
@@ -115,7 +115,7 @@ class Checkpoint:
     def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
         """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
         kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
-        with self._undone_if_failed():
+        with self._undo_if_it_fails():
             draft = self._draft([operations], now_us, -1, is_trusted=True)
             self._adopt(draft, batch=None, loads=dict(kept))
         self._collect_garbage()
@@ -160,7 +160,7 @@ class Checkpoint:
             yield from inbox.take(self.storage, waiting)
             yield from operations()
 
-        with self._undone_if_failed():
+        with self._undo_if_it_fails():
             draft = self._draft(all_operations(), now_us, batch)
             if replan is not None:
                 self.adopt_plan(replan())
@@ -169,7 +169,7 @@ class Checkpoint:
         return self.manifest
 
     def live_rects(self) -> Floats:
-        """Of all subscriptions in force, by the newest version."""
+        """The rectangles of all subscriptions in force, by the newest version."""
         return self._view.live_rects(self.manifest.now_us)
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
@@ -182,7 +182,7 @@ class Checkpoint:
         return taken
 
     def sense(self, partitions: Iterable[Partition]) -> None:
-        """These, of the plan before, have made the cluster rebalance: Guard, if on, is told what is live there."""
+        """These, of the plan before, have made the cluster rebalance: Guard, if on, looks at what is live there."""
         if self.guarding is not None:
             for partition in partitions:
                 self.guarding.sense(partition, self._view, self.manifest.now_us)
@@ -225,7 +225,7 @@ class Checkpoint:
             self.guarding.adopted()
 
     @contextmanager
-    def _undone_if_failed(self) -> Iterator[None]:
+    def _undo_if_it_fails(self) -> Iterator[None]:
         """Guard and the accounts change while a draft is made: if it fails, they are as of the version in force."""
         try:
             yield

@@ -30,7 +30,7 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
 from geoswarm.flow.validate import ValidatedOperations, codes_of_ops
 from geoswarm.guard import accounts as judging
-from geoswarm.guard.accounts import Accounts, Held, Operations
+from geoswarm.guard.accounts import Accounts, Operations, SubscriptionFacts
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings, costs
 from geoswarm.guard.sensing import Queries, sense
@@ -128,7 +128,7 @@ class Guarding:
         rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
         asked = costs(areas(self._grid, rects), words, region.vertex_counts()[chosen])
         todo = Operations(codes_of_ops(rows.column("op").take(taken)), number, _codes(coded), asked)
-        judged = self.accounts.judge(names, self._free(names), todo, self._held(view, ids, names, now_us))
+        judged = self.accounts.judge(names, self._free(names), todo, self._facts(view, ids, names, now_us))
         self._letters.judged(rows, chosen, judged.verdicts, asked, dead)
         fine = judged.verdicts == judging.FINE
         self._judged = users.filter(pa.array(fine)), chosen[fine], judged.begins[fine], judged.ends[fine]
@@ -222,22 +222,22 @@ class Guarding:
         """Those of some rows that say who asks."""
         users = rows.column("user").take(pa.array(chosen))
         lengths = pc.binary_length(users).fill_null(0).to_numpy(zero_copy_only=False)
-        nobody, limit = lengths == 0, self._settings.user_name_bytes_max
-        if nobody.any():
+        nameless, limit = lengths == 0, self._settings.user_name_bytes_max
+        if nameless.any():
             detail = "operation {op} of subscription {sub_id} says no user: send who asks, or turn Guard off"
-            self._letters.turn_away(rows, chosen[nobody], dead, "no-user", detail)
+            self._letters.turn_away(rows, chosen[nameless], dead, "no-user", detail)
         wrong = (lengths > limit) | ~is_text(users)
         if wrong.any():
             detail = f"the user's name of subscription {{sub_id}} is no text of at most {limit} bytes: use another"
             self._letters.turn_away(rows, chosen[wrong], dead, "user-name", detail)
-        named: Ints = chosen[~nobody & ~wrong]
+        named: Ints = chosen[~nameless & ~wrong]
         return named
 
     def _free(self, names: pa.StringArray) -> Bools:
         exempt = pc.is_in(names, value_set=pa.array(self.guard.exempted(), pa.string()))
         return np.asarray(exempt.to_numpy(zero_copy_only=False), np.bool_)
 
-    def _held(self, view: View, ids: Ints, names: pa.StringArray, now_us: int) -> Held:
+    def _facts(self, view: View, ids: Ints, names: pa.StringArray, now_us: int) -> SubscriptionFacts:
         places = find_live(view, ids, now_us)
         owner, cost = np.full(len(ids), judging.NOT_HERE, np.int64), np.zeros(len(ids), np.int64)
         for number, segment in enumerate(view.segments.values()):
@@ -248,7 +248,7 @@ class Guarding:
                 known = pc.index_in(users.names, value_set=names).fill_null(judging.NOT_HERE)
                 owner[mine] = known.to_numpy(zero_copy_only=False)[users.codes[ordinals]]
                 cost[mine] = costs_at(self._grid, segment, ordinals)
-        return Held(places[0] >= 0, owner, cost)
+        return SubscriptionFacts(places[0] >= 0, owner, cost)
 
     # -- what is live
 

@@ -50,7 +50,7 @@ class StateFile:
     name: str
     interval: int
     epoch: int
-    """Of the plan by which its keys had come to..."""
+    """Of the plan by which its keys were given to `executor`."""
     executor: int
     rows: int
     bytes: int
@@ -66,7 +66,7 @@ class Commit:
     seals: dict[int, str]
     """Of the plans that its files were written under, by epoch."""
     columns: str = ""
-    """Of its files' rows: what cannot be read otherwise."""
+    """The columns of its files' rows, without which they cannot be read."""
     clock: Clock | None = None
 
     @property
@@ -102,7 +102,7 @@ class Files(NamedTuple):
 
     added: Sequence[StateFile]
     gone: Collection[str]
-    """Merged into one of those."""
+    """Files that were merged into one of `added`."""
 
 
 NOTHING = Commit(-1, -1, (), {})
@@ -115,14 +115,14 @@ class KeyedState:
         self.storage, self.folder = storage, f"keyed/{name}"
 
     def sweep(self) -> None:
-        """What killed processes were writing."""
+        """Remove what killed processes were writing."""
         for kind in ("files", "commits", "plans"):
             self.storage.sweep(f"{self.folder}/{kind}")
 
     # -- commits
 
     def before(self, batch: int) -> Commit:
-        """What the batch may see."""
+        """The newest commit that is older than the batch: the state that it may see."""
         older = [number for number in self._numbers("commits") if number < batch]
         if not older:
             if any(number >= batch for number in self._numbers("commits")[1:]):

@@ -1,4 +1,4 @@
-"""Whose subscriptions are, as a person may read the names, and what they cost their owners.
+"""The users of subscriptions, with names that a person can read, and what their subscriptions cost.
 
 Who may have how much is decided in `guard/limits.py` and `guard/accounts.py`.
 """
@@ -15,7 +15,7 @@ from geoswarm.store.subscriptions import View
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
-    """By user: live subscriptions, and what they cost."""
+    """By user: how many live subscriptions, and what they cost."""
     found: dict[str, tuple[int, float]] = {}
     for name, held in view.segments.items():
         live = np.flatnonzero(held.live(view.dead[name], now_us))
@@ -32,18 +32,19 @@ def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, f
 
 
 def areas(grid: Grid, rects: Floats) -> Floats:
-    """As shares of the world's."""
+    """The areas of rectangles, as shares of the world's."""
     world = (grid.xmax - grid.xmin) * (grid.ymax - grid.ymin)
     shares: Floats = (rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1]) / world
     return shares
 
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
-    """In thousandths, of some subscriptions of a segment."""
+    """What some subscriptions of a segment cost, in thousandths."""
     return costs(areas(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals))
 
 
 def is_text(users: pa.StringArray) -> Bools:
+    """Whether each name is valid UTF-8."""
     try:
         users.validate(full=True)
         return np.ones(len(users), np.bool_)
@@ -63,7 +64,7 @@ def _decodes(name: bytes) -> bool:
 
 
 def as_text(names: pa.StringArray) -> pa.StringArray:
-    """Guard reads names; of before it was on, some may be no text."""
+    """Names that Guard can read; some that were registered before it was on may be no text."""
     if is_text(names).all():
         return names
     return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())

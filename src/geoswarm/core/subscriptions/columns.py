@@ -51,6 +51,15 @@ BESIDE_GEOMETRY = tuple(c.name for c in COLUMNS if c.name not in ("op", "sub_id"
 """The columns that a file of regions may have beside its ids and geometries."""
 
 
+def registration(
+    sub_id: int, rectangle: tuple[float, float, float, float] | None = None, *, replace: bool = False, **said: Any
+) -> dict[str, Any]:
+    """A row of `operation_table` that registers, or with `replace` replaces, a subscription. `said` are further columns
+    by name, so that a call that hands them on needs no change for a new attribute."""
+    sides = dict(zip(SIDES, rectangle or (None,) * 4, strict=True))
+    return {"op": OPS[REPLACE if replace else REGISTER], "sub_id": sub_id} | sides | said
+
+
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Operations from Python values; a column that a row leaves out is null. A geometry may be text."""
     given = [dict(row) for row in rows]

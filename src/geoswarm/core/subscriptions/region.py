@@ -100,11 +100,13 @@ class Region(Attribute[RegionValues, StoredRegions]):
             inspection.refusals.turn_away(inspection.puts & missing, "null", detail)
         _check_rectangles(inspection, *sides)
         rects = np.stack(sides, axis=1)
+        if not predicates.any():
+            return RegionValues(rects, shapes, None)
         # The loops over rectangles know of no predicate, so that such a rectangle becomes a shape.
         boxed = inspection.puts & (predicates > 0) & ~has_geometry & np.isfinite(rects).all(axis=1)
         if boxed.any():
             shapes = _with_boxes(shapes, rects, np.flatnonzero(boxed))
-        return RegionValues(rects, shapes, predicates if predicates.any() else None)
+        return RegionValues(rects, shapes, predicates)
 
     def take(self, values: RegionValues, rows: Ints) -> RegionValues:
         shapes = None if values.shapes is None else values.shapes.take(rows)

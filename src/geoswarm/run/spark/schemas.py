@@ -42,7 +42,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(field.name, from_arrow_type(field.type)) for field in schema])
 
 
-EVENT, OPERATION = spark_schema(model.EVENT), spark_schema(columns.OPERATION)
+SPARK_EVENT, SPARK_OPERATION = spark_schema(model.EVENT), spark_schema(columns.OPERATION)
 _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     LongType: _INTEGERS,
     DoubleType: _NUMBERS,
@@ -59,9 +59,11 @@ RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_cop
 def conform_events(frame: DataFrame) -> DataFrame:
     """The required columns in the engine's types, then every other column as it came."""
     placed = GEOMETRY.name not in frame.columns  # an area knows where it is
-    required = [_column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in EVENT]
-    extra = [name for name in frame.columns if name not in EVENT.names]
-    clash = [name for name in extra if name.casefold() in (*RESERVED, *EVENT.names)]  # Spark ignores the case
+    required = [
+        _column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in SPARK_EVENT
+    ]
+    extra = [name for name in frame.columns if name not in SPARK_EVENT.names]
+    clash = [name for name in extra if name.casefold() in (*RESERVED, *SPARK_EVENT.names)]  # Spark ignores the case
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
     for field in frame.schema:
@@ -86,8 +88,8 @@ def conform_events(frame: DataFrame) -> DataFrame:
 def conform_operations(frame: DataFrame) -> DataFrame:
     """All columns of an operation; those the source left out are null."""
     required = [column.name for column in columns.COLUMNS if column.is_required]
-    chosen = [_column(frame, field, "operations", required=field.name in required) for field in OPERATION]
-    extra = [name for name in frame.columns if name not in (*OPERATION.names, MALFORMED, ORDER)]
+    chosen = [_column(frame, field, "operations", required=field.name in required) for field in SPARK_OPERATION]
+    extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
     if extra:
         raise SchemaError(f"operations have unknown columns: {columns.unknown_columns(extra)}")
     kept = [F.col(name) for name in (MALFORMED, ORDER) if name in frame.columns]

@@ -19,7 +19,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.match.match import Searchable
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import CANDIDATES, Replicated, boxed, replicated
-from geoswarm.flow.rivals.shares import Shares, divided, homes
+from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, homes
 from geoswarm.flow.route_terms import numbered
 from geoswarm.flow.sound import marked
 from geoswarm.model import GEOMETRY, OBJECT
@@ -91,10 +91,10 @@ class BatchTask:
     def subscriptions(self) -> list[Searchable]:
         return _cache.view(self.storage, self.manifest).searchables()
 
-    def shares(self) -> list[tuple[Searchable, Shares]]:
+    def shares(self) -> list[tuple[Searchable, DividedSegment]]:
         """Every segment, and how it is divided among the partitions."""
         segments = _cache.named(self.storage, self.manifest)
-        made = _cache.derived("shares", self._cut, segments, lambda s: divided(s, self.plan(), self.pipeline))
+        made = _cache.derived("shares", self._cut, segments, lambda s: divide_segment(s, self.plan(), self.pipeline))
         return list(zip(segments.values(), made, strict=True))
 
     def replicated(self) -> Replicated:

@@ -10,7 +10,7 @@ from geoswarm.config import Tuning
 from geoswarm.store.segments.segment import SegmentEntry
 
 
-def mergeable(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[str]:
+def segments_to_merge(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[str]:
     """The names of some segments, or none. One group at a time, because the stream waits for it: the smallest of like
     size if there are too many, else the largest of those that are mostly dead."""
     small = sorted(entries, key=lambda e: (e.subs - e.dead, e.name))

@@ -30,7 +30,7 @@ from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
 from geoswarm.store.subscriptions.door import Door
-from geoswarm.store.subscriptions.merge import mergeable
+from geoswarm.store.subscriptions.merge import segments_to_merge
 from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, group_by_id, replay
 from geoswarm.store.subscriptions.view import Removal, View, find_live
 
@@ -101,8 +101,8 @@ class Store:
         return self._end(draft, view, found, churn, door) if found.size else draft
 
     def compact(self, draft: Manifest, view: View) -> Manifest:
-        """Merge what `mergeable` names, without the cancelled and expired. What is live stays the same."""
-        names = mergeable(draft.segments, draft.now_us, self.tuning)
+        """Merge what `segments_to_merge` names, without the cancelled and expired. What is live stays the same."""
+        names = segments_to_merge(draft.segments, draft.now_us, self.tuning)
         if not names:
             return draft
         merged = {name: view.segments[name] for name in names}

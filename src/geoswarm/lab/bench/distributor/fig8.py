@@ -30,7 +30,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.exchange import pack
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.rivals.shares import Share, Shares, divided
+from geoswarm.flow.rivals.shares import DividedSegment, PartitionSubs, divide_segment
 from geoswarm.flow.rivals.static_side import WIRE, Listed, parcels_of
 from geoswarm.lab.bench.distributor.race import LOAD, MACHINES, MASTER, OURS, WARM_BATCHES, Sizes, Stage, lap_of
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s, median
@@ -107,7 +107,7 @@ def _row(stage: Stage, count: int, root: Path) -> dict[str, Any]:
     storage = Storage(str(stage.loaded))
     head = manifest.newest(storage)
     segments = View.open(storage, head).searchables()
-    shares = [divided(segment, stage.plan, PIPELINE) for segment in segments]
+    shares = [divide_segment(segment, stage.plan, PIPELINE) for segment in segments]
     load = LoadReport.from_json(batches[WARM_BATCHES] | {"stats": {}, "said": []})
     plan_ms, lists_ms, waits_ms, after = list[float](), list[float](), list[float](), stage.plan
     for repeat in range(REPEATS):
@@ -146,7 +146,7 @@ def _redistributed(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
     return plans.read(storage, outcome.plan.epoch, plans.write(storage, outcome.plan))
 
 
-def _looked_up(plan: Plan, shares: Sequence[Shares], segments: Sequence[Searchable]) -> None:
+def _looked_up(plan: Plan, shares: Sequence[DividedSegment], segments: Sequence[Searchable]) -> None:
     """What each partition has, as every task asks for it: slices of lists that are there."""
     for slot in range(len(plan.partitions)):
         for share, segment in zip(shares, segments, strict=True):
@@ -157,7 +157,7 @@ def shipment(
     before: Plan,
     after: Plan,
     moved: Sequence[int],
-    shares: Sequence[Shares],
+    shares: Sequence[DividedSegment],
     segments: Sequence[Searchable],
     now_us: int,
 ) -> Shipment:
@@ -175,7 +175,7 @@ def shipment(
         listed = Listed.joined([Listed.from_batch(pa.ipc.read_record_batch(p, WIRE)) for p in payloads])
         read_s = cpu_s() - began_s
         began_s = cpu_s()
-        Share.whole(listed.searchable())
+        PartitionSubs.whole(listed.searchable())
         listing[receiver] += read_s + cpu_s() - began_s
         began_s = cpu_s()
         listed.indexed(after.grid)
