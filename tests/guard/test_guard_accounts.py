@@ -4,13 +4,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.accounts import (
-    CANCEL,
     COST,
     FINE,
     NOT_OWNER,
     RATE,
-    REGISTER,
     SUBSCRIPTIONS,
     Accounts,
     Operations,

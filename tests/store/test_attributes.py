@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +34,7 @@ RUNNING = SOURCE.parents[1] / "docs/running.md"
 IDS: Ints = np.arange(-5, 420)
 
 
-def register(sub_id: int, **said: object) -> dict[str, object]:
+def register(sub_id: int, **said: Any) -> dict[str, Any]:
     return registration(sub_id, None if "geometry" in said else (0.0, 0.0, 1.0, 1.0), **said)
 
 
@@ -113,7 +114,7 @@ def test_whole_columns_make_operations_and_the_others_are_null() -> None:
 
 
 PAYLOAD = """
-PAYLOAD = Text("payload", "an opaque text that comes back with the subscription", bytes_max=20)
+PAYLOAD = TextAttribute("payload", "an opaque text that comes back with the subscription", bytes_max=20)
 """
 
 USE_OF_PAYLOAD = """
@@ -172,10 +173,9 @@ def test_a_new_attribute_is_one_entry_of_one_file(tmp_path: Path) -> None:
     shutil.copytree(SOURCE, tmp_path / "src/geoswarm")  # with compiled kernels, which go by a file's time
     table = tmp_path / "src/geoswarm/core/subscriptions/columns.py"
     text = table.read_text()
-    text = text.replace("import Birth, Expiry, User", "import Birth, Expiry, Text, User")
-    text = text.replace("\nATTRIBUTES:", f"{PAYLOAD}\nATTRIBUTES:").replace(
-        "    BIRTH,\n", "    BIRTH,\n    PAYLOAD,\n"
-    )
+    text = text.replace("ExpiryAttribute, UserAttribute\n", "ExpiryAttribute, TextAttribute, UserAttribute\n")
+    text = text.replace("\nATTRIBUTES:", f"{PAYLOAD}\nATTRIBUTES:")
+    text = text.replace("    BIRTH,\n", "    BIRTH,\n    PAYLOAD,\n")
     table.write_text(text)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     done = subprocess.run(

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.on import PREFIX
+from geoswarm.core.subscriptions.on import ON_ARRAYS
 from geoswarm.model import ENTER, EXIT, INSIDE
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
@@ -74,7 +74,7 @@ def test_a_manifest_says_whether_anybody_asks(opened: Checkpoint) -> None:
 def test_those_who_ask_for_nothing_cost_nothing(opened: Checkpoint) -> None:
     plain = opened.prepare(0, lambda: [registers(0, [None] * 5)], 0)
     records = opened.storage.map_arrays(f"{FOLDER}/{plain.segments[0].name}.records")
-    assert not [name for name in records if name.startswith(PREFIX)]  # as all records were, before there was `on`
+    assert not [name for name in records if name.startswith(ON_ARRAYS)]  # as all records were, before there was `on`
     assert on(opened, plain, *range(5)) == [INSIDE] * 5
 
 

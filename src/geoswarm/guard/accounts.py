@@ -15,10 +15,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
+from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 
-REGISTER, REPLACE, CANCEL = 0, 1, 2
-"""Operations by code."""
 FINE, RATE, SUBSCRIPTIONS, COST, NOT_OWNER, FULL = range(6)
 """What becomes of one."""
 NOT_HERE = -1

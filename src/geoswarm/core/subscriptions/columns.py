@@ -4,10 +4,10 @@ A new attribute is one entry here. The schema of operations, Spark's schema, val
 loads and files of regions, segments (writing, opening, merging), `View.table` and the docs follow from it.
 `attribute.py` says what an entry must be able to do, and draws how an operation's columns become a segment's arrays.
 
-The table is in `core/`, above `model.py`, because checks and stored forms use shapes and texts; and below `flow/` and
-`store/`, which both go by it. It is not in either, because neither may be asked by the other.
+The table is in `core/`: it needs shapes and texts, which `model.py` may not import; `flow/` validates by it and
+`store/` writes by it, and `flow/` may not import `store/`.
 
-    PAYLOAD = Text("payload", "an opaque text that comes back with the subscription")     and PAYLOAD in ATTRIBUTES
+    PAYLOAD = TextAttribute("payload", "an opaque text that comes back with the subscription")     ... and in ATTRIBUTES
 """
 
 import difflib
@@ -17,22 +17,23 @@ from typing import Any
 import pyarrow as pa
 
 from geoswarm.core.subscriptions.attribute import Attribute, Column
-from geoswarm.core.subscriptions.keywords import Keywords
-from geoswarm.core.subscriptions.kinds import Birth, Expiry, User
-from geoswarm.core.subscriptions.on import On
-from geoswarm.core.subscriptions.region import SIDES, Region
+from geoswarm.core.subscriptions.keywords import KeywordsAttribute
+from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
+from geoswarm.core.subscriptions.on import OnAttribute
+from geoswarm.core.subscriptions.region import SIDES, RegionAttribute
 from geoswarm.errors import InputError
 
 OPS = ("register", "replace", "cancel")
 REGISTER, REPLACE, CANCEL = range(len(OPS))
 """What an operation does, as a word and as a number."""
-HEAD = (
+OPERATION_HEAD = (
     Column("op", pa.string(), f"{', '.join(OPS[:-1])} or {OPS[-1]}", is_required=True),
     Column("sub_id", pa.int64(), "the id of the subscription", is_required=True),
 )
 """The columns that make a row an operation; they are no attributes."""
 
-USER, REGION, EXPIRY, KEYWORDS, ON, BIRTH = User(), Region(), Expiry(), Keywords(), On(), Birth()
+USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
+KEYWORDS, ON, BIRTH = KeywordsAttribute(), OnAttribute(), BirthAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     USER,
@@ -44,7 +45,7 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
 )
 """In the order in which they are checked: a row with several faults is refused for the first."""
 
-COLUMNS = (*HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
+COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
 OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in COLUMNS])
 """A change of a subscription: what `Engine.submit`, operations streams and the inbox hold."""
 BESIDE_GEOMETRY = tuple(c.name for c in COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))

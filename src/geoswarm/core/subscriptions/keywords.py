@@ -21,7 +21,7 @@ WORDS, RARITY = "words_", "rarity"
 """Array names in a segment: what those of the expressions begin with, and how common each term was."""
 
 
-class Keywords(Attribute[Expressions, Expressions | None]):
+class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
     """Stored as None, without arrays, if no subscription of the segment asks for words."""
 
     name = "keywords"

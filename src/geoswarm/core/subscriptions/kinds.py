@@ -1,7 +1,8 @@
 """Simple kinds of attributes: a moment, a name that many subscriptions share, and a text of each subscription.
 
-`Text` is for what only travels with a subscription: it is checked for its length, stored, merged and shown, and nothing
-looks into it. Attributes that decide about matches are in files of their own (`region.py`, `keywords.py`, `on.py`).
+`TextAttribute` is for what only travels with a subscription: its length is checked, it is stored, merged and shown, and
+nothing looks into it. Attributes that decide about matches have files of their own (`region.py`, `keywords.py`,
+`on.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,10 +19,10 @@ from geoswarm.model import NEVER_US, TIMESTAMP
 LONG_AGO_US = -(1 << 62)
 """The birth of a subscription whose birth was not recorded. Births are recorded for Guard only."""
 TEXT_BYTES_MAX = 10_000
-"""Of one value of a `Text`: segments are mapped by every worker, so what travels along must be small."""
+"""Of one value of a `TextAttribute`: segments are mapped by every worker, so what travels along must be small."""
 
 
-class Expiry(Attribute[Ints, Ints]):
+class ExpiryAttribute(Attribute[Ints, Ints]):
     """Until when a subscription is in force, in microseconds since 1970. Stored as an empty array if none expires."""
 
     name = "expires_us"
@@ -56,7 +57,7 @@ class Expiry(Attribute[Ints, Ints]):
         return {"expires": pa.array(values, mask=values == NEVER_US).cast(TIMESTAMP)}
 
 
-class Birth(Attribute[Ints, Ints]):
+class BirthAttribute(Attribute[Ints, Ints]):
     """When a subscription was registered or replaced, in microseconds since 1970. The store sets it. Stored as one
     number if all are of the same moment."""
 
@@ -91,7 +92,7 @@ class StoredNames(NamedTuple):
     names: pa.StringArray
 
 
-class User(Attribute[pa.DictionaryArray, StoredNames]):
+class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
     """Whose a subscription is. The empty name is no user."""
 
     name = "user"
@@ -124,7 +125,7 @@ class User(Attribute[pa.DictionaryArray, StoredNames]):
         return {"user": values.cast(pa.string())}
 
 
-class Text(Attribute[pa.StringArray, pa.StringArray | None]):
+class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
     """A text that travels with a subscription and can be read back. Nothing is stored where no subscription of a
     segment has one; the empty text is null."""
 

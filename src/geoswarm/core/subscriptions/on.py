@@ -15,7 +15,7 @@ from geoswarm.core.arrays.jit import Ints, Ordinals, SubIds
 from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import ENTER, EXIT, INSIDE
 
-PREFIX = "on_"
+ON_ARRAYS = "on_"
 """What the names of its arrays begin with in a segment."""
 DWELL_S_MAX = 1e9
 """About thirty years: longer than any use, and in microseconds far from the largest integer."""
@@ -36,7 +36,7 @@ class StoredTransitions(NamedTuple):
 NO_TRANSITIONS = StoredTransitions(np.empty(0, np.int64), np.empty(0, np.uint32), np.empty(0, np.int64))
 
 
-class On(Attribute[Ints, StoredTransitions]):
+class OnAttribute(Attribute[Ints, StoredTransitions]):
     name = "on"
     columns = (Column("on", pa.string(), "inside, enter, exit or dwell(SECONDS); null: inside"),)
     reasons: ClassVar[Mapping[str, str]] = {
@@ -76,12 +76,12 @@ class On(Attribute[Ints, StoredTransitions]):
         if not len(chosen):
             return {}
         parts = StoredTransitions(placement.ids[chosen], chosen.astype(np.uint32), values[chosen])
-        return {f"{PREFIX}{part}": array for part, array in parts._asdict().items()}
+        return {f"{ON_ARRAYS}{part}": array for part, array in parts._asdict().items()}
 
     def open(self, records: Arrays) -> StoredTransitions:
-        if f"{PREFIX}ids" not in records:
+        if f"{ON_ARRAYS}ids" not in records:
             return NO_TRANSITIONS
-        return StoredTransitions(*(records[f"{PREFIX}{part}"] for part in StoredTransitions._fields))
+        return StoredTransitions(*(records[f"{ON_ARRAYS}{part}"] for part in StoredTransitions._fields))
 
     def read(self, stored: StoredTransitions, ordinals: Ints) -> Ints:
         if not len(stored.ordinals) or not len(ordinals):

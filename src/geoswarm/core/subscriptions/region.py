@@ -61,7 +61,7 @@ class StoredRegions(NamedTuple):
         return counts
 
 
-class Region(Attribute[RegionValues, StoredRegions]):
+class RegionAttribute(Attribute[RegionValues, StoredRegions]):
     name = "region"
     columns = (
         Column("xmin", pa.float64(), "the left side; without all sides and with keywords: the whole world"),

@@ -26,6 +26,8 @@ from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.keywords import WORDS
+from geoswarm.core.subscriptions.region import SHAPE
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, no_conditions
 from geoswarm.flow.match.match import Met
@@ -46,7 +48,7 @@ WIRE = pa.schema(
     ]
 )
 """Arrays, one row each."""
-WORDS, SHAPE, PLAIN = "words_", "shape_", ("ids", "rects", "expires_us", "shaped", "predicates")
+PLAIN = ("ids", "rects", "expires_us", "shaped", "predicates")
 _NONE_DEAD = np.empty(0, np.uint8)
 _NONE_DEAD.setflags(write=False)
 

@@ -18,7 +18,7 @@ GONE, UNCHANGED = -1, -2
 """Of one id, where no operation's subscription is in force at the end."""
 
 
-class Grouped(NamedTuple):
+class OperationsById(NamedTuple):
     """Operations by id, those of one id in the order of arrival."""
 
     ids: SubIds
@@ -29,7 +29,7 @@ class Grouped(NamedTuple):
     """The operations on ids[i] are rows[starts[i]:starts[i + 1]]."""
 
 
-class Outcome(NamedTuple):
+class OperationsOutcome(NamedTuple):
     duplicates: Ints
     """Rows of the batch."""
     unknown: Ints
@@ -38,19 +38,19 @@ class Outcome(NamedTuple):
     """By id: the row whose subscription is in force at the end, GONE or UNCHANGED."""
 
 
-def group_by_id(ids: SubIds, rows: Ints) -> Grouped:
+def group_by_id(ids: SubIds, rows: Ints) -> OperationsById:
     """`ids` are those of `rows`, in the order of arrival."""
     order = np.argsort(ids, kind="stable")
     unique, first = np.unique(ids[order], return_index=True)
-    return Grouped(unique, rows[order], np.append(first, len(order)))
+    return OperationsById(unique, rows[order], np.append(first, len(order)))
 
 
-def replay(grouped: Grouped, ops: Ints, is_live: Bools) -> Outcome:
+def replay(grouped: OperationsById, ops: Ints, is_live: Bools) -> OperationsOutcome:
     """`ops` are the codes of all rows of the batch; `is_live` tells of each id whether it was before."""
     verdicts, final = _replay(ops[grouped.rows], grouped.starts, is_live)
     has_row = final >= 0
     final[has_row] = grouped.rows[final[has_row]]
-    return Outcome(grouped.rows[verdicts == DUPLICATE], grouped.rows[verdicts == UNKNOWN], final)
+    return OperationsOutcome(grouped.rows[verdicts == DUPLICATE], grouped.rows[verdicts == UNKNOWN], final)
 
 
 @kernel
