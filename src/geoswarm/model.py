@@ -1,4 +1,5 @@
-"""The nouns as Arrow schemas: Event, Operation (a change of a Subscription), Match, DeadLetter.
+"""The nouns as Arrow schemas: Event, Match, DeadLetter. Operations, the changes of subscriptions, have the columns that
+subscriptions are made of (`core/subscriptions/columns.py`).
 
 An event may carry any further columns; they travel through to its matches untouched. Three of them have a meaning:
 `text` is what `keywords` are looked for in, `object_id` says whose event it is, for subscriptions that ask `on` what an
@@ -24,8 +25,8 @@ TEXT = pa.field("text", pa.string())
 """What an event may say. Without the column, or where it is null, it says nothing."""
 
 OBJECT = pa.field("object_id", pa.int64())
-"""Who an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null, nobody is
-known to enter or leave by it."""
+"""Which object an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null,
+no object enters or leaves by it."""
 
 GEOMETRY = pa.field("geometry", pa.binary())
 """The area that an event is: WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), binary or string. `x` and `y` may then be
@@ -34,23 +35,6 @@ null, and become the middle of the rectangle round it. Without the column, or wh
 PREDICATES = ("intersects", "contains", "within", "covers")
 """How a subscription's region must lie to a publication, by code: the region ... the publication.
 `core/shapes/exact.py` explains them."""
-
-OPERATION = pa.schema(
-    [
-        pa.field("op", pa.string(), nullable=False),  # register | replace | cancel
-        pa.field("sub_id", pa.int64(), nullable=False),
-        pa.field("user", pa.string()),
-        pa.field("xmin", pa.float64()),
-        pa.field("ymin", pa.float64()),
-        pa.field("xmax", pa.float64()),
-        pa.field("ymax", pa.float64()),
-        pa.field("expires", TIMESTAMP),  # null: never
-        pa.field("geometry", pa.binary()),  # WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), instead of sides
-        pa.field("keywords", pa.string()),  # flood AND (river OR dam); null: whatever is said
-        pa.field("on", pa.string()),  # inside | enter | exit | dwell(SECONDS); null: inside
-        pa.field("predicate", pa.string()),  # intersects | contains | within | covers; null: intersects
-    ]
-)
 
 DEAD_LETTER = pa.schema(
     [

@@ -25,7 +25,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import guard_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from worlds import BOUNDS, WORDS, events, rectangles, with_areas, with_texts
 
@@ -107,7 +107,7 @@ def test_every_index_finds_what_the_oracle_finds(index: str, seed: int) -> None:
     batch = with_texts(rng, events(rng, EVENTS))
     batch = with_areas(rng, batch) if asked.areas else batch
     want = sorted(oracle.match(batch, 0))
-    valid = guard_events(batch.combine_chunks().to_batches()[0], GRID, DeadLetters("event", 0), marks=True)
+    valid = validate_events(batch.combine_chunks().to_batches()[0], GRID, DeadLetters("event", 0), marks=True)
     got = [
         pair
         for parcel in route(valid, uniform(GRID, 3))

@@ -9,10 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.columns import ON, OPERATION
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_events, validate_operations
-from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, OPERATION
+from geoswarm.model import ENTER, EVENT, EXIT, INSIDE
 
 WORLD = Grid(-180, -90, 180, 90, columns=100, rows=100)
 GOOD_EVENT = {"event_id": 1, "ts": 0, "x": 2.0, "y": 3.0}
@@ -132,7 +133,7 @@ def test_what_a_subscription_is_on_becomes_a_number(on: str | None, code: int) -
     table = conform_operations(pa.Table.from_pylist(rows, schema=OPERATION))
     validated = validate_operations(table.to_batches()[0], WORLD, 0, DeadLetters("operation", 4))
     assert validated.fit.all()
-    assert validated.on.tolist() == [ENTER, code, 7_000_000, INSIDE]
+    assert validated[ON].tolist() == [ENTER, code, 7_000_000, INSIDE]
 
 
 def test_an_on_that_is_not_even_text_is_a_dead_letter() -> None:

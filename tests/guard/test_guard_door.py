@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import validate_operations
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
@@ -16,7 +17,6 @@ from geoswarm.guard.door import EVER_US, GuardDoor, Owned, Removal
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 from geoswarm.guard.sensing import LiveQueries
-from geoswarm.model import OPERATION
 
 GRID = Grid(-180.0, -90.0, 180.0, 90.0, columns=10, rows=10)
 NOW_US = 1_700_000_000_000_000

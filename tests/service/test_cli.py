@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 
 import geoswarm
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.model import OPERATION
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint

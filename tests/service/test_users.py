@@ -9,10 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import OPERATION
 from geoswarm.service.cli import app
 from geoswarm.service.cli.settings_file import read_settings
 from geoswarm.store.checkpoint import Checkpoint

@@ -10,19 +10,20 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.subscriptions.columns import BIRTH, OPERATION
+from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.errors import InputError
 from geoswarm.guard import door, limits
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import OPERATION, TIMESTAMP
+from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import COMMANDS_FOLDER, put_command
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import CommandEntry
-from geoswarm.store.segment import LONG_AGO_US
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
 
@@ -174,7 +175,7 @@ def test_what_an_operator_loads_passes_unasked_counts_and_is_of_long_ago(tmp_pat
     held.take_in(many(300, ["ana"] * 300), NOW_US, {"file": 300})
     assert held.manifest.refused == 0
     assert read(held, "ana")[0] == 300
-    assert {int(b) for s in held._view.segments.values() for b in s.born_us} == {LONG_AGO_US}
+    assert {int(b) for s in held._view.segments.values() for b in s[BIRTH]} == {LONG_AGO_US}
     assert [reason for reason, _ in Batches(held).run(register(999, "ana"))] == ["user-subscriptions"]
     held.take_in(table({"op": "cancel", "sub_id": 0}), NOW_US, {"mending": 1})
     assert read(held, "ana")[0] == 299
@@ -190,7 +191,10 @@ def test_a_subscription_keeps_its_birth_through_merges_and_a_replacement_is_born
         int(i): int(b)
         for name, s in held._view.segments.items()
         for i, b, alive in zip(
-            s.ids, s.births(np.arange(len(s.ids))), s.live(held._view.dead[name], held.manifest.now_us), strict=True
+            s.ids,
+            BIRTH.read(s[BIRTH], np.arange(len(s.ids))),
+            s.live(held._view.dead[name], held.manifest.now_us),
+            strict=True,
         )
         if alive
     }
@@ -206,7 +210,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
     plain = Checkpoint(str(tmp_path), WORLD, Tuning())
     plain.prepare(1, lambda: [table(register(1, "ana"), register(2, None))], NOW_US + 1)
     assert plain.manifest.refused == 0
-    assert [s.born_us.tolist() for s in plain._view.segments.values()] == [[LONG_AGO_US]]
+    assert [s[BIRTH].tolist() for s in plain._view.segments.values()] == [[LONG_AGO_US]]
     plain.close()
     again = opened(tmp_path)
     assert again.guarding is not None
@@ -446,6 +450,6 @@ def test_a_checkpoint_from_before_guard_was_made_opens_and_all_in_it_was_born_lo
     held.close()
     again = opened(tmp_path)
     assert again.manifest.guard is None
-    assert [s.births(np.arange(2)).tolist() for s in again._view.segments.values()] == [[LONG_AGO_US] * 2]
+    assert [BIRTH.read(s[BIRTH], np.arange(2)).tolist() for s in again._view.segments.values()] == [[LONG_AGO_US] * 2]
     assert (read(again, "ana")[0], read(again, "ben")[0]) == (1, 1)
     again.close()

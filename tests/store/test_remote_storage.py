@@ -16,8 +16,9 @@ from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
+from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.fence import Fence
 from geoswarm.store.storage import Storage

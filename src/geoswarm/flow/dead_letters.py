@@ -1,6 +1,7 @@
 """Rows that cannot go on, each with a reason a program can count and a sentence a person can act on.
 
-Who turns a row away decides why (`flow/validate.py`, `store/subscriptions.py`); this only collects.
+Who turns a row away decides why (`flow/validate.py`, each attribute in `core/subscriptions/`, `store/subscriptions/`);
+this only collects.
 """
 
 import json
@@ -13,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools
+from geoswarm.core.subscriptions.columns import ATTRIBUTES
 from geoswarm.model import DEAD_LETTER
 
 MALFORMED = "_malformed"
@@ -21,22 +23,12 @@ MALFORMED = "_malformed"
 TEXT_MAX = 10_000
 """Characters kept of a row and of what is said about it."""
 
-REASONS = {
+_GENERAL = {
     "malformed": "the source could not parse the row",
     "null": "a required column is null",
     "not-finite": "a coordinate is NaN or infinite",
     "out-of-bounds": "a coordinate lies outside the world's bounds",
     "unknown-op": "the operation is none of register, replace, cancel",
-    "empty": "a region is empty",
-    "too-large": "a region has more vertices than may be kept",
-    "coordinate-system": "a region is not in longitude and latitude",
-    "invalid": "a region crosses itself in a way that cannot be mended",
-    "keywords": "a keyword expression that cannot be read, or is too large",
-    "on": "what the subscription is on is none of inside, enter, exit, dwell(SECONDS)",
-    "predicate": "the predicate is none of intersects, contains, within, covers",
-    "inverted": "a rectangle's minimum exceeds its maximum",
-    "no-area": "a rectangle has no area",
-    "expired": "the subscription expires before it could match",
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
     "full": "the engine holds as many subscriptions, or accounts of users, as it may",
@@ -49,6 +41,8 @@ REASONS = {
     "not-owner": "the subscription is somebody else's",
     "key": "the key of a row is missing, so nobody can be asked to remember it",
 }
+REASONS = _GENERAL | {reason: text for attribute in ATTRIBUTES for reason, text in attribute.reasons.items()}
+"""Why a row may be turned away, those of each attribute of subscriptions included, with a sentence for the docs."""
 
 
 class DeadLetters:

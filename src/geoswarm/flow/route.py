@@ -17,7 +17,7 @@ from geoswarm.core.arrays.radix import sorted_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import column_of, row_of
 from geoswarm.core.space.partition import EVERYBODY
-from geoswarm.core.space.plan import Owners, Plan, Slots
+from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
 
@@ -53,14 +53,14 @@ def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) ->
         yield Parcel(plan.partitions[slot_of_lane[lane]].id, int(owner_of_lane[lane]), part)
 
 
-def executors_of(events: pa.RecordBatch, plan: Plan) -> Owners:
+def executors_of(events: pa.RecordBatch, plan: Plan) -> ExecutorIds:
     """The executor of each event, in the order they came: what the row exchange shuffles by."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
     lanes, _, owner_of_lane = _lanes(events, np.arange(len(events)), slots, plan)
     return owner_of_lane[lanes]
 
 
-def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, Owners]:
+def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, ExecutorIds]:
     """A lane is what one parcel goes by: a slot, or one executor's share of a slot that is everybody's. Returns the
     lane of each event, and the slot and the executor of each lane."""
     owners = plan.executor_of_slot

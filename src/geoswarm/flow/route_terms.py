@@ -24,7 +24,7 @@ from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.words import wanted
 from geoswarm.core.space.holders import Holders, holders
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.text.cut import Directory, Shares, share_of
+from geoswarm.core.text.cut import Directory, ShareIds, share_of
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.match import Searchable
@@ -54,7 +54,7 @@ class _Ways(NamedTuple):
     holders: Holders
     counts: Ints
     listed: Hashes
-    shares: Shares
+    shares: ShareIds
     listed_starts: Ints
     directories: Directory
     directory_starts: Ints

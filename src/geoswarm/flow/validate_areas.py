@@ -1,4 +1,4 @@
-"""Events that are areas, under inspection: their `geometry` is read, and gives them the place they are routed by.
+"""Validate events that are areas: their `geometry` is read, and gives them the place they are routed by.
 
 What a geometry must be is decided in `core/shapes/parse.py`, as for subscriptions. A point as geometry is a point;
 lines are refused. The matcher reads the geometry once more (`flow/match/areas.py`): what travels is the event as it
@@ -29,8 +29,8 @@ def has_areas(batch: pa.RecordBatch) -> bool:
 
 
 def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
-    """Turns away what cannot be read, fills `x` and `y`, of a point always, of an area where they are null, and marks
-    what is sound."""
+    """Turn away geometries that cannot be read; fill `x` and `y`, of a point always, of an area where they are null;
+    and mark what is sound."""
     column = batch.column(GEOMETRY.name)
     shapes, refused, _, sound = parse_shapes(column, grid)
     boxes = rectangles(shapes, grid)
@@ -43,10 +43,10 @@ def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.Reco
         else:
             said = detail.replace("{", "{{").replace("}", "}}")
             triage.turn_away_one(row, reason, f"event {{event_id}}: {said}")
-    return _filled(batch, centres, are_points).append_column(SOUND, pa.array(sound))
+    return _fill_places(batch, centres, are_points).append_column(SOUND, pa.array(sound))
 
 
-def _filled(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.RecordBatch:
+def _fill_places(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.RecordBatch:
     for axis, middle in zip(("x", "y"), centres.T, strict=True):
         column, place = batch.column(axis), batch.schema.get_field_index(axis)
         if column.null_count or are_points.any():
@@ -57,7 +57,7 @@ def _filled(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.Rec
 
 
 def _point_of(raw: bytes) -> shapely.Point | None:
-    """None: it is no point. It was read before, and had no area. Text need not be UTF-8."""
+    """The point that a geometry without an area is; None: it is none. Text need not be UTF-8."""
     with np.errstate(all="ignore"):
         if raw[0] <= 1:
             read = shapely.from_wkb(raw, on_invalid="ignore")

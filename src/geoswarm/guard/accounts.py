@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.flow.operations import CANCEL, REGISTER
+from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 
 FINE, RATE, SUBSCRIPTIONS, COST, NOT_OWNER, FULL = range(6)

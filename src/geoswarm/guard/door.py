@@ -19,9 +19,10 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
+from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
+from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
-from geoswarm.flow.operations import operation_codes
-from geoswarm.flow.validate import SIDES, ValidatedOperations
+from geoswarm.flow.validate import ValidatedOperations, operation_codes
 from geoswarm.guard.accounts import FINE, Accounts, HeldSubscriptions, UserOperations
 from geoswarm.guard.commands import Command, obey
 from geoswarm.guard.guard import ClosedRound, Guard
@@ -142,11 +143,9 @@ class GuardDoor:
         ids, number = np.unique(np.asarray(rows.column("sub_id").take(taken), np.int64), return_inverse=True)
         coded = users.dictionary_encode()
         names = coded.dictionary
-        sides = [np.asarray(rows.column(side).take(taken).fill_null(0.0), np.float64) for side in SIDES]
-        words = np.diff(validated.words.conjunctions_offsets)[chosen]
-        shapes = validated.shapes
-        vertices = np.zeros(len(chosen), np.int64) if shapes is None else shapes.vertex_counts()[chosen]
-        asked = costs(area_shares(self._grid, np.stack(sides, axis=1)), words, vertices)
+        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
+        rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
+        asked = costs(area_shares(self._grid, rects), words, region.vertex_counts()[chosen])
         todo = UserOperations(operation_codes(rows.column("op").take(taken)), number, _codes(coded), asked)
         judged = self.accounts.judge(names, self._free(names), todo, live.held(ids, names))
         self._letters.refuse(rows, chosen, judged.verdicts, asked, dead)

@@ -20,13 +20,14 @@ from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.columns import operation_table
 from geoswarm.errors import InputError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import DEAD_LETTER, OPERATION
+from geoswarm.model import DEAD_LETTER
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stages import Stage, check_stages
@@ -115,14 +116,14 @@ class BaseEngine:
             "predicate": predicate,
         }
         row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
-        self.submit(_table([row]))
+        self.submit(operation_table([row]))
 
     def cancel(self, *sub_ids: int, user: str | None = None) -> None:
         """With Guard on, only the `user` whose they are may cancel subscriptions."""
-        self.submit(_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
+        self.submit(operation_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
 
     def submit(self, operations: pa.Table) -> None:
-        """Many operations at once, in order, with the columns of `model.OPERATION`. All or none are taken."""
+        """Many operations at once, in order, with the columns of `columns.OPERATION`. All or none are taken."""
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
         for batch in table.to_batches():
@@ -256,12 +257,3 @@ class BaseEngine:
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)
-
-
-def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    try:
-        return pa.Table.from_pylist(rows, schema=OPERATION)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:
-        raise InputError(
-            f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
-        ) from None

@@ -13,11 +13,10 @@ version.
 """
 
 import threading
-import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 
@@ -29,18 +28,19 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
-from geoswarm.errors import CorruptState, FencedOut, SettingsError, StateError
-from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import conform_operations
+from geoswarm.errors import CorruptState, FencedOut, StateError
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.store import dead_files, guard_files, inbox, manifest, plans, segment
+from geoswarm.store import guard_files, inbox, manifest, plans
+from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
+from geoswarm.store.founding import found_or_check
 from geoswarm.store.guard_files import GuardFiles
+from geoswarm.store.housekeeping import collect_garbage, repair
 from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import RepairEntry
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.manifest import EMPTY, Manifest
+from geoswarm.store.manifest import Manifest
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
 
@@ -61,24 +61,20 @@ class Checkpoint:
         guard: GuardRules | None = None,
     ) -> None:
         """`first_plan` is asked once, when the folder is made. Without a `key` it is the environment's, if any. Without
-        a `guard` everybody may do everything; what Guard knew is kept for a start with one."""
+        a `guard` every user may do everything; what Guard knew is kept for a start with one."""
         self.storage = Storage(root, key=key)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
-            if self.storage.exists("identity.json") and "operator" in self.storage.read_document("identity.json"):
-                raise SettingsError(f"checkpoint {root} is of a KeyedStream, not of an engine: use another")
+            self.identity = found_or_check(self.storage, contract, first_plan, self.fence)
             self.journal = Journal(self.storage)
-            if self.storage.exists("contract.json") or manifest.kept(self.storage) not in ([], [0]):
-                _check_contract(self.storage, contract)
-            else:
-                self._create(contract, first_plan)
             self.plan, self._plan_seal = plans.newest(self.storage)
             self.manifest = manifest.newest(self.storage)
-            self.identity: str = self.storage.read_document("identity.json")["id"]
-            self._repair()
+            for name in repair(self.storage, self.grid, self.manifest, self.plan):
+                self.journal.append(RepairEntry(name, "index rebuilt from its records"))
+            self._collect_garbage()
             self._view = View.open(self.storage, self.manifest)
             self.guarding: GuardFiles | None = None
             if guard is not None:
@@ -110,7 +106,7 @@ class Checkpoint:
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
         asked = self.guarding is not None and self.storage.names(guard_files.COMMANDS_FOLDER)
         if waiting or asked:
-            with self._undone_if_failed():
+            with self._undo_if_it_fails():
                 draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)
                 self._adopt(draft, batch=None, inbox_mark=max([self.manifest.inbox_mark, *waiting]))
             inbox.clear(self.storage, self.manifest.inbox_mark)
@@ -120,7 +116,7 @@ class Checkpoint:
     def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
         """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
         kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
-        with self._undone_if_failed():
+        with self._undo_if_it_fails():
             draft = self._draft([operations], now_us, -1, is_trusted=True)
             self._adopt(draft, batch=None, loads=dict(kept))
         self._collect_garbage()
@@ -165,7 +161,7 @@ class Checkpoint:
             yield from inbox.take(self.storage, waiting)
             yield from operations()
 
-        with self._undone_if_failed():
+        with self._undo_if_it_fails():
             draft = self._draft(all_operations(), now_us, batch)
             if replan is not None:
                 self.adopt_plan(replan())
@@ -174,7 +170,7 @@ class Checkpoint:
         return self.manifest
 
     def live_rects(self) -> Floats:
-        """Of all subscriptions in force, by the newest version."""
+        """The rectangles of all subscriptions in force, by the newest version."""
         return self._view.live_rects(self.manifest.now_us)
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
@@ -187,7 +183,7 @@ class Checkpoint:
         return taken
 
     def sense(self, partitions: Iterable[Partition]) -> None:
-        """These, of the plan before, have made the cluster rebalance: Guard, if on, is told what is live there."""
+        """These, of the plan before, have made the cluster rebalance: Guard, if on, looks at what is live there."""
         if self.guarding is not None:
             for partition in partitions:
                 self.guarding.sense(partition, self._view, self.manifest.now_us)
@@ -212,35 +208,13 @@ class Checkpoint:
 
     # -- making versions
 
-    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> "_Draft":
-        now_us = max(now_us, self.manifest.now_us)  # a clock set back must not revive what has expired
-        term = {"term": self.fence.term, "token": self.fence.token}
-        draft, view = self.manifest.next(now_us=now_us, content="", **term), self._view
-        dead, churn = DeadLetters("operation", batch), Churn()
-        expired = view.expired(self.manifest.now_us, now_us)
-        churn.went.append(view.rects_at(expired))
-        door = self.guarding
-        if door is not None:
-            door.went(view, expired)
-            for removal in door.begin(now_us):
-                draft = self._store.remove(draft.next(), view, removal, churn, door)
-                view = View.open(self.storage, draft, view)
-        for table in tables:
-            whole = conform_operations(table).combine_chunks()
-            for rows in whole.to_batches(max_chunksize=self._tuning.operations_at_once_max):
-                draft = self._store.apply(draft.next(), view, rows, dead, churn, door, is_trusted=is_trusted)
-                view = View.open(self.storage, draft, view)
-                merged = self._store.compact(draft, view)
-                if merged is not draft:
-                    draft, view = merged, View.open(self.storage, merged, view)
-        if door is not None:
-            draft = door.finish(draft, dead)
-        if len(dead):
-            folder = dead_files.folder_of(dead_files.OPERATIONS, draft.version)
-            dead_files.write(self.storage, folder, "0", dead.table())
-        return _Draft(replace(draft, refused=len(dead)), view, churn)
+    def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> Draft:
+        before, view = self.manifest, self._view
+        now_us = max(now_us, before.now_us)  # a clock set back must not revive what has expired
+        begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token)
+        return make_draft(self._store, begun, view, tables, before.now_us, batch, self.guarding, is_trusted=is_trusted)
 
-    def _adopt(self, draft: "_Draft", **changes: Any) -> None:
+    def _adopt(self, draft: Draft, **changes: Any) -> None:
         """The one atomic step. Nothing is remembered before it: a draft that fails to be written leaves no trace."""
         self.fence.check()
         new = replace(draft.manifest, **changes)
@@ -252,7 +226,7 @@ class Checkpoint:
             self.guarding.adopted()
 
     @contextmanager
-    def _undone_if_failed(self) -> Iterator[None]:
+    def _undo_if_it_fails(self) -> Iterator[None]:
         """Guard and the accounts change while a draft is made: if it fails, they are as of the version in force."""
         try:
             yield
@@ -263,70 +237,5 @@ class Checkpoint:
                 self.guarding.load(self.manifest, self._view)
             raise
 
-    def _create(self, contract: Contract, first_plan: Callable[[Grid, int], Plan]) -> None:
-        """The contract comes last: where it is, all of the rest has been, and is missed if it is gone."""
-        for name in self.storage.names(plans.FOLDER):  # of a first start that was killed here
-            self.storage.remove(f"{plans.FOLDER}/{name}")
-        plans.write(self.storage, first_plan(self.grid, contract.executors))
-        manifest.remove(self.storage, 0)
-        manifest.write(self.storage, replace(EMPTY, term=self.fence.term, token=self.fence.token))
-        self.storage.write_document("identity.json", {"id": uuid.uuid4().hex})
-        self.storage.write_document("contract.json", contract.model_dump(mode="json"))
-
-    # -- housekeeping
-
-    def _repair(self) -> None:
-        """Verify every file of the newest version; rebuild what can be; drop what a crash left half made."""
-        if self.plan.epoch < self.manifest.plan_epoch:
-            raise CorruptState(
-                f"plan {self.manifest.plan_epoch} of version {self.manifest.version} is missing from plans/: "
-                "restore it from a backup"
-            )
-        for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, segment.FOLDER, guard_files.FOLDER):
-            self.storage.sweep(folder)
-        # Also those of the version that the last batch had: it may be run again.
-        versions = [manifest.read(self.storage, version) for version in manifest.kept(self.storage)]
-        for name in sorted({entry.name for version in versions for entry in version.segments}):
-            if segment.repair_index(self.storage, self.grid, name):
-                self.journal.append(RepairEntry(name, "index rebuilt from its records"))
-        self._collect_garbage()
-
     def _collect_garbage(self) -> None:
-        kept = manifest.kept(self.storage)
-        replayable = manifest.for_batch(self.storage, self.manifest.last_batch)
-        oldest = min(self.manifest.version, replayable.version if replayable else self.manifest.version)
-        for version in kept:
-            if version < oldest:
-                manifest.remove(self.storage, version)
-        used, guards = set[str | None](), set[str | None]()
-        for version in kept:
-            if version >= oldest:
-                held = manifest.read(self.storage, version)
-                used.update(entry.name for entry in held.segments)
-                used.add(held.tombstones)
-                guards.add(held.guard)
-        for name in self.storage.names(segment.FOLDER):
-            stem, _, kind = name.rpartition(".")
-            if (name if kind == "dead" else stem) not in used:
-                self.storage.remove(f"{segment.FOLDER}/{name}")
-        guard_files.collect_garbage(self.storage, guards)
-        dead_files.forget(self.storage, self._tuning.dead_letter_folders_max, self.manifest.version)
-        plans.forget_old(self.storage)
-
-
-class _Draft(NamedTuple):
-    """A version that is on disk but for its manifest."""
-
-    manifest: Manifest
-    view: View
-    churn: Churn
-
-
-def _check_contract(storage: Storage, contract: Contract) -> None:
-    held = Contract.model_validate(storage.read_document("contract.json"))
-    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in contract if getattr(held, k) != v]
-    if different:
-        raise SettingsError(
-            f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
-            "use its values, or start a new checkpoint"
-        )
+        collect_garbage(self.storage, self.manifest, self._tuning.dead_letter_folders_max)

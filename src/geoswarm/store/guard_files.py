@@ -20,6 +20,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
+from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import ValidatedOperations
@@ -32,7 +33,6 @@ from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.owners import OwnedSubscriptions, owned_at, owned_of
-from geoswarm.store.segment import Subs
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 

@@ -13,14 +13,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.model import OPERATION
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.region_files import read_regions
 
 STEP_ROWS = 1_000_000
 """About 200 MB in the driver."""
-REQUIRED = {"sub_id", "xmin", "ymin", "xmax", "ymax"}
+REQUIRED = {"sub_id", *SIDES}
 Progress = Callable[[int, int], None]
 
 
@@ -33,7 +34,8 @@ class Loaded:
 
 
 def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> Loaded:
-    """Register every row, unless this very file is in already. `progress` is told the rows done and the rows in all."""
+    """Register every row, unless this very file is in already. `progress` is called with the rows done and the rows in
+    all."""
     began_s = time.perf_counter()
     try:
         facts = Path(path).stat()
@@ -52,7 +54,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | No
 
 
 def _holds_regions(path: str) -> bool:
-    """A file that is no Parquet, or has a geometry and no sides."""
+    """Whether a file is no Parquet, or has a geometry and no sides."""
     with Path(path).open("rb") as file:
         if file.read(4) != b"PAR1":
             return Path(path).suffix.lower() in (".json", ".geojson", ".ndjson", ".geojsonl")
@@ -74,7 +76,7 @@ def _rows(path: str) -> Iterator[tuple[pa.Table, int]]:
         raise SchemaError(f"{path} has no column {', '.join(sorted(REQUIRED - set(held)))}, only {', '.join(held)}")
     wanted = [name for name in OPERATION.names if name in held]
     for batch in file.iter_batches(STEP_ROWS, columns=wanted):
-        yield _registering(pa.table(batch)), file.metadata.num_rows
+        yield _with_register(pa.table(batch)), file.metadata.num_rows
 
 
 def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
@@ -88,10 +90,11 @@ def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
         rows, size, size_all = seen
         table = pa.table(batch)
         known = [name for name in table.schema.names if name in OPERATION.names]
-        yield _registering(table.select(known)), int(rows * size_all / max(1, size))
+        yield _with_register(table.select(known)), int(rows * size_all / max(1, size))
 
 
-def _registering(table: pa.Table) -> pa.Table:
+def _with_register(table: pa.Table) -> pa.Table:
+    """Rows that say no operation register."""
     if "op" in table.schema.names:
         return table
     return table.append_column("op", pa.array(np.full(len(table), "register")))

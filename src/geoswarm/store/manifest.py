@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from geoswarm.errors import CorruptState
-from geoswarm.store.segment import SegmentEntry
+from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.storage import Storage
 
 FOLDER = "manifests"

@@ -12,13 +12,16 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.columns import BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
 from geoswarm.guard.door import Owned
 from geoswarm.guard.limits import THOUSANDTHS, area_shares, costs
 from geoswarm.guard.names import as_text
 from geoswarm.guard.sensing import LiveQueries
-from geoswarm.store.segment import Segment, Subs
-from geoswarm.store.subscriptions import View, find_live
+from geoswarm.store.segments.segment import Segment
+from geoswarm.store.subscriptions.view import View, find_live
 
 
 class OwnedSubscriptions(NamedTuple):
@@ -40,8 +43,9 @@ class OwnedSubscriptions(NamedTuple):
             mine = np.flatnonzero(places[0] == number)
             if len(mine):
                 ordinals = places[1, mine]
-                known = pc.index_in(segment.user_names, value_set=users).fill_null(NOT_HERE)
-                owner[mine] = known.to_numpy(zero_copy_only=False)[segment.user_codes[ordinals]]
+                stored = segment[USER]
+                known = pc.index_in(stored.names, value_set=users).fill_null(NOT_HERE)
+                owner[mine] = known.to_numpy(zero_copy_only=False)[stored.codes[ordinals]]
                 cost[mine] = costs_at(self.grid, segment, ordinals)
         return HeldSubscriptions(places[0] >= 0, owner, cost)
 
@@ -52,11 +56,12 @@ class OwnedSubscriptions(NamedTuple):
         for name, held in self.view.segments.items():
             near = np.flatnonzero(_within(held.rects, window, is_middle))
             near = near[held.live_at(near, self.view.dead[name], self.now_us)]
-            users.append(held.user_codes[near].astype(np.int64) + first)
-            names.append(as_text(held.user_names))
-            born_s.append(held.births(near) / 1e6)
+            stored = held[USER]
+            users.append(stored.codes[near].astype(np.int64) + first)
+            names.append(as_text(stored.names))
+            born_s.append(BIRTH.read(held[BIRTH], near) / 1e6)
             rects.append(held.rects[near])
-            first += len(held.user_names)
+            first += len(stored.names)
         found = np.concatenate(rects)
         x = ((found[:, 0] + found[:, 2]) / 2 - grid.xmin) / (grid.xmax - grid.xmin)
         y = ((found[:, 1] + found[:, 3]) / 2 - grid.ymin) / (grid.ymax - grid.ymin)
@@ -65,24 +70,27 @@ class OwnedSubscriptions(NamedTuple):
 
 def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
     """Some subscriptions of a segment."""
-    return Owned(held.user_names, held.user_codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
+    stored = held[USER]
+    return Owned(stored.names, stored.codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
 
 
 def owned_of(grid: Grid, subs: Subs) -> Owned:
     """Subscriptions that come."""
-    words = np.diff(subs.words.conjunctions_offsets)
-    vertices = subs.shapes.vertex_counts() if subs.shapes is not None else np.zeros(len(subs.ids), np.int64)
-    codes = subs.users.indices.to_numpy(zero_copy_only=False)
-    return Owned(subs.users.dictionary, codes, costs(area_shares(grid, subs.rects), words, vertices))
+    users, region = subs[USER], subs[REGION]
+    words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
+    codes = users.indices.to_numpy(zero_copy_only=False)
+    return Owned(users.dictionary, codes, costs(area_shares(grid, region.rects), words, region.vertex_counts()))
 
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
     """In thousandths, of some subscriptions of a segment."""
-    return costs(area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held.vertex_counts(ordinals))
+    return costs(
+        area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals)
+    )
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
-    """By user: live subscriptions, and what they cost."""
+    """By user: how many live subscriptions, and what they cost."""
     found: dict[str, tuple[int, float]] = {}
     for names, codes, paid in OwnedSubscriptions(grid, view, now_us).owned():
         counts, sums = np.bincount(codes), np.bincount(codes, paid / THOUSANDTHS)

@@ -7,7 +7,7 @@ feature.
     sub_id     integer ids, or the number of the row where ids are words or absent
     name       ids that are words; absent if there are none
     geometry   WKB; what GEOS cannot read stays as it was written, to be refused with its row
-    user, keywords, expires, on, predicate       if the file has them
+    further columns of subscriptions (`core/subscriptions/columns.py`), as far as the file has them
 """
 
 import json
@@ -22,6 +22,7 @@ import shapely
 
 from geoswarm.core.shapes.parse import CRS84, crs_of
 from geoswarm.core.shapes.survey import NESTED_MAX
+from geoswarm.core.subscriptions.columns import BESIDE_GEOMETRY
 from geoswarm.errors import InputError, SchemaError
 
 Progress = Callable[[int, int, int], None]
@@ -33,7 +34,6 @@ BATCH_CHARS = 1 << 25
 """Of the geometries in one batch."""
 FEATURE_CHARS_MAX = 1 << 28
 """Of one feature, as text; a million vertices have about forty million."""
-OPTIONAL = ("user", "keywords", "expires", "on", "predicate")
 _SPACE = " \t\n\r\x1e\ufeff"
 
 
@@ -57,7 +57,7 @@ def _from_parquet(
         ids = id_name or next((name for name in ("sub_id", "id") if name in names), None)
         if ids is not None and ids not in names:
             raise SchemaError(f"{path} has no column {ids}: name one of {', '.join(names)}")
-        extra = [name for name in OPTIONAL if name in names and name not in (ids, geometry)]
+        extra = [name for name in BESIDE_GEOMETRY if name in names and name not in (ids, geometry)]
         rows, size, total = 0, path.stat().st_size, max(1, file.metadata.num_rows)
         for batch in file.iter_batches(rows_max, columns=[*([ids] if ids else []), geometry, *extra]):
             column = batch.column(geometry)
@@ -233,14 +233,14 @@ def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
     properties = said if isinstance(said, dict) else {}
     own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
     geometry = member.get("geometry")
-    asked = {name: str(properties[name]) for name in OPTIONAL if properties.get(name) is not None}
+    asked = {name: str(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
     return _Feature(own, None if geometry is None else json.dumps(geometry, separators=(",", ":")), asked)
 
 
 def _batch_of(features: list[_Feature], first_row: int) -> pa.RecordBatch:
     columns = _ids(_ids_column([feature.id for feature in features]), first_row, len(features))
     columns["geometry"] = _wkb([feature.geometry for feature in features])
-    for name in OPTIONAL:
+    for name in BESIDE_GEOMETRY:
         if any(name in feature.properties for feature in features):
             columns[name] = pa.array([feature.properties.get(name) for feature in features], pa.string())
     return pa.record_batch(columns)

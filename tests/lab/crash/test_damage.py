@@ -12,12 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
 from geoswarm.flow.validate import DeadLetters, validate_events
 from geoswarm.lab.crash.scenario import CONTRACT, TUNING, Scenario, is_sound
-from geoswarm.model import OPERATION
 from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store import plans
 from geoswarm.store.checkpoint import Checkpoint

@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.hotspots import CROWD_S, SCENARIOS, SUB_ID_FIRST, Hotspot, Hotspots, scenario
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 
 BOUNDS = (-125.0, 24.0, -66.0, 50.0)
 BASE = Tweets(seed=3, country="US", bounds=BOUNDS, events_per_s=500.0)

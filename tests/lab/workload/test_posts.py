@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.lifetimes import Lifetimes
 from geoswarm.lab.workload.posts import POST, POSTS_PER_CHANGE, Posts
 from geoswarm.lab.workload.queries import KM_PER_DEGREE, cosine
 from geoswarm.lab.workload.words import WORDS_MAX, vocabulary
-from geoswarm.model import OPERATION
 
 STATES = (-125.0, 24.0, -66.0, 50.0)
 US = Posts(seed=7, country="US", bounds=STATES)

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import cities
 from geoswarm.lab.workload.draw import alias_table, zipf_table
 from geoswarm.lab.workload.tweets import START_S, Tweets
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 
 WORLD = Tweets(seed=7)
 # A rate at which a few thousand ids cross many quarters of an hour and many bursts.

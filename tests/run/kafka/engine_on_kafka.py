@@ -7,7 +7,8 @@ import json
 import sys
 
 from geoswarm.config import Contract
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run import sinks
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
 

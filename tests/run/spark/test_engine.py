@@ -13,10 +13,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SchemaError, SettingsError, StateError, StreamError
-from geoswarm.model import OPERATION
+from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from worlds import BOUNDS, events, operations, write_files
 

@@ -13,13 +13,14 @@ from pyspark.sql import SparkSession
 
 from attacked import GANG, SETTINGS, START_S, STEP_S, WORLD, Traffic
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import OPERATION
+from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage

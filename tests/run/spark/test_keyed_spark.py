@@ -17,9 +17,10 @@ from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.delivery import Delivery
 from geoswarm.flow.keyed.trending import Trending
 from geoswarm.model import SUB_IDS, TIMESTAMP
+from geoswarm.run import sinks
 from geoswarm.run.oracle.keyed import deliveries, trends
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
 from geoswarm.run.stages import Stage

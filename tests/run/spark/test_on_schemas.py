@@ -8,8 +8,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.model import ENTER, INSIDE, OPERATION
+from geoswarm.model import ENTER, INSIDE
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.schemas import arrow_schema, conform_events, conform_operations
 from geoswarm.store.subscriptions import View

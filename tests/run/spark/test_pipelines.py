@@ -12,8 +12,9 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import SettingsError
 from geoswarm.model import TIMESTAMP
+from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage

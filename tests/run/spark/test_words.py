@@ -10,8 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError
+from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sinks, sources
+from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from restless import divided
 from worlds import BOUNDS, events, operations, with_keywords, with_texts, write_files

@@ -35,10 +35,10 @@ class Searchable(NamedTuple):
     records: Records
     levels: CellIndex
     text: TextIndex | None = None
-    """None: nobody in it asks for words."""
+    """None: no subscription in it asks for words."""
     conditions: Conditions | None = None
     regions: Regions | None = None
-    """None: nobody's region is but a rectangle."""
+    """None: every region is its rectangle."""
     rest: Rest | None = None
     """Kept by whoever keeps the segment; None: it is made anew for each search."""
 

@@ -16,7 +16,7 @@ CONJUNCTIONS_MAX = 256
 """Of one subscription: what an entry has room for. Those who parse expressions allow as many."""
 SLOT_BITS = 11
 SLOTS = 1 << SLOT_BITS
-NOBODY = 0
+NO_TERM = 0
 """The slot that is no term's."""
 ALL = 1 << 30
 """Mark of an entry whose two slots must be said, and whose terms are looked at then. Without it they are those of
@@ -27,9 +27,9 @@ ONES, GUARDS = np.uint64(0x0001000100010001), np.uint64(0x8000800080008000)
 
 
 @kernel
-def slot_of(scatter: int) -> int:
-    """Of a term, in signatures; never NOBODY."""
-    return max(NOBODY + 1, (scatter >> 13) & (SLOTS - 1))
+def signature_slot(scatter: int) -> int:
+    """The slot of a term in signatures; never NO_TERM."""
+    return max(NO_TERM + 1, (scatter >> 13) & (SLOTS - 1))
 
 
 @kernel

@@ -21,7 +21,7 @@ from geoswarm.core.text.tokens import Tokens
 
 ONE = np.uint64(1)
 BLOCK_EVENTS, BLOCK_TOKENS = 32, 384
-"""Events that go from step to step together, at most: what they leave on the desk should stay in the nearest cache."""
+"""Events that go from step to step together, at most: what they leave in the workspace stays in the nearest cache."""
 
 
 class TextIndex(NamedTuple):
@@ -49,7 +49,7 @@ class Conditions(NamedTuple):
     words: Rows
 
 
-class Desk(NamedTuple):
+class Workspace(NamedTuple):
     """What a search has at hand: the terms of a block of events, their lists, and where it stands at each level."""
 
     tokens: Ints
@@ -72,11 +72,11 @@ class Desk(NamedTuple):
 
 
 @kernel
-def desk_for(tokens: Tokens, index: TextIndex) -> Desk:
+def workspace_for(tokens: Tokens, index: TextIndex) -> Workspace:
     room, levels = np.int64(BLOCK_TOKENS), len(index.levels)
     for i in range(len(tokens.offsets) - 1):
         room = max(room, tokens.offsets[i + 1] - tokens.offsets[i])
-    return Desk(
+    return Workspace(
         np.empty(room, np.int64),
         np.empty(room, np.int64),
         np.empty(room, np.int64),
@@ -116,22 +116,22 @@ def prefix_of(word: Bytes, begin: int, end: int) -> Any:
 
 
 @kernel
-def prefix_at(begin: int, end: int, tokens: Tokens, desk: Desk) -> Any:
+def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any:
     """The same of a token, from two of the eights."""
     at = begin >> 3
-    if at + 1 >= len(desk.folded):
+    if at + 1 >= len(workspace.folded):
         return prefix_of(tokens.folded, begin, end)
     shift, spare = unsigned(8 * (begin & 7)), unsigned(64 - 8 * min(end - begin, 8))
-    low, high = desk.folded[unsigned(at)], desk.folded[unsigned(at + 1)]
+    low, high = workspace.folded[unsigned(at)], workspace.folded[unsigned(at + 1)]
     prefix = low >> shift | (high << ONE) << (np.uint64(63) - shift)
     return (prefix << spare) >> spare
 
 
 @kernel
-def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, desk: Desk) -> int:
+def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, workspace: Workspace) -> int:
     """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
-    prefix, length = prefix_at(begin, end, tokens, desk), end - begin
+    prefix, length = prefix_at(begin, end, tokens, workspace), end - begin
     at, last = unsigned(row), unsigned(len(index.terms))
     while at < last and index.terms[at, 0] < hash_:
         at += ONE
@@ -149,29 +149,31 @@ def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, d
 
 
 @kernel
-def find_terms(begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, desk: Desk) -> None:
-    """The terms of a block that the segment knows, onto the desk."""
+def find_terms(
+    begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, workspace: Workspace
+) -> None:
+    """The terms of a block that the segment knows, into the workspace."""
     maybe, known, m = 0, 0, 0
     for t in range(tokens.offsets[begin], tokens.offsets[end]):
         place = term_place(tokens.hashes[t], index.term_bits)
-        desk.tokens[maybe], desk.rows[maybe] = t, rank(index.term_bits, place)
+        workspace.tokens[maybe], workspace.rows[maybe] = t, rank(index.term_bits, place)
         maybe += is_taken(index.term_bits, place)
     for i in range(begin, end):
         anywhere = 0
-        while m < maybe and desk.tokens[m] < tokens.offsets[i + 1]:
-            t = desk.tokens[m]
-            found = find_term(t, desk.rows[m], tokens, index, words, desk)
+        while m < maybe and workspace.tokens[m] < tokens.offsets[i + 1]:
+            t = workspace.tokens[m]
+            found = find_term(t, workspace.rows[m], tokens, index, words, workspace)
             m += 1
             if found >= 0:
                 term = signed(index.terms[found, 1] & LOW)
                 height = signed(index.terms[found, 1] >> np.uint64(32))
                 if len(probe) > 0 and not probe[t]:
                     height = 0
-                desk.tokens[known], desk.terms[known] = t, term
-                desk.scatters[known], desk.heights[known] = scattered(term), height
+                workspace.tokens[known], workspace.terms[known] = t, term
+                workspace.scatters[known], workspace.heights[known] = scattered(term), height
                 anywhere |= height
                 known += 1
-        desk.terms_ends[i - begin], desk.anywhere[i - begin] = known, anywhere
+        workspace.terms_ends[i - begin], workspace.anywhere[i - begin] = known, anywhere
 
 
 @kernel
@@ -191,10 +193,10 @@ def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
 
 
 @kernel
-def find_cells(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
+def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
     """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
     for k in range(len(index.levels)):
-        shift, at, last, cell = 2 * index.levels[k], desk.at[k], index.level_starts[k + 1], signed(-1)
+        shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], signed(-1)
         first, words = signed(0), signed(0)
         for i in range(begin, end):
             code = signed(points.codes[i]) >> shift
@@ -205,48 +207,48 @@ def find_cells(begin: int, end: int, points: Points, index: TextIndex, desk: Des
                 if at < last and index.keys[at, 0] == code:
                     first = signed(index.keys[at, 1])
                     words = signed(index.keys[at + 1, 1]) - first
-            desk.first[k * BLOCK_EVENTS + i - begin], desk.words[k * BLOCK_EVENTS + i - begin] = first, words
-        desk.at[k] = at
+            workspace.first[k * BLOCK_EVENTS + i - begin], workspace.words[k * BLOCK_EVENTS + i - begin] = first, words
+        workspace.at[k] = at
 
 
 @kernel
-def find_lists(begin: int, end: int, points: Points, index: TextIndex, desk: Desk) -> None:
-    """The lists of a block under the terms on the desk, in the cells of each event, onto the desk."""
-    find_cells(begin, end, points, index, desk)
+def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
+    """The lists of a block under the terms in the workspace, in the cells of each event, into the workspace."""
+    find_cells(begin, end, points, index, workspace)
     maybe, term = unsigned(0), 0
     for i in range(end - begin):
         for k in range(len(index.levels)):
-            level, words = index.levels[k], desk.words[k * BLOCK_EVENTS + i]
-            if words == 0 or not (desk.anywhere[i] >> level) & 1:
+            level, words = index.levels[k], workspace.words[k * BLOCK_EVENTS + i]
+            if words == 0 or not (workspace.anywhere[i] >> level) & 1:
                 continue
-            first, places = desk.first[k * BLOCK_EVENTS + i] << 6, words << 6
-            for j in range(unsigned(term), unsigned(desk.terms_ends[i])):
-                place = first + ((desk.scatters[j] * places) >> 32)
-                desk.places[maybe], desk.asked[maybe], desk.ranks[maybe] = place, j, k
-                maybe += unsigned(is_taken(index.list_bits, place) & (desk.heights[j] >> level))
-        term, desk.lists_ends[i] = desk.terms_ends[i], maybe
+            first, places = workspace.first[k * BLOCK_EVENTS + i] << 6, words << 6
+            for j in range(unsigned(term), unsigned(workspace.terms_ends[i])):
+                place = first + ((workspace.scatters[j] * places) >> 32)
+                workspace.places[maybe], workspace.asked[maybe], workspace.ranks[maybe] = place, j, k
+                maybe += unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
+        term, workspace.lists_ends[i] = workspace.terms_ends[i], maybe
     found, m = unsigned(0), 0
     for i in range(end - begin):
-        for n in range(unsigned(m), unsigned(desk.lists_ends[i])):
-            place, j = unsigned(desk.places[n]), unsigned(desk.asked[n])
+        for n in range(unsigned(m), unsigned(workspace.lists_ends[i])):
+            place, j = unsigned(workspace.places[n]), unsigned(workspace.asked[n])
             at, last = unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
-            scatter = unsigned(desk.scatters[j])
+            scatter = unsigned(workspace.scatters[j])
             while at < last and index.lists[at, 0] < scatter:
                 at += ONE
-            desk.begins[found], desk.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
-            desk.asked[found], desk.ranks[found] = j, desk.ranks[n]
+            workspace.begins[found], workspace.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
+            workspace.asked[found], workspace.ranks[found] = j, workspace.ranks[n]
             found += unsigned((at < last) & (index.lists[at, 0] == scatter))
-        m, desk.lists_ends[i] = desk.lists_ends[i], found
+        m, workspace.lists_ends[i] = workspace.lists_ends[i], found
 
 
 @kernel
 def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: Rows, marks: Bools) -> None:
     """Marks the tokens under which there is a list in their event's place."""
-    desk, every, begin = desk_for(tokens, index), np.empty(0, np.bool_), 0
+    workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), 0
     while begin < len(points.codes):
         end = block_end(begin, tokens)
-        find_terms(begin, end, tokens, index, words, every, desk)
-        find_lists(begin, end, points, index, desk)
-        for f in range(desk.lists_ends[end - begin - 1]):
-            marks[desk.tokens[desk.asked[f]]] = True
+        find_terms(begin, end, tokens, index, words, every, workspace)
+        find_lists(begin, end, points, index, workspace)
+        for f in range(workspace.lists_ends[end - begin - 1]):
+            marks[workspace.tokens[workspace.asked[f]]] = True
         begin = end

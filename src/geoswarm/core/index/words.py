@@ -25,11 +25,11 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.index.word_boxes import (
     ALL,
     CONJUNCTIONS_MAX,
-    NOBODY,
+    NO_TERM,
     SLOT_BITS,
     STEPS_LOG2,
     box_of,
-    slot_of,
+    signature_slot,
     steps_x,
     steps_y,
 )
@@ -51,7 +51,7 @@ TERM_PLACES = 16
 
 def wanted(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
     """What a router asks: for each token, is there a list under it in its event's place? `points` are in Z-order. An
-    event without such a token meets nobody who asks for words."""
+    event without such a token meets no subscription that asks for words."""
     marks = np.zeros(len(tokens.hashes), np.bool_)
     for segment in segments:
         if segment.text is not None and segment.conditions is not None:
@@ -184,12 +184,12 @@ def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: 
     rarest, second, third = _rarest(conjunction, conditions, frequencies)
     place, mark = conjunction - first, 0
     if second == rarest and place <= 2:
-        slots = NOBODY << SLOT_BITS | NOBODY
+        slots = NO_TERM << SLOT_BITS | NO_TERM
         for c in range(first, conjunction):
             earlier, _, _ = _rarest(c, conditions, frequencies)
-            slots = slots << SLOT_BITS | slot_of(scattered(earlier))
+            slots = slots << SLOT_BITS | signature_slot(scattered(earlier))
     else:
-        mark, slots = ALL, slot_of(scattered(third)) << SLOT_BITS | slot_of(scattered(second))
+        mark, slots = ALL, signature_slot(scattered(third)) << SLOT_BITS | signature_slot(scattered(second))
     return rarest, mark | place << 2 * SLOT_BITS | slots
 
 

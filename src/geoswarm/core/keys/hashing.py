@@ -46,7 +46,7 @@ def stir(bits: Word, more: Word) -> Word:
 
 
 @kernel
-def slot_of(bits: Word) -> int:
+def slot_of_key(bits: Word) -> int:
     return np.int64(bits >> _SLOT_SHIFT)  # type: ignore[return-value]
 
 

@@ -21,10 +21,10 @@ import numpy as np
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.keys.hashing import Owners, scramble, slot_of, slot_owners, stir
+from geoswarm.core.keys.hashing import Owners, scramble, slot_of_key, slot_owners, stir
 from geoswarm.errors import PlanError
 
-NOBODY = -1
+NOT_LISTED = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,16 +192,16 @@ def _as_ids(keys: Ints) -> Ints:
 def _homes(keys: Ints, owners: Owners) -> Owners:
     found = np.empty(len(keys), np.int32)
     for i in range(len(keys)):
-        found[i] = owners[slot_of(scramble(keys[i]))]
+        found[i] = owners[slot_of_key(scramble(keys[i]))]
     return found
 
 
 @kernel
 def _probe_table(keys: Ints, targets: Owners, places: int) -> tuple[Ints, Owners]:
-    held, says = np.zeros(places, np.int64), np.full(places, NOBODY, np.int32)
+    held, says = np.zeros(places, np.int64), np.full(places, NOT_LISTED, np.int32)
     for i in range(len(keys)):
         at = np.int64(scramble(keys[i]) & np.uint64(places - 1))
-        while says[at] != NOBODY:
+        while says[at] != NOT_LISTED:
             at = (at + 1) & (places - 1)
         held[at], says[at] = keys[i], targets[i]
     return held, says
@@ -214,7 +214,7 @@ def _route(keys: Ints, owners: Owners, held: Ints, says: Owners) -> Owners:
     for i in range(len(keys)):
         bits = scramble(keys[i])
         at = np.int64(bits & np.uint64(last))
-        while says[at] != NOBODY and held[at] != keys[i]:
+        while says[at] != NOT_LISTED and held[at] != keys[i]:
             at = (at + 1) & last
-        found[i] = owners[slot_of(bits)] if says[at] == NOBODY else says[at]
+        found[i] = owners[slot_of_key(bits)] if says[at] == NOT_LISTED else says[at]
     return found

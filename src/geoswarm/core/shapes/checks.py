@@ -33,8 +33,8 @@ class Refusal(NamedTuple):
     """What is wrong and what to do, for a person."""
 
 
-class Desk:
-    """Where the rows of one column are while they are read."""
+class Reading:
+    """The rows of one column while they are read: what was read so far, and what was refused."""
 
     def __init__(self, rows: int) -> None:
         self.refusals: dict[int, Refusal] = {}
@@ -55,32 +55,32 @@ def too_large(vertices: int) -> str:
     return f"geometry has {vertices} vertices, limit {VERTICES_MAX}: simplify it"
 
 
-def check_areas(desk: Desk) -> Shapes:
+def check_areas(reading: Reading) -> Shapes:
     """Polygons and multi-polygons are left, not empty, in two dimensions; and these as shapes."""
-    geometries = desk.geometries
+    geometries = reading.geometries
     counts = shapely.get_num_coordinates(geometries)
-    desk.refuse_all(counts > VERTICES_MAX, "too-large", lambda row: too_large(int(counts[row])))
-    desk.refuse_all(shapely.is_empty(geometries), "empty", lambda row: "geometry is empty: send a polygon")
+    reading.refuse_all(counts > VERTICES_MAX, "too-large", lambda row: too_large(int(counts[row])))
+    reading.refuse_all(shapely.is_empty(geometries), "empty", lambda row: "geometry is empty: send a polygon")
     types = shapely.get_type_id(geometries)
     for row in np.flatnonzero((types >= 0) & ~np.isin(types, _AREAS)).tolist():
         try:
             flattened = polygons_of(geometries[row]) if types[row] == shapely.GeometryType.GEOMETRYCOLLECTION else None
         except NotImplementedError:
-            desk.refuse(row, "malformed", f"a part of the geometry {STRANGE}")
+            reading.refuse(row, "malformed", f"a part of the geometry {STRANGE}")
             continue
         if flattened is None:
             name = geometries[row].geom_type
-            desk.refuse(row, "no-area", f"geometry is a {name}, which has no area: send a polygon or a circle")
+            reading.refuse(row, "no-area", f"geometry is a {name}, which has no area: send a polygon or a circle")
         else:
             geometries[row] = flattened
     deep = shapely.has_z(geometries) | shapely.has_m(geometries)
     geometries[deep] = shapely.force_2d(geometries[deep])
-    return _without_empty_rings(desk)
+    return _without_empty_rings(reading)
 
 
-def _without_empty_rings(desk: Desk) -> Shapes:
-    """Holes and parts that have no vertices are left out: they are nothing, and nobody behind expects them."""
-    shapes = of_polygons(desk.geometries)
+def _without_empty_rings(reading: Reading) -> Shapes:
+    """Holes and parts that have no vertices are left out: they are nothing, and no later step expects them."""
+    shapes = of_polygons(reading.geometries)
     empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
     empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
     rings_of = shapes.rings[shapes.parts]
@@ -90,26 +90,26 @@ def _without_empty_rings(desk: Desk) -> Shapes:
     for row in np.flatnonzero(hollow).tolist():
         kept = [
             shapely.polygons(part.exterior, [hole for hole in part.interiors if not hole.is_empty] or None)
-            for part in shapely.get_parts(desk.geometries[row])
+            for part in shapely.get_parts(reading.geometries[row])
             if not part.is_empty
         ]
-        desk.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
-    return of_polygons(desk.geometries)
+        reading.geometries[row] = kept[0] if len(kept) == 1 else shapely.multipolygons(kept)
+    return of_polygons(reading.geometries)
 
 
-def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any], dict[int, str]]:
+def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int, Any], dict[int, str]]:
     """Rows whose polygon is another than it was, and what happened to them."""
     changed: dict[int, Any] = {}
     notes: dict[int, str] = {}
     bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), sealed(shapes.xy))
-    desk.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
+    reading.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
     crossing = np.zeros(len(shapes), np.bool_)
     if antimeridian.wraps(grid):
         crossing = finite & antimeridian.crossing(flat_of(shapes), len(shapes))
     with np.errstate(invalid="ignore"):
         x_out = ~crossing & ((bounds[:, 0] < grid.xmin) | (bounds[:, 2] > grid.xmax))
         outside = finite & (x_out | (bounds[:, 1] < grid.ymin) | (bounds[:, 3] > grid.ymax))
-    desk.refuse_all(outside, "out-of-bounds", lambda row: _outside(bounds[row], grid))
+    reading.refuse_all(outside, "out-of-bounds", lambda row: _outside(bounds[row], grid))
     crossing &= ~outside
     for row in np.flatnonzero(crossing).tolist():
         (whole,) = shapes.take(np.array([row])).polygons()
@@ -117,26 +117,26 @@ def check_places(shapes: Shapes, grid: Grid, desk: Desk) -> tuple[dict[int, Any]
     rows = np.flatnonzero(finite & ~outside & (np.diff(shapes.parts) > 0))
     settled = settle(replaced(shapes, changed).take(rows))
     for i, detail in settled.refused.items():
-        desk.refuse(int(rows[i]), "invalid", detail)
+        reading.refuse(int(rows[i]), "invalid", detail)
     for i, mended in settled.mended.items():
         row = int(rows[i])
         changed[row] = mended
         notes[row] = "; ".join(filter(None, (notes.get(row), settled.notes[i])))
     for row in np.flatnonzero(crossing).tolist():
-        if row not in desk.refusals:
-            _cut(row, changed, grid, desk)
-    kept = changed.keys() - desk.refusals.keys()
+        if row not in reading.refusals:
+            _cut(row, changed, grid, reading)
+    kept = changed.keys() - reading.refusals.keys()
     return {row: changed[row] for row in kept}, {row: notes[row] for row in kept}
 
 
-def _cut(row: int, changed: dict[int, Any], grid: Grid, desk: Desk) -> None:
+def _cut(row: int, changed: dict[int, Any], grid: Grid, reading: Reading) -> None:
     try:
         changed[row] = antimeridian.cut(changed[row], grid)
     except shapely.errors.GEOSException as error:
-        desk.refuse(row, "invalid", f"polygon cannot be cut at the antimeridian ({error}): send it in two parts")
+        reading.refuse(row, "invalid", f"polygon cannot be cut at the antimeridian ({error}): send it in two parts")
         return
     if changed[row].is_empty:
-        desk.refuse(row, "no-area", "polygon over the antimeridian has no area in the world: send a polygon")
+        reading.refuse(row, "no-area", "polygon over the antimeridian has no area in the world: send a polygon")
 
 
 @kernel
@@ -157,17 +157,17 @@ def _outside(bounds: Floats, grid: Grid) -> str:
     return f"geometry reaches over [{box}], outside the world {world}: {remedy}"
 
 
-def check_circles(desk: Desk, grid: Grid) -> None:
-    lon, lat, metres = desk.circles.T
+def check_circles(reading: Reading, grid: Grid) -> None:
+    lon, lat, metres = reading.circles.T
     asked = np.isfinite(lon)
     if not asked.any():
         return
     if not is_degrees(grid):
-        desk.refuse_all(asked, "no-area", lambda row: "circles are on the sphere, and this world is not in degrees")
+        reading.refuse_all(asked, "no-area", lambda row: "circles are on the sphere, and this world is not in degrees")
     outside = (lon < grid.xmin) | (lon > grid.xmax) | (lat < grid.ymin) | (lat > grid.ymax)
-    centre = desk.circles[:, [0, 1, 0, 1]].copy()
-    desk.refuse_all(asked & outside, "out-of-bounds", lambda row: _outside(centre[row], grid))
+    centre = reading.circles[:, [0, 1, 0, 1]].copy()
+    reading.refuse_all(asked & outside, "out-of-bounds", lambda row: _outside(centre[row], grid))
     none = ~(metres > 0) | (metres > METRES_MAX)
     limit = f"send a radius above 0 and up to {METRES_MAX:.0f}, half way round"
     radii = metres.copy()
-    desk.refuse_all(asked & none, "no-area", lambda row: f"circle has a radius of {radii[row]:.6g} metres: {limit}")
+    reading.refuse_all(asked & none, "no-area", lambda row: f"circle has a radius of {radii[row]:.6g} metres: {limit}")

@@ -25,7 +25,7 @@ from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.shapes.checks import (
     STRANGE,
     VERTICES_MAX,
-    Desk,
+    Reading,
     Refusal,
     check_areas,
     check_circles,
@@ -58,16 +58,16 @@ class Parsed(NamedTuple):
 def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
     """`column` is binary or string, and may mix all forms."""
     binary = _as_binary(column)
-    desk = Desk(len(binary))
-    plain = _read(binary, np.arange(len(binary)), desk)
-    shapes = check_areas(desk)
+    reading = Reading(len(binary))
+    plain = _read(binary, np.arange(len(binary)), reading)
+    shapes = check_areas(reading)
     if plain.any():
         shapes = mixed(plain, decode(binary.filter(pa.array(plain))), shapes.take(np.flatnonzero(~plain)))
-    changed, notes = check_places(shapes, grid, desk)
-    check_circles(desk, grid)
-    refused = sorted(desk.refusals.values())
-    plain[[*desk.refusals, *notes]] = False
-    return Parsed(_assembled(shapes, changed, desk), refused, sorted(notes.items()), plain)
+    changed, notes = check_places(shapes, grid, reading)
+    check_circles(reading, grid)
+    refused = sorted(reading.refusals.values())
+    plain[[*reading.refusals, *notes]] = False
+    return Parsed(_assembled(shapes, changed, reading), refused, sorted(notes.items()), plain)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
@@ -85,25 +85,25 @@ def _as_binary(column: pa.Array) -> pa.Array:
     raise SchemaError(f"geometry is of type {kind}: send WKB as binary, or WKT or GeoJSON as string")
 
 
-def _read(binary: pa.Array, rows: Ints, desk: Desk, *, all_by_geos: bool = False) -> Bools:
-    """`rows` are the numbers that the values have on the desk. Returns which values are left out, because they can be
+def _read(binary: pa.Array, rows: Ints, reading: Reading, *, all_by_geos: bool = False) -> Bools:
+    """`rows` are the numbers that the values have in `reading`. Returns which values are left out, because they can be
     read without GEOS."""
     text = binary.view(pa.string() if binary.type == pa.binary() else pa.large_string())
     found: Survey = survey(rows_of(text))
     present = binary.is_valid().to_numpy(zero_copy_only=False)
-    passed = present & _passes(found, rows, present, desk)
+    passed = present & _passes(found, rows, present, reading)
     plain = passed & are_plain(binary) if not all_by_geos else np.zeros(len(binary), np.bool_)
     sound = passed & ~plain
     for form, read in ((WKB, _read_wkb), (TEXT, _read_wkt), (JSON, _read_json), (CIRCLE, _read_circles)):
         chosen = np.flatnonzero(sound & (found.forms == form))
         if len(chosen):
-            read(binary.take(pa.array(chosen)), rows[chosen], desk)
+            read(binary.take(pa.array(chosen)), rows[chosen], reading)
     chosen = np.flatnonzero(sound & (found.forms == HEX))
     if len(chosen):
         raw = [_unhexed(value) for value in binary.take(pa.array(chosen)).to_pylist()]
         for row in (rows[i] for i, value in zip(chosen, raw, strict=True) if value is None):
-            desk.refuse(row, "malformed", "geometry begins like hexadecimal WKB and is none: fix the producer")
-        _read(pa.array(raw, pa.large_binary()), rows[chosen], desk, all_by_geos=True)
+            reading.refuse(row, "malformed", "geometry begins like hexadecimal WKB and is none: fix the producer")
+        _read(pa.array(raw, pa.large_binary()), rows[chosen], reading, all_by_geos=True)
     return plain
 
 
@@ -115,21 +115,23 @@ def _unhexed(value: bytes) -> bytes | None:
     return raw if raw[0] <= 1 else None
 
 
-def _passes(found: Survey, rows: Ints, present: Bools, desk: Desk) -> Bools:
+def _passes(found: Survey, rows: Ints, present: Bools, reading: Reading) -> Bools:
     bad = present & ((found.forms == UNKNOWN) | (found.vertices < 0) | (found.vertices > VERTICES_MAX))
     bad |= present & ~np.isin(found.srids, SRIDS)
     for i in np.flatnonzero(bad).tolist():
         if found.forms[i] == UNKNOWN:
-            desk.refuse(rows[i], "malformed", "geometry is neither WKT, WKB nor GeoJSON: send one of them")
+            reading.refuse(rows[i], "malformed", "geometry is neither WKT, WKB nor GeoJSON: send one of them")
         elif found.vertices[i] == UNREADABLE:
             brackets = "closes brackets that it has not opened: fix the producer"
-            desk.refuse(rows[i], "malformed", f"geometry {STRANGE if found.forms[i] == WKB else brackets}")
+            reading.refuse(rows[i], "malformed", f"geometry {STRANGE if found.forms[i] == WKB else brackets}")
         elif found.vertices[i] < 0:
-            desk.refuse(rows[i], "malformed", f"geometry is nested more than {NESTED_MAX} deep: send a multi-polygon")
+            reading.refuse(
+                rows[i], "malformed", f"geometry is nested more than {NESTED_MAX} deep: send a multi-polygon"
+            )
         elif found.vertices[i] > VERTICES_MAX:
-            desk.refuse(rows[i], "too-large", too_large(int(found.vertices[i])))
+            reading.refuse(rows[i], "too-large", too_large(int(found.vertices[i])))
         else:
-            desk.refuse(rows[i], "coordinate-system", _foreign(f"SRID {found.srids[i]}"))
+            reading.refuse(rows[i], "coordinate-system", _foreign(f"SRID {found.srids[i]}"))
     good: Bools = ~bad
     return good
 
@@ -138,8 +140,8 @@ def _foreign(name: str) -> str:
     return f"geometry is in coordinate system {name}: convert it to longitude and latitude (EPSG:4326)"
 
 
-def _read_wkb(values: pa.Array, rows: Ints, desk: Desk) -> None:
-    _read_with(shapely.from_wkb, values.to_numpy(zero_copy_only=False), rows, desk)
+def _read_wkb(values: pa.Array, rows: Ints, reading: Reading) -> None:
+    _read_with(shapely.from_wkb, values.to_numpy(zero_copy_only=False), rows, reading)
 
 
 def _texts(values: pa.Array) -> Geometries:
@@ -148,7 +150,7 @@ def _texts(values: pa.Array) -> Geometries:
     return texts
 
 
-def _read_wkt(values: pa.Array, rows: Ints, desk: Desk) -> None:
+def _read_wkt(values: pa.Array, rows: Ints, reading: Reading) -> None:
     texts = _texts(values)
     for i, text in enumerate(texts):
         tag = _EWKT.match(text) if text.lstrip()[:1] in "sS" else None
@@ -156,18 +158,18 @@ def _read_wkt(values: pa.Array, rows: Ints, desk: Desk) -> None:
             continue
         texts[i] = text[tag.end() :]
         if int(tag[1]) not in SRIDS:
-            desk.refuse(rows[i], "coordinate-system", _foreign(f"SRID {tag[1]}"))
-    _read_with(shapely.from_wkt, texts, rows, desk)
+            reading.refuse(rows[i], "coordinate-system", _foreign(f"SRID {tag[1]}"))
+    _read_with(shapely.from_wkt, texts, rows, reading)
 
 
-def _read_json(values: pa.Array, rows: Ints, desk: Desk) -> None:
+def _read_json(values: pa.Array, rows: Ints, reading: Reading) -> None:
     texts = _texts(values)
     for i, text in enumerate(texts):
         if '"crs"' in text or "\\" in text:  # an escaped name hides
             name = crs_of(_loaded(text))
             if name is not None and not CRS84.search(name):
-                desk.refuse(rows[i], "coordinate-system", _foreign(name))
-    _read_with(shapely.from_geojson, texts, rows, desk)
+                reading.refuse(rows[i], "coordinate-system", _foreign(name))
+    _read_with(shapely.from_geojson, texts, rows, reading)
 
 
 def _loaded(text: str) -> Any:
@@ -186,19 +188,19 @@ def crs_of(member: Any) -> str | None:
     return str(properties["name"]) if isinstance(properties, dict) and "name" in properties else json.dumps(crs)[:200]
 
 
-def _read_with(reader: Callable[..., Any], values: Geometries, rows: Ints, desk: Desk) -> None:
+def _read_with(reader: Callable[..., Any], values: Geometries, rows: Ints, reading: Reading) -> None:
     with np.errstate(all="ignore"):  # GEOS leaves flags behind when it reads a NaN or a huge number
         try:
             read = reader(values, on_invalid="ignore")
         except NotImplementedError:  # there are curves among them
             read = _one_by_one(reader, values)
     for i, row in enumerate(rows.tolist()):
-        if row in desk.refusals:
+        if row in reading.refusals:
             continue
         if read[i] is None:
-            desk.refuse(row, "malformed", f"geometry cannot be parsed: {_complaint(reader, values[i])}")
+            reading.refuse(row, "malformed", f"geometry cannot be parsed: {_complaint(reader, values[i])}")
         else:
-            desk.geometries[row] = read[i]
+            reading.geometries[row] = read[i]
 
 
 def _one_by_one(reader: Callable[..., Any], values: Geometries) -> Geometries:
@@ -221,23 +223,23 @@ def _complaint(reader: Callable[..., Any], value: Any) -> str:
     return "fix the producer"
 
 
-def _read_circles(values: pa.Array, rows: Ints, desk: Desk) -> None:
+def _read_circles(values: pa.Array, rows: Ints, reading: Reading) -> None:
     parts = pc.extract_regex(values, PATTERN)
     fine = parts.is_valid().to_numpy(zero_copy_only=False)
     for row in rows[~fine].tolist():
-        desk.refuse(row, "malformed", "circle cannot be parsed: send CIRCLE(lon lat, metres)")
+        reading.refuse(row, "malformed", "circle cannot be parsed: send CIRCLE(lon lat, metres)")
     for k, name in enumerate(("lon", "lat", "metres")):
         numbers = parts.field(name).filter(pa.array(fine)).cast(pa.string()).cast(pa.float64())
-        desk.circles[rows[fine], k] = numbers.to_numpy()
+        reading.circles[rows[fine], k] = numbers.to_numpy()
 
 
-def _assembled(shapes: Shapes, changed: dict[int, Any], desk: Desk) -> Shapes:
+def _assembled(shapes: Shapes, changed: dict[int, Any], reading: Reading) -> Shapes:
     """The polygons that were read, those that were changed and the circles, each in its row."""
-    circles = np.flatnonzero(np.isfinite(desk.circles[:, 0]))
-    if not (changed or desk.refusals or len(circles)):
+    circles = np.flatnonzero(np.isfinite(reading.circles[:, 0]))
+    if not (changed or reading.refusals or len(circles)):
         return shapes
     source = np.arange(len(shapes))
-    source[list(desk.refusals)] = len(shapes)
+    source[list(reading.refusals)] = len(shapes)
     source[circles] = len(shapes) + 1 + np.arange(len(circles))
-    parts = [replaced(shapes, changed), no_shapes(1), of_circles(desk.circles[circles])]
+    parts = [replaced(shapes, changed), no_shapes(1), of_circles(reading.circles[circles])]
     return concatenate(parts).take(source)

@@ -36,7 +36,7 @@ from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
-Owners = npt.NDArray[np.int32]  # executors
+ExecutorIds = npt.NDArray[np.int32]  # executors
 ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
@@ -76,7 +76,7 @@ class Plan:
         return _frozen(_paint(self.borders, first, self.grid.rows, self.grid.columns))
 
     @cached_property
-    def executor_of_slot(self) -> Owners:
+    def executor_of_slot(self) -> ExecutorIds:
         return _frozen(np.array([p.executor for p in self.partitions], np.int32))
 
     @cached_property

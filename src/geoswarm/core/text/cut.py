@@ -18,7 +18,7 @@ from geoswarm.core.arrays.jit import kernel
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.errors import PlanError
 
-Shares = npt.NDArray[np.int16]
+ShareIds = npt.NDArray[np.int16]
 SHARES_MAX = 4096
 LISTED_MAX = 65_536
 """Terms by name: 10 bytes each in every plan that has the cut."""
@@ -33,7 +33,7 @@ class TermCut:
     """Of shares, 0 .. count - 1."""
     hashes: Hashes
     """Of the listed terms, ascending, each once."""
-    shares: Shares
+    shares: ShareIds
     """Of the listed terms."""
 
     def __post_init__(self) -> None:
@@ -62,7 +62,7 @@ class TermCut:
         order = sorted(share_of_hash)
         return cls(count, np.array(order, np.uint64), np.array([share_of_hash[h] for h in order], np.int16))
 
-    def shares_of(self, hashes: Hashes) -> Shares:
+    def shares_of(self, hashes: Hashes) -> ShareIds:
         """Of any terms, by their hashes."""
         return share_of_each(hashes, self.hashes, self.shares, self.count, self.directory)
 
@@ -88,7 +88,7 @@ class TermCut:
 
 
 @kernel
-def share_of_each(hashes: Hashes, listed: Hashes, shares: Shares, count: int, directory: Directory) -> Shares:
+def share_of_each(hashes: Hashes, listed: Hashes, shares: ShareIds, count: int, directory: Directory) -> ShareIds:
     found = np.empty(len(hashes), np.int16)
     for i in range(len(hashes)):
         found[i] = share_of(hashes[i], listed, shares, count, directory)
@@ -96,7 +96,7 @@ def share_of_each(hashes: Hashes, listed: Hashes, shares: Shares, count: int, di
 
 
 @kernel
-def share_of(term: np.uint64, listed: Hashes, shares: Shares, count: int, directory: Directory) -> np.int16:
+def share_of(term: np.uint64, listed: Hashes, shares: ShareIds, count: int, directory: Directory) -> np.int16:
     entries, entry = len(directory) - 1, np.int64(0)
     if entries > 1:
         bits = 0

@@ -33,7 +33,7 @@ ORDER = 0
 """In the column `kind`; a line is 1."""
 NATIONS_MAX = 1 << 10
 """Windows and nations are brought together by one number, window × this + nation."""
-NOBODY = -1
+NO_NATION = -1
 _FED = pa.schema([(KEY, pa.int64()), ("is_order", pa.bool_()), ("nation", pa.int16()), ("revenue", pa.int64())])
 _GIVEN = pa.schema([("cell", pa.int64()), ("window", pa.int64()), ("nation", pa.int16()), ("revenue", pa.int64())])
 _TOTAL = pa.schema([("window", pa.int64()), ("nation", pa.int16()), ("revenue", pa.int64())])
@@ -85,9 +85,9 @@ class Q5Join(Operator):
             is_order, _looked_up(self.customer_nation, customers), _looked_up(self.supplier_nation, suppliers)
         )
         revenue = np.where(is_order, 0, prices * (100 - discounts))
-        chosen = np.isin(nation, self.nations) if self.early else nation != NOBODY
+        chosen = np.isin(nation, self.nations) if self.early else nation != NO_NATION
         if len(rows) and not chosen.any():  # one goes on for nobody, so that an interval without news is told, too
-            chosen[0], nation[0] = True, NOBODY
+            chosen[0], nation[0] = True, NO_NATION
         columns = [pa.array(is_order), pa.array(nation), pa.array(revenue)]
         return pa.record_batch([column(rows, KEY, self.name).cast(pa.int64()), *columns], schema=_FED).filter(
             pa.array(chosen)
@@ -97,7 +97,7 @@ class Q5Join(Operator):
         is_order, nation, revenue = _columns(turn.rows)
         was_order, held_nation, held_revenue = _columns(turn.held)
         groups, held_groups, now = turn.row_groups, turn.held_groups, turn.moment.interval
-        buyer, since, is_new = (np.full(len(turn.keys), value, np.int64) for value in (NOBODY, now, 0))
+        buyer, since, is_new = (np.full(len(turn.keys), value, np.int64) for value in (NO_NATION, now, 0))
         buyer[held_groups[was_order]] = held_nation[was_order]
         since[held_groups[was_order]] = turn.held_intervals[was_order]
         buyer[groups[is_order]] = nation[is_order]
@@ -113,7 +113,7 @@ class Q5Join(Operator):
             np.concatenate([nation[meets], held_nation[waited]]),
             np.concatenate([revenue[meets], held_revenue[waited]]),
         )
-        stays = (is_order | (buyer[groups] == NOBODY)) & (nation != NOBODY)
+        stays = (is_order | (buyer[groups] == NO_NATION)) & (nation != NO_NATION)
         kept = turn.rows.select(self.kept.names).filter(pa.array(stays))
         work = turn.row_counts + np.diff(turn.held_starts)
         return Answer(kept, groups[stays], given, work.astype(np.float64))
@@ -194,7 +194,7 @@ def nations_of(region: str, region_names: Sequence[str], nation_region: Ints) ->
 def _looked_up(nation_of: Array, keys: Ints) -> Array:
     """A key that is in no table joins with nothing."""
     known = (keys >= 0) & (keys < len(nation_of))
-    return np.where(known, nation_of[np.where(known, keys, 0)], NOBODY).astype(np.int16)
+    return np.where(known, nation_of[np.where(known, keys, 0)], NO_NATION).astype(np.int16)
 
 
 def _ints(values: pa.Array) -> Ints:

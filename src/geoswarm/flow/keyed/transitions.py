@@ -34,7 +34,7 @@ from geoswarm.model import OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], Ints]
 """Ascending ids of subscriptions to what each is on, as the numbers of `model.py`; INSIDE if no live one has the id.
-`store/subscriptions.py` has it (`View.on`)."""
+`store/subscriptions/view.py` has it (`View.on`)."""
 
 _LONGS = pa.list_(pa.int64())
 

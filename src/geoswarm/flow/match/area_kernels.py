@@ -17,7 +17,7 @@ import numpy as np
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
 from geoswarm.core.index.cells import Level
 from geoswarm.core.index.kernels import Records, is_live
-from geoswarm.core.index.word_kernels import Conditions, TextIndex, desk_for, find_terms
+from geoswarm.core.index.word_kernels import Conditions, TextIndex, find_terms, workspace_for
 from geoswarm.core.index.word_tables import signed
 from geoswarm.core.space.grid import column_of, row_of, zcode
 from geoswarm.core.text.tokens import Tokens
@@ -101,14 +101,14 @@ def are_satisfied(tokens: Tokens, index: TextIndex, conditions: Conditions, said
     """Of each pair (text said_by[i], subscription ordinals[i]): whether the text has what is asked for; texts
     ascend."""
     answers = np.zeros(len(ordinals), np.bool_)
-    desk, every = desk_for(tokens, index), np.empty(0, np.bool_)
+    workspace, every = workspace_for(tokens, index), np.empty(0, np.bool_)
     seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
     i = 0
     while i < len(ordinals):
         text = said_by[i]
-        find_terms(text, text + 1, tokens, index, conditions.words, every, desk)
-        for j in range(desk.terms_ends[0]):
-            seen[desk.terms[j] >> 6] |= np.uint64(1) << np.uint64(desk.terms[j] & 63)
+        find_terms(text, text + 1, tokens, index, conditions.words, every, workspace)
+        for j in range(workspace.terms_ends[0]):
+            seen[workspace.terms[j] >> 6] |= np.uint64(1) << np.uint64(workspace.terms[j] & 63)
         while i < len(ordinals) and said_by[i] == text:
             first = conditions.conjunctions_offsets[ordinals[i]]
             for c in range(first, conditions.conjunctions_offsets[ordinals[i] + 1]):
@@ -116,6 +116,6 @@ def are_satisfied(tokens: Tokens, index: TextIndex, conditions: Conditions, said
                     answers[i] = True
                     break
             i += 1
-        for j in range(desk.terms_ends[0]):
-            seen[desk.terms[j] >> 6] = 0
+        for j in range(workspace.terms_ends[0]):
+            seen[workspace.terms[j] >> 6] = 0
     return answers

@@ -17,11 +17,11 @@ from geoswarm.core.index.word_boxes import (
     SLOTS,
     place_of,
     point_of,
-    slot_of,
+    signature_slot,
     steps_x,
     steps_y,
 )
-from geoswarm.core.index.word_kernels import Conditions, TextIndex, block_end, desk_for, find_lists, find_terms
+from geoswarm.core.index.word_kernels import Conditions, TextIndex, block_end, find_lists, find_terms, workspace_for
 from geoswarm.core.index.word_tables import LOW, signed, unsigned
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
@@ -65,7 +65,7 @@ def match_text(
     satisfies, so executors that share out the terms report it once."""
     entries, rects = index.boxed, records.rects
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    desk, levels = desk_for(tokens, index), len(index.levels)
+    workspace, levels = workspace_for(tokens, index), len(index.levels)
     seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
     signature = np.zeros(SLOTS, np.uint8)
     here = np.empty(levels, np.uint64)
@@ -73,14 +73,14 @@ def match_text(
     n, i, wanted = done.hits, done.points, np.int64(0)
     while i < len(points.codes) and wanted == 0:
         begin, end = i, block_end(i, tokens)
-        find_terms(begin, end, tokens, index, conditions.words, probe, desk)
-        find_lists(begin, end, points, index, desk)
+        find_terms(begin, end, tokens, index, conditions.words, probe, workspace)
+        find_lists(begin, end, points, index, workspace)
         while i < end:
             b = i - begin
-            first, last = (desk.lists_ends[b - 1] if b else 0), desk.lists_ends[b]
+            first, last = (workspace.lists_ends[b - 1] if b else 0), workspace.lists_ends[b]
             candidates = np.int64(0)
             for f in range(first, last):
-                candidates += desk.ends[f] - desk.begins[f]
+                candidates += workspace.ends[f] - workspace.begins[f]
             if n + candidates > len(hits.subs):
                 wanted = n + candidates
                 break
@@ -92,15 +92,15 @@ def match_text(
                 here[k] = point_of(column, row, index.levels[k])
             passed = unsigned(0)
             for f in range(first, last):
-                point = here[desk.ranks[f]]
-                for e in range(unsigned(desk.begins[f]), unsigned(desk.ends[f])):
+                point = here[workspace.ranks[f]]
+                for e in range(unsigned(workspace.begins[f]), unsigned(workspace.ends[f])):
                     rest = point - entries[e, 0]
                     found[passed], near[passed] = e, rest
                     passed += unsigned(rest & GUARDS == GUARDS)
             if passed:
-                for j in range(desk.terms_ends[b - 1] if b else 0, desk.terms_ends[b]):
-                    signature[slot_of(desk.scatters[j])] = 1
-                    seen[desk.terms[j] >> 6] |= np.uint64(1) << np.uint64(desk.terms[j] & 63)
+                for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
+                    signature[signature_slot(workspace.scatters[j])] = 1
+                    seen[workspace.terms[j] >> 6] |= np.uint64(1) << np.uint64(workspace.terms[j] & 63)
                 for h in range(passed):
                     e = found[h]
                     s, check = entries[e, 1] & LOW, signed(entries[e, 1] >> np.uint64(32))
@@ -118,9 +118,9 @@ def match_text(
                     if hit and not all_live:
                         hit = is_live(signed(s), records, now_us)
                     n += hit
-                for j in range(desk.terms_ends[b - 1] if b else 0, desk.terms_ends[b]):
-                    signature[slot_of(desk.scatters[j])] = 0
-                    seen[desk.terms[j] >> 6] = 0
+                for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
+                    signature[signature_slot(workspace.scatters[j])] = 0
+                    seen[workspace.terms[j] >> 6] = 0
             hits.ends[i] = n
             i += 1
     return Progress(i, n, int(wanted))

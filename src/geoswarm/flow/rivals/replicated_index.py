@@ -27,7 +27,7 @@ from geoswarm.flow.match.area_kernels import find_boxes
 from geoswarm.flow.match.areas import Areas
 from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.flow.rivals.pairs import gathered, holding, published, saying
-from geoswarm.flow.rivals.shares import Share, terms_of
+from geoswarm.flow.rivals.shares import PartitionSubs, terms_of
 from geoswarm.flow.rivals.travel import numbered_in_order, pieces
 from geoswarm.flow.route import in_lanes, locate_slots
 from geoswarm.flow.route_terms import COPIES, Sent
@@ -178,7 +178,7 @@ def _by_partition(met: Met, plan: Plan, index: Replicated, every: bool) -> tuple
     return rows, slots, ends, candidates
 
 
-def verify(events: pa.RecordBatch, shares: Sequence[Share], grid: Grid, now_us: int) -> Met:
+def verify(events: pa.RecordBatch, shares: Sequence[PartitionSubs], grid: Grid, now_us: int) -> Met:
     """What the events of a parcel match of their candidates. `shares` are those that their partition has."""
     lists = events.column(CANDIDATES.name)
     offsets = lists.offsets.to_numpy()

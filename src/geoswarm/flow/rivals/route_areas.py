@@ -14,7 +14,7 @@ from geoswarm.core.arrays.batches import row_bytes, xy
 from geoswarm.core.space.overlap import overlap
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.rivals.pairs import published
-from geoswarm.flow.rivals.shares import slot_of
+from geoswarm.flow.rivals.shares import slot_of_partition
 from geoswarm.flow.rivals.travel import numbered_in_order, pieces
 from geoswarm.flow.route import in_lanes
 from geoswarm.flow.route_terms import COPIES, Sent
@@ -23,7 +23,7 @@ from geoswarm.flow.route_terms import COPIES, Sent
 def at_home(events: pa.RecordBatch, plan: Plan, partition: int) -> pa.RecordBatch:
     """Those of a partition's events whose own place is there: each event is in one partition so."""
     slots = plan.route(plan.grid.locate(*xy(events)))
-    return events.filter(pa.array(slots == slot_of(plan, partition)))
+    return events.filter(pa.array(slots == slot_of_partition(plan, partition)))
 
 
 def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterator[Sent]:

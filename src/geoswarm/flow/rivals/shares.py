@@ -25,7 +25,7 @@ BY_SPACE = ("spis", "sps")
 """The pipelines in which a subscription is in every partition that it meets."""
 
 
-class Share(NamedTuple):
+class PartitionSubs(NamedTuple):
     """Those of a segment's subscriptions that one partition has, by id; an id is there once."""
 
     segment: Searchable
@@ -37,13 +37,13 @@ class Share(NamedTuple):
     """Of the words that anybody in the segment asks for; empty: nobody asks for any."""
 
     @classmethod
-    def whole(cls, segment: Searchable) -> "Share":
+    def whole(cls, segment: Searchable) -> "PartitionSubs":
         """All of a segment."""
         order = np.argsort(segment.records.ids, kind="stable")
         return cls(segment, order, segment.records.ids[order], segment.records.rects[order], terms_of(segment))
 
 
-class Shares(NamedTuple):
+class DividedSegment(NamedTuple):
     """One segment, divided: those of slot s are rows starts[s]:starts[s + 1]."""
 
     starts: Ints
@@ -52,13 +52,13 @@ class Shares(NamedTuple):
     rects: Floats
     terms: Hashes
 
-    def of(self, slot: int, segment: Searchable) -> Share:
+    def of(self, slot: int, segment: Searchable) -> PartitionSubs:
         """`segment` is the one that was divided, as it is now: some may have been cancelled since."""
         rows = slice(self.starts[slot], self.starts[slot + 1])
-        return Share(segment, self.ordinals[rows], self.ids[rows], self.rects[rows], self.terms)
+        return PartitionSubs(segment, self.ordinals[rows], self.ids[rows], self.rects[rows], self.terms)
 
 
-def divided(segment: Searchable, plan: Plan, pipeline: str) -> Shares:
+def divide_segment(segment: Searchable, plan: Plan, pipeline: str) -> DividedSegment:
     records = segment.records
     if pipeline in BY_SPACE:
         met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(records.rects.T)))
@@ -70,7 +70,7 @@ def divided(segment: Searchable, plan: Plan, pipeline: str) -> Shares:
     starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=len(plan.partitions)))])
     ordinals = ordinals[order]
     ids, rects = _frozen(records.ids[ordinals]), _frozen(records.rects[ordinals])
-    return Shares(starts, _frozen(ordinals), ids, rects, terms_of(segment))
+    return DividedSegment(starts, _frozen(ordinals), ids, rects, terms_of(segment))
 
 
 def homes(records: Records, plan: Plan, pipeline: str) -> Slots:
@@ -83,7 +83,7 @@ def homes(records: Records, plan: Plan, pipeline: str) -> Slots:
     return plan.route(cells)
 
 
-def slot_of(plan: Plan, partition: int) -> int:
+def slot_of_partition(plan: Plan, partition: int) -> int:
     return int(np.searchsorted(plan.partition_id_of_slot, partition))
 
 

@@ -14,7 +14,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.match import Met
 from geoswarm.flow.rivals.pairs import Published, gathered, holding, published, reported_here, saying
-from geoswarm.flow.rivals.shares import Share, slot_of
+from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
 from geoswarm.flow.sound import unmarked
 from geoswarm.model import TEXT
 
@@ -25,7 +25,7 @@ ROOM_MIN = 65_536
 
 def scan(
     events: pa.RecordBatch,
-    shares: Sequence[Share],
+    shares: Sequence[PartitionSubs],
     plan: Plan,
     partition: int,
     now_us: int,
@@ -34,13 +34,13 @@ def scan(
     pairs_max: int,
 ) -> Iterator[Met]:
     """As `match.match`, for the events of a partition in any order; `shares` are what it has of each segment."""
-    places, tokens, slot = published(events, plan.grid), None, slot_of(plan, partition)
+    places, tokens, slot = published(events, plan.grid), None, slot_of_partition(plan, partition)
     events = unmarked(events)
     if TEXT.name in events.schema.names and any(len(share.terms) for share in shares):
         tokens = tokenize(events.column(TEXT.name))
     start = 0
     while start < len(events):
-        end, found = min(start + rows_max, len(events)), list[tuple[Ints, Share, Ints]]()
+        end, found = min(start + rows_max, len(events)), list[tuple[Ints, PartitionSubs, Ints]]()
         for share in shares:
             room = len(share.ids) + min(pairs_max, ROOM_ROWS * (end - start) + ROOM_MIN)
             counts, members = _meeting(places.boxes[start:end], share.rects, room)
@@ -59,7 +59,7 @@ def scan(
 
 
 def _kept(
-    places: Published, tokens: Tokens | None, rows: Ints, share: Share, ordinals: Ints, now_us: int
+    places: Published, tokens: Tokens | None, rows: Ints, share: PartitionSubs, ordinals: Ints, now_us: int
 ) -> tuple[Ints, SubIds]:
     """Of pairs whose rectangles meet: those that match."""
     conditions = share.segment.conditions

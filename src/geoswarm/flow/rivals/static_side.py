@@ -26,12 +26,14 @@ from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.keywords import WORDS
+from geoswarm.core.subscriptions.region import SHAPE
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, no_conditions
 from geoswarm.flow.exchange import SUBSCRIPTIONS
 from geoswarm.flow.match.match import Met
 from geoswarm.flow.rivals.pairs import gathered, number_of, published, reported_here
-from geoswarm.flow.rivals.shares import Share, slot_of
+from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
 from geoswarm.flow.route import Parcel
 from geoswarm.model import NEVER_US
 
@@ -47,7 +49,7 @@ WIRE = pa.schema(
     ]
 )
 """Arrays, one row each."""
-WORDS, SHAPE, PLAIN = "words_", "shape_", ("ids", "rects", "expires_us", "shaped", "predicates")
+PLAIN = ("ids", "rects", "expires_us", "shaped", "predicates")
 _NONE_DEAD = np.empty(0, np.uint8)
 _NONE_DEAD.setflags(write=False)
 
@@ -147,7 +149,7 @@ class Listed(NamedTuple):
         return Searchable(bare.records, levels, text, bare.conditions, regions, Rest())
 
 
-def parcels_of(shares: Sequence[Share], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
+def parcels_of(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
     """What a partition has, for whoever has its events."""
     partition = plan.partitions[slot]
     owners = range(plan.executors) if partition.executor == EVERYBODY else (partition.executor,)
@@ -183,10 +185,10 @@ def _strings(rows: Rows) -> pa.StringArray:
     return strings_of(offsets - offsets[0], rows.data[offsets[0] : offsets[-1]])
 
 
-def only_here(parcel: Parcel, runs: Iterator[Met], share: Share, plan: Plan) -> Iterator[Met]:
+def only_here(parcel: Parcel, runs: Iterator[Met], share: PartitionSubs, plan: Plan) -> Iterator[Met]:
     """What a parcel's events met of the partition's own subscriptions, without the pairs that another partition
     reports."""
-    slot, places, done = slot_of(plan, parcel.partition), published(parcel.events, plan.grid), 0
+    slot, places, done = slot_of_partition(plan, parcel.partition), published(parcel.events, plan.grid), 0
     for met in runs:
         rows = np.repeat(np.arange(done, done + len(met.events)), np.diff(met.offsets))
         rects = share.rects[np.searchsorted(share.ids, met.subs)]

@@ -14,7 +14,7 @@ from geoswarm.core.arrays.batches import gather
 from geoswarm.flow.exchange import SUBSCRIPTIONS, unpack
 from geoswarm.flow.match.match import Met, Searchable, TermShare, match
 from geoswarm.flow.rivals.replicated_index import verify
-from geoswarm.flow.rivals.shares import Share, slot_of
+from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
 from geoswarm.flow.rivals.sps import scan
 from geoswarm.flow.rivals.static_side import WIRE, Listed, only_here
 from geoswarm.flow.route import Parcel, route
@@ -33,8 +33,8 @@ def match_parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> Served:
         return ((parcel, _by_index(parcel, segments, task)) for parcel in _parcels(batches, task))
     shares = task.shares()
 
-    def own(parcel: Parcel) -> list[Share]:
-        slot = slot_of(task.plan(), parcel.partition)
+    def own(parcel: Parcel) -> list[PartitionSubs]:
+        slot = slot_of_partition(task.plan(), parcel.partition)
         return [share.of(slot, segment) for segment, share in shares]
 
     return ((parcel, _by_list(parcel, own(parcel), task)) for parcel in _parcels(batches, task))
@@ -61,7 +61,7 @@ def _by_index(parcel: Parcel, segments: list[Searchable], task: BatchTask) -> It
     )
 
 
-def _by_list(parcel: Parcel, shares: list[Share], task: BatchTask) -> Iterator[Met]:
+def _by_list(parcel: Parcel, shares: list[PartitionSubs], task: BatchTask) -> Iterator[Met]:
     if task.sends_candidates:
         yield verify(parcel.events, shares, task.grid, task.now_us)
         return
@@ -109,10 +109,10 @@ class _Prepared:
         batches = (pa.ipc.read_record_batch(payload, WIRE) for payload in self._payloads)
         listed = Listed.joined([Listed.from_batch(batch) for batch in batches])
         if task.pipeline != "spis":
-            shares = [Share.whole(listed.searchable())]
+            shares = [PartitionSubs.whole(listed.searchable())]
             return lambda parcel: _by_list(parcel, shares, task)
         segment = listed.indexed(task.grid)
         if not task.splits_events:
             return lambda parcel: _by_index(parcel, [segment], task)
-        share = Share.whole(segment)
+        share = PartitionSubs.whole(segment)
         return lambda parcel: only_here(parcel, _by_index(parcel, [segment], task), share, task.plan())

@@ -17,7 +17,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import CANDIDATES, Replicated, boxed, replicated
-from geoswarm.flow.rivals.shares import Shares, divided, homes
+from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, homes
 from geoswarm.flow.route_terms import numbered
 from geoswarm.flow.sound import marked
 from geoswarm.model import GEOMETRY, OBJECT
@@ -137,10 +137,10 @@ class BatchTask:
     def subscriptions(self) -> list[Searchable]:
         return list(self.state.segments().values())
 
-    def shares(self) -> list[tuple[Searchable, Shares]]:
+    def shares(self) -> list[tuple[Searchable, DividedSegment]]:
         """Every segment, and how it is divided among the partitions."""
         segments, plan, pipeline = self.state.segments(), self.plan(), self.pipeline
-        made = _derived.of_segments("shares", self._cut, segments, lambda s: divided(s, plan, pipeline))
+        made = _derived.of_segments("shares", self._cut, segments, lambda s: divide_segment(s, plan, pipeline))
         return list(zip(segments.values(), made, strict=True))
 
     def replicated(self) -> Replicated:

@@ -19,7 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.model import EVENT, GEOMETRY, OBJECT, OPERATION, PREDICATES
+from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.oracle.regions import region_of
 from geoswarm.store import dead_files

@@ -25,10 +25,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.draw import Key, bell, key_of, reflect, uniform
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 
 SIDE_SHARE = 0.15
 PEAK_SHARE = 0.4
@@ -120,7 +121,7 @@ class Hotspots:
         return self.base.subscriptions(first_id, count)
 
     def operations(self, since_s: float, until_s: float) -> pa.RecordBatch:
-        """What the hotspots' crowds do from `since_s` to just before `until_s`, in order, as `model.OPERATION`."""
+        """What the hotspots' crowds do from `since_s` to just before `until_s`, in order, as `columns.OPERATION`."""
         table = self._table()
         spots: list[int] = []
         ids: list[Ints] = []

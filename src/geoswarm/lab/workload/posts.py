@@ -17,6 +17,8 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.subscriptions.columns import operation_batch
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import Bounds
 from geoswarm.lab.workload.draw import key_of
@@ -45,7 +47,7 @@ from geoswarm.lab.workload.words import (
     vocabulary,
     write,
 )
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 
 QueryKind = Literal["Q1", "Q2", "Q3"]
 
@@ -110,7 +112,7 @@ class Posts:
         return pa.record_batch([*rows.columns, pa.StringArray.from_buffers(count, *buffers)], schema=POST)
 
     def subscriptions(self, first_id: int, count: int, queries: QueryKind = "Q1", interval: int = 0) -> pa.RecordBatch:
-        """Registrations of sub_id first_id .. first_id + count - 1, as `model.OPERATION`.
+        """Registrations of sub_id first_id .. first_id + count - 1, as `columns.OPERATION`.
 
         A tenth of the regions of Q3 switches with each `interval` of ids; with 0, none ever does."""
         _expect_rows(count)
@@ -163,10 +165,9 @@ class Posts:
         place = np.where(new, np.cumsum(new) - 1, 0)
         at = None if new.all() else pa.array(place, mask=~new)
         columns = [column if at is None else column.take(at) for column in (*map(pa.array, sides), words)]
-        empty = [pa.nulls(len(ids), OPERATION.field(name).type) for name in ("expires", "geometry", "on", "predicate")]
         users = self.tweets._users_of(ids)
-        columns = [verbs, pa.array(ids), users, *columns[:4], *empty[:2], columns[4], *empty[2:]]
-        return pa.record_batch(columns, schema=OPERATION)
+        drawn = dict(zip((*SIDES, "keywords"), columns, strict=True))
+        return operation_batch({"op": verbs, "sub_id": pa.array(ids), "user": users, **drawn})
 
     def _drawn(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
         if queries not in get_args(QueryKind) or interval < 0:

@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.lab.workload.draw import Key, uniform
 from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.model import OPERATION
 
 PARTY_IDS = 1 << 40
 """Subscription ids of one party; the next party's begin behind them."""
@@ -66,7 +66,7 @@ class Party(Protocol):
 
 @dataclass(frozen=True)
 class Traffic:
-    """A stream and its users. Operations of all parties, merged by time, as `model.OPERATION`."""
+    """A stream and its users. Operations of all parties, merged by time, as `columns.OPERATION`."""
 
     stream: EventStream
     parties: tuple[Party, ...]

@@ -21,10 +21,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import WORLD, Bounds, cities
 from geoswarm.lab.workload.draw import Key, alias_table, bell, key_of, picks, reflect, uniform, zipf_table
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 
 START_S = 1_719_792_000.0
 """2024-07-01 00:00 UTC, the day whose clocks `cities.py` uses."""
@@ -103,7 +104,7 @@ class Tweets:
         )
 
     def subscriptions(self, first_id: int, count: int) -> pa.RecordBatch:
-        """Registrations of sub_id first_id .. first_id + count - 1, as `model.OPERATION`."""
+        """Registrations of sub_id first_id .. first_id + count - 1, as `columns.OPERATION`."""
         ids = _ids(first_id, count)
         return _operations(pa.repeat(pa.scalar("register"), count), ids, self._users_of(ids), self._rectangles(ids))
 

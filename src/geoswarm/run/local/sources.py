@@ -13,9 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import EVENT, OPERATION
+from geoswarm.model import EVENT
 from geoswarm.run.file_formats import guess_format
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns

@@ -22,7 +22,7 @@ import numpy as np
 from geoswarm.control.strategy import PlansBatches
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints, kernel
 from geoswarm.core.space.partition import EVERYBODY
-from geoswarm.core.space.plan import Owners, Plan, Slots
+from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 from geoswarm.core.stats.density import Density
 from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.world import World
@@ -155,7 +155,7 @@ class ByBatch:
 
 
 @kernel
-def _moved(begun: Ints, slots: Slots, owners: Owners, slots_after: Slots, owners_after: Owners) -> int:
+def _moved(begun: Ints, slots: Slots, owners: ExecutorIds, slots_after: Slots, owners_after: ExecutorIds) -> int:
     """Queries whose first cell has another executor than before."""
     moved = 0
     for cell in range(len(begun)):

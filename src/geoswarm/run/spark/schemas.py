@@ -4,12 +4,10 @@ A column that is missing or of a type that cannot be converted without guessing 
 column is a dead letter later.
 """
 
-import difflib
-
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     ByteType,
@@ -28,6 +26,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from geoswarm import model
+from geoswarm.core.subscriptions import columns
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import GEOMETRY, OBJECT, TEXT
@@ -36,30 +36,13 @@ _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
 _TIMES = (TimestampType, TimestampNTZType, DateType)
 
-EVENT = StructType(
-    [
-        StructField("event_id", LongType()),
-        StructField("ts", TimestampType()),
-        StructField("x", DoubleType()),
-        StructField("y", DoubleType()),
-    ]
-)
-OPERATION = StructType(
-    [
-        StructField("op", StringType()),
-        StructField("sub_id", LongType()),
-        StructField("user", StringType()),
-        StructField("xmin", DoubleType()),
-        StructField("ymin", DoubleType()),
-        StructField("xmax", DoubleType()),
-        StructField("ymax", DoubleType()),
-        StructField("expires", TimestampType()),
-        StructField("geometry", BinaryType()),
-        StructField("keywords", StringType()),
-        StructField("on", StringType()),
-        StructField("predicate", StringType()),
-    ]
-)
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """An Arrow schema as Spark's. Every column may be null: such a row is a dead letter, not an error."""
+    return StructType([StructField(field.name, from_arrow_type(field.type)) for field in schema])
+
+
+SPARK_EVENT, SPARK_OPERATION = spark_schema(model.EVENT), spark_schema(columns.OPERATION)
 _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     LongType: _INTEGERS,
     DoubleType: _NUMBERS,
@@ -76,9 +59,11 @@ RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_cop
 def conform_events(frame: DataFrame) -> DataFrame:
     """The required columns in the engine's types, then every other column as it came."""
     placed = GEOMETRY.name not in frame.columns  # an area knows where it is
-    required = [_column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in EVENT]
-    extra = [name for name in frame.columns if name not in EVENT.names]
-    clash = [name for name in extra if name.casefold() in (*RESERVED, *EVENT.names)]  # Spark ignores the case
+    required = [
+        _column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in SPARK_EVENT
+    ]
+    extra = [name for name in frame.columns if name not in SPARK_EVENT.names]
+    clash = [name for name in extra if name.casefold() in (*RESERVED, *SPARK_EVENT.names)]  # Spark ignores the case
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
     for field in frame.schema:
@@ -102,14 +87,13 @@ def conform_events(frame: DataFrame) -> DataFrame:
 
 def conform_operations(frame: DataFrame) -> DataFrame:
     """All columns of an operation; those the source left out are null."""
-    columns = [_column(frame, field, "operations", required=field.name in ("op", "sub_id")) for field in OPERATION]
-    extra = [name for name in frame.columns if name not in (*OPERATION.names, MALFORMED, ORDER)]
+    required = [column.name for column in columns.COLUMNS if column.is_required]
+    chosen = [_column(frame, field, "operations", required=field.name in required) for field in SPARK_OPERATION]
+    extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
     if extra:
-        close = {name: difflib.get_close_matches(name, OPERATION.names, 1) for name in extra}
-        hints = "; ".join(f"{name}, did you mean {c[0]}?" if c else name for name, c in close.items())
-        raise SchemaError(f"operations have unknown columns: {hints} (known are {', '.join(OPERATION.names)})")
+        raise SchemaError(f"operations have unknown columns: {columns.unknown_columns(extra)}")
     kept = [F.col(name) for name in (MALFORMED, ORDER) if name in frame.columns]
-    return frame.select(*columns, *kept)
+    return frame.select(*chosen, *kept)
 
 
 def validated_schema(events: StructType) -> StructType:

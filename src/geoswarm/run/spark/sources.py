@@ -12,7 +12,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.file_formats import guess_format
-from geoswarm.run.spark.schemas import EVENT, OPERATION, ORDER
+from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
 
 
 def events_from_files(
@@ -25,10 +25,10 @@ def events_from_files(
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
     "text string, speed double". Parquet says itself what it holds."""
-    return _from_files(spark, path, format, _with_extra(EVENT, extra), files_per_batch)
+    return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch)
 
 
-AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in OPERATION])
+AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in SPARK_OPERATION])
 """In JSON and CSV a geometry is WKT, GeoJSON or hexadecimal; as bytes Spark would want it in base 64."""
 
 
@@ -48,7 +48,7 @@ def events_from_kafka(
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` say otherwise;
     `maxOffsetsPerTrigger` among them bounds a batch."""
-    return _from_kafka(spark, bootstrap, topic, _with_extra(EVENT, extra), options or {})
+    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {})
 
 
 def operations_from_kafka(

@@ -30,7 +30,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.exchange import pack
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.rivals.shares import Share, Shares, divided
+from geoswarm.flow.rivals.shares import DividedSegment, PartitionSubs, divide_segment
 from geoswarm.flow.rivals.static_side import WIRE, Listed, parcels_of
 from geoswarm.lab.bench.distributor.race import (
     LOAD,
@@ -117,7 +117,7 @@ def _row(stage: CollisionRuns, count: int, root: Path) -> dict[str, Any]:
     storage = Storage(str(stage.loaded))
     head = manifest.newest(storage)
     segments = View.open(storage, head).searchables()
-    shares = [divided(segment, stage.plan, PIPELINE) for segment in segments]
+    shares = [divide_segment(segment, stage.plan, PIPELINE) for segment in segments]
     load = LoadReport(dict(batches[WARM_BATCHES].entry.partitions), dict(batches[WARM_BATCHES].entry.executors))
     plan_ms, lists_ms, waits_ms, after = list[float](), list[float](), list[float](), stage.plan
     for repeat in range(REPEATS):
@@ -156,7 +156,7 @@ def _redistribute(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
     return plans.read(storage, outcome.plan.epoch, plans.write(storage, outcome.plan))
 
 
-def _look_up(plan: Plan, shares: Sequence[Shares], segments: Sequence[Searchable]) -> None:
+def _look_up(plan: Plan, shares: Sequence[DividedSegment], segments: Sequence[Searchable]) -> None:
     """What each partition has, as every task asks for it: slices of lists that are there."""
     for slot in range(len(plan.partitions)):
         for share, segment in zip(shares, segments, strict=True):
@@ -167,7 +167,7 @@ def shipment(
     before: Plan,
     after: Plan,
     moved: Sequence[int],
-    shares: Sequence[Shares],
+    shares: Sequence[DividedSegment],
     segments: Sequence[Searchable],
     now_us: int,
 ) -> Shipment:
@@ -185,7 +185,7 @@ def shipment(
         listed = Listed.joined([Listed.from_batch(pa.ipc.read_record_batch(p, WIRE)) for p in payloads])
         read_s = cpu_s() - began_s
         began_s = cpu_s()
-        Share.whole(listed.searchable())
+        PartitionSubs.whole(listed.searchable())
         listing[receiver] += read_s + cpu_s() - began_s
         began_s = cpu_s()
         listed.indexed(after.grid)

@@ -33,11 +33,12 @@ from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s,
 from geoswarm.lab.bench.kit.sessions import MASTER
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.spark.session import build_session
-from geoswarm.store import segment
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY_FILE, KeySource, make_key_file
 from geoswarm.store.loading import load
+from geoswarm.store.segments.open import open_segment
+from geoswarm.store.segments.segment import FOLDER
 
 CLEAR, ENCRYPTED = "clear", "encrypted"
 DENSITY = 1.0
@@ -133,7 +134,7 @@ def _opening(home: Path, key: KeySource | None) -> Callable[[], float]:
 
     def turn() -> float:
         began_s = cpu_s()
-        segment.open_segment(checkpoint.storage, name)
+        open_segment(checkpoint.storage, name)
         return cpu_s() - began_s
 
     return turn
@@ -145,9 +146,9 @@ def _memory(root: Path, keys: dict[str, KeySource | None]) -> tuple[int, dict[st
     for name, key in keys.items():
         checkpoint, held = _held(root / name, key)
         before = _anonymous()
-        opened = segment.open_segment(checkpoint.storage, held)
+        opened = open_segment(checkpoint.storage, held)
         private[name] = max(0, _anonymous() - before)
-        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / segment.FOLDER).glob(f"{held}.*"))
+        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / FOLDER).glob(f"{held}.*"))
         del opened
     return size, private
 

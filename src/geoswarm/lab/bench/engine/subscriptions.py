@@ -29,7 +29,7 @@ from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.segment import FOLDER
+from geoswarm.store.segments.segment import FOLDER
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 

@@ -60,7 +60,7 @@ def z_order(grid: Grid, x: Floats, y: Floats) -> Ints:
 
 
 def segment_of(grid: Grid, rects: Floats) -> Searchable:
-    """A segment in memory, in the order that `store/segment.py` writes; ids are the rows of `rects`."""
+    """A segment in memory, in the order that `store/segments/write.py` writes; ids are the rows of `rects`."""
     order = z_order(grid, np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]))
     ordered = rects[order]
     none = np.empty(0, np.int64), np.empty(0, np.uint8)

@@ -48,7 +48,7 @@ def shrink(subscriptions: pa.RecordBatch, factor: float) -> pa.RecordBatch:
 
 
 def text_segment(grid: Grid, subscriptions: pa.RecordBatch) -> Searchable:
-    """A segment in memory, in the order that `store/segment.py` writes. All subscriptions ask for words."""
+    """A segment in memory, in the order that `store/segments/write.py` writes. All subscriptions ask for words."""
     rects = corners(subscriptions)
     order = z_order(grid, np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]))
     words, refused = compile_expressions(subscriptions.column("keywords").take(pa.array(order)))

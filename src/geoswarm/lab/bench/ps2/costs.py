@@ -30,6 +30,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError
@@ -44,7 +45,6 @@ from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
 from geoswarm.lab.bench.kit.sessions import bench_session
 from geoswarm.lab.workload.posts import Posts, QueryKind
-from geoswarm.model import OPERATION
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.manifest import EMPTY, Manifest
 from geoswarm.store.storage import Storage
@@ -122,8 +122,8 @@ def _count_rows(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
 def measure_costs(
     folder: str, grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch, clock: Callable[[], float]
 ) -> Costs:
-    """`events` have a text, `registrations` are of `model.OPERATION`; some ten thousand of each. `folder` is empty, and
-    `clock` gives seconds."""
+    """`events` have a text, `registrations` are of `columns.OPERATION`; some ten thousand of each. `folder` is empty,
+    and `clock` gives seconds."""
     sample = _text_sample(grid, events, registrations)
     if not sample.checks.sum():
         raise InputError(

@@ -1,0 +1,92 @@
+"""The table of a subscription's attributes: everything that handles subscriptions goes by it.
+
+A new attribute is one entry here. The schema of operations, Spark's schema, validation and its reasons, the inbox, bulk
+loads and files of regions, segments (writing, opening, merging), `View.table` and the docs follow from it.
+`attribute.py` says what an entry must be able to do, and draws how an operation's columns become a segment's arrays.
+
+The table is in `core/`: it needs shapes and texts, which `model.py` may not import; `flow/` validates by it and
+`store/` writes by it, and `flow/` may not import `store/`.
+
+    PAYLOAD = TextAttribute("payload", "an opaque text that comes back with the subscription")     ... and in ATTRIBUTES
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from geoswarm.core.subscriptions.attribute import Attribute, Column
+from geoswarm.core.subscriptions.keywords import KeywordsAttribute
+from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
+from geoswarm.core.subscriptions.on import OnAttribute
+from geoswarm.core.subscriptions.region import SIDES, RegionAttribute
+from geoswarm.errors import InputError
+
+OPS = ("register", "replace", "cancel")
+REGISTER, REPLACE, CANCEL = range(len(OPS))
+"""What an operation does, as a word and as a number."""
+OPERATION_HEAD = (
+    Column("op", pa.string(), f"{', '.join(OPS[:-1])} or {OPS[-1]}", is_required=True),
+    Column("sub_id", pa.int64(), "the id of the subscription", is_required=True),
+)
+"""The columns that make a row an operation; they are no attributes."""
+
+USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
+KEYWORDS, ON, BIRTH = KeywordsAttribute(), OnAttribute(), BirthAttribute()
+
+ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
+    USER,
+    REGION,
+    EXPIRY,
+    KEYWORDS,
+    ON,
+    BIRTH,
+)
+"""In the order in which they are checked: a row with several faults is refused for the first."""
+
+COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
+OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in COLUMNS])
+"""A change of a subscription: what `Engine.submit`, operations streams and the inbox hold."""
+BESIDE_GEOMETRY = tuple(c.name for c in COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))
+"""The columns that a file of regions may have beside its ids and geometries."""
+
+
+def registration(
+    sub_id: int, rectangle: tuple[float, float, float, float] | None = None, *, replace: bool = False, **said: Any
+) -> dict[str, Any]:
+    """A row of `operation_table` that registers, or with `replace` replaces, a subscription. `said` are further columns
+    by name, so that a call that hands them on needs no change for a new attribute."""
+    sides = dict(zip(SIDES, rectangle or (None,) * 4, strict=True))
+    return {"op": OPS[REPLACE if replace else REGISTER], "sub_id": sub_id} | sides | said
+
+
+def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
+    """Operations from Python values; a column that a row leaves out is null. A geometry may be text."""
+    given = [dict(row) for row in rows]
+    for row in given:
+        unknown = [name for name in row if name not in OPERATION.names]
+        if unknown:
+            raise InputError(f"a subscription has no {unknown_columns(unknown)}")
+        if isinstance(row.get("geometry"), str):
+            row["geometry"] = row["geometry"].encode()
+    try:
+        return pa.Table.from_pylist(given, schema=OPERATION)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:
+        raise InputError(
+            f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
+        ) from None
+
+
+def operation_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
+    """Operations from whole columns, all of one length; those that are left out are null."""
+    count = len(columns["sub_id"])
+    whole = [columns.get(field.name, pa.nulls(count, field.type)) for field in OPERATION]
+    return pa.record_batch(whole, schema=OPERATION)
+
+
+def unknown_columns(names: Iterable[str]) -> str:
+    """The end of a sentence about columns that operations do not have."""
+    close = {name: difflib.get_close_matches(name, OPERATION.names, 1) for name in names}
+    hints = "; ".join(f"{name}, did you mean {c[0]}?" if c else name for name, c in close.items())
+    return f"{hints} (known are {', '.join(OPERATION.names)})"

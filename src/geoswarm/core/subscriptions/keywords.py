@@ -1,0 +1,85 @@
+"""Which words the text of an event must have, as an attribute of subscriptions.
+
+Expressions are read in `core/text/`; the lists by which events find them are built from the stored arrays
+(`core/index/words.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.text import expression
+from geoswarm.core.text.expression import Expressions, compile_expressions, no_conditions
+from geoswarm.core.text.frequencies import TermCounts
+from geoswarm.core.text.tokens import hash_terms
+
+WORDS, RARITY = "words_", "rarity"
+"""Array names in a segment: what those of the expressions begin with, and how common each term was."""
+
+
+class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
+    """Stored as None, without arrays, if no subscription of the segment asks for words."""
+
+    name = "keywords"
+    columns = (Column("keywords", pa.string(), "such as flood AND (river OR dam); null: any text, or none"),)
+    reasons: ClassVar[Mapping[str, str]] = {"keywords": "a keyword expression that cannot be read, or is too large"}
+
+    def parse(self, inspection: Inspection) -> Expressions:
+        words, refused = compile_expressions(inspection.rows.column("keywords"))
+        by_reason: dict[str, list[int]] = {}
+        for row, why in refused:
+            by_reason.setdefault(why, []).append(row)
+        for why, rows in by_reason.items():
+            chosen = np.zeros(len(inspection.rows), np.bool_)
+            chosen[rows] = True
+            detail = why.replace("{", "{{").replace("}", "}}")
+            detail = f"keywords of subscription {{sub_id}}: {detail}"
+            inspection.refusals.turn_away(inspection.puts & chosen, "keywords", detail)
+        return words
+
+    def take(self, values: Expressions, rows: Ints) -> Expressions:
+        return values.take(rows)
+
+    def concatenate(self, parts: Sequence[Expressions]) -> Expressions:
+        return expression.concatenate(parts)
+
+    def write(self, values: Expressions, placement: Placement) -> Arrays:
+        if not len(values.terms):
+            return {}
+        arrays: Arrays = {f"{WORDS}{part}": array for part, array in values.to_arrays().items()}
+        return arrays | {RARITY: _rarity(values, placement.counts)}
+
+    def open(self, records: Arrays) -> Expressions | None:
+        parts = {name.removeprefix(WORDS): array for name, array in records.items() if name.startswith(WORDS)}
+        return Expressions.from_arrays(parts) if parts else None
+
+    def read(self, stored: Expressions | None, ordinals: Ints) -> Expressions:
+        return no_conditions(len(ordinals)) if stored is None else stored.take(ordinals)
+
+    def show(self, values: Expressions) -> dict[str, pa.Array]:
+        asked = [values.expression(row) for row in range(len(values.conjunctions_offsets) - 1)]
+        return {"keywords": pa.array([None if one is None else str(one) for one in asked], pa.string())}
+
+
+def alternatives(words: Expressions, rows: Ints) -> Ints:
+    """How many conjunctions each of some rows has; 0: it asks for no words."""
+    offsets = words.conjunctions_offsets
+    return np.asarray(offsets[rows + 1] - offsets[rows], np.int64)
+
+
+def asks_for_none(words: Expressions) -> Bools:
+    """Whether each row asks for no words."""
+    none: Bools = np.diff(words.conjunctions_offsets) == 0
+    return none
+
+
+def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
+    """How common each term of the vocabulary was when the segment was written. It decides under which term lists are,
+    so it rests with the records: an index that is made again is the same one."""
+    # Terms that the stream has not shown yet are as rare there as among subscriptions.
+    asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
+    return asked if counts is None else asked + counts.read(hash_terms(words.vocabulary))

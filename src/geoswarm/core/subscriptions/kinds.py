@@ -1,0 +1,176 @@
+"""Simple kinds of attributes: a moment, a name that many subscriptions share, and a text of each subscription.
+
+`TextAttribute` is for what only travels with a subscription: its length is checked, it is stored, merged and shown, and
+nothing looks into it. Attributes that decide about matches have files of their own (`region.py`, `keywords.py`,
+`on.py`).
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.core.arrays.jit import Ints, Ordinals
+from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.model import NEVER_US, TIMESTAMP
+
+LONG_AGO_US = -(1 << 62)
+"""The birth of a subscription whose birth was not recorded. Births are recorded for Guard only."""
+TEXT_BYTES_MAX = 10_000
+"""Of one value of a `TextAttribute`: segments are mapped by every worker, so what travels along must be small."""
+
+
+class ExpiryAttribute(Attribute[Ints, Ints]):
+    """Until when a subscription is in force, in microseconds since 1970. Stored as an empty array if none expires."""
+
+    name = "expires_us"
+    columns = (Column("expires", TIMESTAMP, "when it ends by itself; null: never"),)
+    reasons: ClassVar[Mapping[str, str]] = {"expired": "the subscription expires before it could match"}
+
+    def parse(self, inspection: Inspection) -> Ints:
+        column = pc.cast(inspection.rows.column("expires"), pa.int64())
+        values = np.asarray(column.fill_null(NEVER_US), np.int64)
+        late = inspection.puts & (values <= inspection.now_us)
+        detail = "subscription {sub_id} expired {expires}: send a later time"
+        inspection.refusals.turn_away(late, "expired", detail)
+        return values
+
+    def take(self, values: Ints, rows: Ints) -> Ints:
+        return values[rows]
+
+    def concatenate(self, parts: Sequence[Ints]) -> Ints:
+        return np.concatenate(parts)
+
+    def write(self, values: Ints, placement: Placement) -> Arrays:
+        return {self.name: values if (values != NEVER_US).any() else np.empty(0, np.int64)}
+
+    def open(self, records: Arrays) -> Ints:
+        stored: Ints = records[self.name]
+        return stored
+
+    def read(self, stored: Ints, ordinals: Ints) -> Ints:
+        return stored[ordinals] if len(stored) else np.full(len(ordinals), NEVER_US, np.int64)
+
+    def show(self, values: Ints) -> dict[str, pa.Array]:
+        return {"expires": pa.array(values, mask=values == NEVER_US).cast(TIMESTAMP)}
+
+
+class BirthAttribute(Attribute[Ints, Ints]):
+    """When a subscription was registered or replaced, in microseconds since 1970. The store sets it. Stored as one
+    number if all are of the same moment."""
+
+    name = "born_us"
+
+    def parse(self, inspection: Inspection) -> Ints:
+        return np.full(len(inspection.rows), LONG_AGO_US, np.int64)
+
+    def take(self, values: Ints, rows: Ints) -> Ints:
+        return values[rows]
+
+    def concatenate(self, parts: Sequence[Ints]) -> Ints:
+        return np.concatenate(parts)
+
+    def write(self, values: Ints, placement: Placement) -> Arrays:
+        return {self.name: values[:1] if (values == values[0]).all() else values}
+
+    def open(self, records: Arrays) -> Ints:
+        stored: Ints = records.get(self.name, np.full(1, LONG_AGO_US))
+        return stored
+
+    def read(self, stored: Ints, ordinals: Ints) -> Ints:
+        return np.full(len(ordinals), stored[0], np.int64) if len(stored) == 1 else stored[ordinals]
+
+    def show(self, values: Ints) -> dict[str, pa.Array]:
+        return {}
+
+
+class StoredNames(NamedTuple):
+    codes: Ordinals
+    """By ordinal, into `names`."""
+    names: pa.StringArray
+
+
+class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
+    """Whose a subscription is. The empty name is no user."""
+
+    name = "user"
+    columns = (Column("user", pa.string(), "whose it is; null or empty: no user"),)
+
+    def parse(self, inspection: Inspection) -> pa.DictionaryArray:
+        return inspection.rows.column("user")  # rows that are taken from it are encoded: by far fewer, often
+
+    def take(self, values: pa.Array, rows: Ints) -> pa.DictionaryArray:
+        taken = values.take(pa.array(rows))
+        return taken if pa.types.is_dictionary(taken.type) else taken.fill_null("").dictionary_encode()
+
+    def concatenate(self, parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
+        users = pa.chunked_array([part.cast(pa.string()) for part in parts], pa.string())
+        return users.combine_chunks().dictionary_encode()
+
+    def write(self, values: pa.DictionaryArray, placement: Placement) -> Arrays:
+        plain = values.cast(pa.string()).fill_null("").dictionary_encode()  # only names that are still used
+        names, codes = plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
+        return {"user_codes": codes} | _text_arrays("user", names)
+
+    def open(self, records: Arrays) -> StoredNames:
+        return StoredNames(records["user_codes"], _text_of("user", records))
+
+    def read(self, stored: StoredNames, ordinals: Ints) -> pa.DictionaryArray:
+        codes = pa.array(stored.codes[ordinals].astype(np.int32))
+        return pa.DictionaryArray.from_arrays(codes, stored.names)
+
+    def show(self, values: pa.DictionaryArray) -> dict[str, pa.Array]:
+        return {"user": values.cast(pa.string())}
+
+
+class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
+    """A text that travels with a subscription and can be read back. Nothing is stored where no subscription of a
+    segment has one; the empty text is null."""
+
+    reasons: ClassVar[Mapping[str, str]] = {"too-long": "a text is longer than may be kept"}
+
+    def __init__(self, name: str, meaning: str, bytes_max: int = TEXT_BYTES_MAX) -> None:
+        self.name, self.bytes_max = name, bytes_max
+        self.columns = (Column(name, pa.string(), meaning),)
+
+    def parse(self, inspection: Inspection) -> pa.StringArray:
+        column = inspection.rows.column(self.name)
+        lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        detail = f"{self.name} of subscription {{sub_id}} has more than {self.bytes_max} bytes: send a shorter one"
+        inspection.refusals.turn_away(inspection.puts & (lengths > self.bytes_max), "too-long", detail)
+        return column
+
+    def take(self, values: pa.StringArray, rows: Ints) -> pa.StringArray:
+        return values.take(pa.array(rows))
+
+    def concatenate(self, parts: Sequence[pa.StringArray]) -> pa.StringArray:
+        return pa.concat_arrays(parts)
+
+    def write(self, values: pa.StringArray, placement: Placement) -> Arrays:
+        plain = pa.concat_arrays([values.fill_null("")])
+        return _text_arrays(self.name, plain) if pc.sum(pc.binary_length(plain)).as_py() else {}
+
+    def open(self, records: Arrays) -> pa.StringArray | None:
+        return _text_of(self.name, records) if f"{self.name}_offsets" in records else None
+
+    def read(self, stored: pa.StringArray | None, ordinals: Ints) -> pa.StringArray:
+        if stored is None:
+            return pa.nulls(len(ordinals), pa.string())
+        taken = stored.take(pa.array(ordinals))
+        return pc.if_else(pc.greater(pc.binary_length(taken), 0), taken, pa.scalar(None, pa.string()))
+
+    def show(self, values: pa.StringArray) -> dict[str, pa.Array]:
+        return {self.name: values}
+
+
+def _text_arrays(name: str, texts: pa.StringArray) -> dict[str, Any]:
+    buffers = texts.buffers()
+    offsets = np.frombuffer(buffers[1], np.int32, len(texts) + 1)
+    return {f"{name}_offsets": offsets, f"{name}_bytes": np.frombuffer(buffers[2] or b"", np.uint8)}
+
+
+def _text_of(name: str, records: Arrays) -> pa.StringArray:
+    offsets, text = records[f"{name}_offsets"], records[f"{name}_bytes"]
+    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))

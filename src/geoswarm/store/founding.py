@@ -1,0 +1,50 @@
+"""The first start on a folder writes what a checkpoint begins with; every later one checks that it was made for this.
+
+The contract is written last: where it is, all of the rest has been, and is missed if it is gone.
+"""
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+from geoswarm.config import Contract
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.errors import SettingsError
+from geoswarm.store import manifest, plans
+from geoswarm.store.fence import Fence
+from geoswarm.store.manifest import EMPTY
+from geoswarm.store.storage import Storage
+
+CONTRACT, IDENTITY = "contract.json", "identity.json"
+
+
+def found_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
+    """Returns the checkpoint's identity. `first_plan` is asked once, when the folder is made."""
+    if storage.exists(IDENTITY) and "operator" in storage.read_document(IDENTITY):
+        raise SettingsError(f"checkpoint {storage.root} is of a KeyedStream, not of an engine: use another")
+    if storage.exists(CONTRACT) or manifest.kept(storage) not in ([], [0]):
+        _check(storage, contract)
+    else:
+        _found(storage, contract, first_plan, fence)
+    return str(storage.read_document(IDENTITY)["id"])
+
+
+def _found(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
+    for name in storage.names(plans.FOLDER):  # of a first start that was killed here
+        storage.remove(f"{plans.FOLDER}/{name}")
+    plans.write(storage, first_plan(Grid.of(contract), contract.executors))
+    manifest.remove(storage, 0)
+    manifest.write(storage, replace(EMPTY, term=fence.term, token=fence.token))
+    storage.write_document(IDENTITY, {"id": uuid.uuid4().hex})
+    storage.write_document(CONTRACT, contract.model_dump(mode="json"))
+
+
+def _check(storage: Storage, contract: Contract) -> None:
+    held = Contract.model_validate(storage.read_document(CONTRACT))
+    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in contract if getattr(held, k) != v]
+    if different:
+        raise SettingsError(
+            f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
+            "use its values, or start a new checkpoint"
+        )

@@ -1,0 +1,76 @@
+"""The index of a segment, from its records alone, as arrays of a file and back.
+
+0_keys ...      the levels of `core/index/cells.py`, of plain rectangles that ask for no words
+text_...        the lists of `core/index/words.py`, of all that ask for words
+region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no words
+"""
+
+import numpy as np
+
+from geoswarm.core.index.cells import CellIndex, Level, build
+from geoswarm.core.index.regions import WITHIN, Regions, build_regions
+from geoswarm.core.index.word_kernels import TextIndex
+from geoswarm.core.index.words import build_text
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.attribute import Arrays
+from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
+from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
+from geoswarm.errors import CorruptState
+
+TEXT, REGION_CELLS = "text_", "region_"
+"""What the names of such arrays begin with."""
+
+
+def derive_index(grid: Grid, records: Arrays) -> Arrays:
+    regions, words = REGION.open(records), KEYWORDS.open(records)
+    rects = regions.rects
+    if words is None and regions.shapes is None:
+        return _level_arrays(build(grid, rects))
+    plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
+    arrays: Arrays = {}
+    if words is not None:
+        text = build_text(grid, rects, words, records[RARITY])
+        arrays |= {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+    if regions.shapes is not None:
+        for_points = plain[regions.shaped]
+        if len(regions.predicates):
+            for_points &= regions.predicates != WITHIN
+        cells = build_regions(grid, regions.shapes, for_points)
+        arrays |= {f"{REGION_CELLS}{name}": array for name, array in _level_arrays(cells).items()}
+        plain[regions.shaped] = False
+    chosen = np.flatnonzero(plain)
+    levels = {
+        level: found._replace(entries=chosen[found.entries].astype(np.uint32))
+        for level, found in build(grid, rects[chosen]).items()
+    }
+    return arrays | _level_arrays(levels)
+
+
+def read_levels(index: Arrays) -> CellIndex:
+    levels = sorted({int(name.split("_")[0]) for name in index if not name.startswith((TEXT, REGION_CELLS))})
+    return {level: Level(*(index[f"{level}_{field}"] for field in Level._fields)) for level in levels}
+
+
+def read_text_index(name: str, records: Arrays, index: Arrays) -> TextIndex | None:
+    """None: no subscription asks for words."""
+    if RARITY not in records:
+        return None
+    parts = [f"{TEXT}{part}" for part in TextIndex._fields]
+    if any(part not in index for part in parts):
+        raise CorruptState(f"the index of segment {name} is of an older version of geoswarm: start the engine again")
+    return TextIndex(*(index[part] for part in parts))
+
+
+def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
+    """None: every region is its rectangle."""
+    regions, words = REGION.open(records), KEYWORDS.open(records)
+    if regions.shapes is None:
+        return None
+    cells = {name.removeprefix(REGION_CELLS): array for name, array in index.items() if name.startswith(REGION_CELLS)}
+    worded = np.empty(0, np.int64) if words is None else np.flatnonzero(~asks_for_none(words)[regions.shaped])
+    worded = worded[np.argsort(records["ids"][regions.shaped[worded]], kind="stable")]
+    return Regions(regions.shapes, regions.shaped, read_levels(cells), worded, regions.predicates)
+
+
+def _level_arrays(index: CellIndex) -> Arrays:
+    return {f"{level}_{field}": array for level, cells in index.items() for field, array in cells._asdict().items()}

@@ -1,0 +1,127 @@
+"""A segment that is open: an immutable set of subscriptions, and the index by which events find them.
+
+    NAME.records   the truth: ids, and the arrays of all attributes of subscriptions (`core/subscriptions/columns.py`),
+                   in Z-order of the rectangles' top left corners (`write.py`)
+    NAME.index     derived from it (`derive.py`); rebuilt when lost or damaged (`open.py`)
+
+Cancelled subscriptions stay in their segment until it is merged; the bitmap that hides them belongs to a version of the
+store, not to the segment (`dead_bits.py`, `store/subscriptions/`). This is PS2Stream's lazy deletion (§IV-D).
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds
+from geoswarm.core.index.cells import CellIndex
+from geoswarm.core.index.kernels import Records
+from geoswarm.core.index.regions import Regions
+from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.word_kernels import TextIndex
+from geoswarm.core.index.words import conditions_of
+from geoswarm.core.subscriptions.attribute import Attribute
+from geoswarm.core.subscriptions.columns import ATTRIBUTES, EXPIRY, KEYWORDS, REGION
+from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.core.subscriptions.subs import Subs
+from geoswarm.model import NEVER_US
+from geoswarm.store.segments.dead_bits import NONE_DEAD
+
+FOLDER = "subscriptions"
+V = TypeVar("V")
+S = TypeVar("S")
+
+
+@dataclass(frozen=True)
+class SegmentEntry:
+    """What a manifest says of a segment."""
+
+    name: str
+    subs: int
+    dead: int
+    bytes: int
+    stale_us: int = NEVER_US
+    """When so many of its subscriptions will have expired that it is worth rewriting."""
+    transitions: int = 0
+    """Those that are neither cancelled nor on `inside`."""
+
+
+@dataclass(frozen=True)
+class Segment:
+    """`segment[USER]` is what it stores of an attribute: attributes are the keys, as of `Subs`."""
+
+    ids: SubIds
+    ids_sorted: SubIds
+    order_by_id: Ordinals
+    stored: dict[str, Any]
+    index: CellIndex
+    text: TextIndex | None  # None: no subscription asks for words
+    regions: Regions | None  # None: every region is its rectangle
+    rest: Rest = field(default_factory=Rest, compare=False)
+
+    def __getitem__(self, attribute: Attribute[V, S]) -> S:
+        stored: S = self.stored[attribute.name]
+        return stored
+
+    @property
+    def rects(self) -> Floats:
+        return self[REGION].rects
+
+    @property
+    def expires_us(self) -> Ints:
+        """Empty: none expires."""
+        return self[EXPIRY]
+
+    def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
+        words = self[KEYWORDS]
+        conditions = conditions_of(words) if words is not None else None
+        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest)
+
+    def records(self, dead: Bytes = NONE_DEAD) -> Records:
+        return Records(self.rects, self.ids, self.expires_us, dead)
+
+    def find(self, wanted: SubIds) -> Ints:
+        """The ordinal of each id, or -1."""
+        place = places(self.ids_sorted, wanted)
+        return np.where(place >= 0, self.order_by_id[place].astype(np.int64), -1)
+
+    def live(self, dead: Bytes, now_us: int) -> Bools:
+        """Whether each subscription is neither cancelled nor expired."""
+        alive = np.ones(len(self.ids), np.bool_)
+        if len(dead):
+            alive = np.unpackbits(dead, count=len(self.ids), bitorder="little") == 0
+        if len(self.expires_us):
+            alive &= self.expires_us > now_us
+        return alive
+
+    def live_at(self, ordinals: Ints, dead: Bytes, now_us: int) -> Bools:
+        """The same of some only."""
+        alive = np.ones(len(ordinals), np.bool_)
+        if len(dead):
+            alive = dead[ordinals >> 3] >> (ordinals & 7).astype(np.uint8) & 1 == 0
+        if len(self.expires_us):
+            alive &= self.expires_us[ordinals] > now_us
+        return alive
+
+    def subs(self, ordinals: Ints) -> Subs:
+        """Some of its subscriptions, with all that they have."""
+        values = {a.name: a.read(self.stored[a.name], ordinals) for a in ATTRIBUTES}
+        return Subs(self.ids[ordinals], values)
+
+    def keywords(self, ordinal: int) -> str | None:
+        """As an expression that means the same; None: no words are asked for."""
+        words = self[KEYWORDS]
+        asked = words.expression(ordinal) if words is not None else None
+        return None if asked is None else str(asked)
+
+    def alternatives(self, ordinals: Ints) -> Ints:
+        """How many alternatives of words each of some subscriptions asks for; 0: none."""
+        words = self[KEYWORDS]
+        return np.zeros(len(ordinals), np.int64) if words is None else alternatives(words, ordinals)
+
+
+def places(ascending: SubIds, wanted: SubIds) -> Ints:
+    """Where each id is among some, at least one, that ascend, or -1. Quick when `wanted` ascends, too."""
+    place = np.searchsorted(ascending, wanted)
+    place[place == len(ascending)] = 0
+    return np.where(ascending[place] == wanted, place, -1)

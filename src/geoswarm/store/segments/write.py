@@ -1,0 +1,35 @@
+"""Write a segment: subscriptions in Z-order, the arrays of their attributes, and the index that follows from them."""
+
+import numpy as np
+
+from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.attribute import Arrays, Placement
+from geoswarm.core.subscriptions.columns import ATTRIBUTES, EXPIRY, ON, REGION
+from geoswarm.core.subscriptions.subs import Subs
+from geoswarm.core.text.frequencies import TermCounts
+from geoswarm.model import INSIDE
+from geoswarm.store.segments.derive import derive_index
+from geoswarm.store.segments.segment import FOLDER, SegmentEntry
+from geoswarm.store.storage import Storage
+
+
+def write_segment(
+    storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float, counts: TermCounts | None = None
+) -> SegmentEntry:
+    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` tell which of its
+    terms are rare in the stream."""
+    tolerated = min(int(dead_share_max * len(subs)), len(subs) - 1)
+    stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
+    rects = subs[REGION].rects
+    corners = codes_of(np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]), frame_of(grid))
+    subs = subs.take(sorted_order(corners, CODE_MAX))
+    by_id = np.argsort(subs.ids)
+    placement = Placement(subs.ids, by_id, counts)
+    records: Arrays = {"ids": subs.ids, "ids_sorted": subs.ids[by_id], "order_by_id": by_id.astype(np.uint32)}
+    for attribute in ATTRIBUTES:
+        records |= attribute.write(subs.values[attribute.name], placement)
+    size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
+    size += storage.write_arrays(f"{FOLDER}/{name}.index", derive_index(grid, records))
+    return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))

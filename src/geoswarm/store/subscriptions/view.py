@@ -1,0 +1,157 @@
+"""One version of the subscriptions, mapped: what is live, where it is, and what it has.
+
+A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
+from geoswarm.core.index.kernels import are_live
+from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.subscriptions.columns import BIRTH, ON, OPERATION, USER
+from geoswarm.core.subscriptions.subs import concatenate_subs
+from geoswarm.guard.door import Removal
+from geoswarm.model import INSIDE
+from geoswarm.store.manifest import Manifest
+from geoswarm.store.segments.dead_bits import NONE_DEAD
+from geoswarm.store.segments.open import open_segment
+from geoswarm.store.segments.segment import FOLDER, Segment, places
+from geoswarm.store.storage import Storage
+
+
+@dataclass
+class View:
+    """Opened segments are kept from one version to the next; `flow/match` reads them."""
+
+    segments: dict[str, Segment]
+    dead: dict[str, Bytes]
+
+    @classmethod
+    def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
+        known = before.segments if before else {}
+        names = [entry.name for entry in manifest.segments]
+        opened = {name: known.get(name) or open_segment(storage, name) for name in names}
+        bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
+        return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
+
+    def searchables(self) -> list[Searchable]:
+        return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
+
+    # -- what subscriptions have, by id
+
+    def table(self, ids: SubIds, now_us: int) -> pa.Table:
+        """The live ones among ascending ids, as operations that register the same; by id."""
+        found = find_live(self, ids, now_us)
+        parts = [
+            held.subs(found[1, found[0] == number])
+            for number, held in enumerate(self.segments.values())
+            if (found[0] == number).any()
+        ]
+        if not parts:
+            return OPERATION.empty_table()
+        subs = concatenate_subs(parts)
+        return subs.take(np.argsort(subs.ids)).table()
+
+    def column(self, name: str, ids: SubIds, now_us: int) -> pa.Array:
+        """One column of `table` for each ascending id; null where no live subscription has it."""
+        shown = self.table(ids, now_us)
+        known = np.asarray(shown.column("sub_id"), np.int64)
+        rows = places(known, ids) if len(known) else np.full(len(ids), -1, np.int64)
+        return shown.column(name).combine_chunks().take(pa.array(rows, mask=rows < 0))
+
+    def on(self, ids: SubIds, now_us: int) -> Ints:
+        """What each ascending id is on, as the numbers of `model.py`; INSIDE also where no live subscription has it."""
+        codes = np.full(len(ids), INSIDE, np.int64)
+        for name, held in self.segments.items():
+            asking = held[ON]
+            if not len(asking.ids):
+                continue
+            low, high = np.searchsorted(ids, asking.ids[0]), np.searchsorted(ids, asking.ids[-1], "right")
+            place = places(asking.ids, ids[low:high])
+            found = np.flatnonzero(place >= 0)
+            place = place[found]
+            alive = are_live(asking.ordinals[place].astype(np.int64), held.records(self.dead[name]), now_us)
+            codes[low + found[alive]] = asking.codes[place[alive]]
+        return codes
+
+    def users(self, ids: SubIds, now_us: int) -> pa.StringArray:
+        """Whose each ascending id is; null where no live subscription has it."""
+        names, codes, first = list[pa.StringArray](), np.full(len(ids), -1, np.int64), 0
+        found = find_live(self, ids, now_us)
+        for number, held in enumerate(self.segments.values()):
+            mine, users = found[0] == number, held[USER]
+            codes[mine] = users.codes[found[1, mine]].astype(np.int64) + first
+            names.append(users.names)
+            first += len(users.names)
+        every = pa.concat_arrays(names) if names else pa.array([], pa.string())
+        return every.take(pa.array(codes, mask=codes < 0))
+
+    # -- where subscriptions are
+
+    def rects_at(self, found: Ints) -> Floats:
+        """The rectangles at some places."""
+        held = list(self.segments.values())
+        parts = [held[n].rects[found[1, found[0] == n]] for n in np.unique(found[0])]
+        return np.concatenate(parts) if parts else np.empty((0, 4))
+
+    def live_rects(self, now_us: int) -> Floats:
+        parts = [held.rects[held.live(self.dead[name], now_us)] for name, held in self.segments.items()]
+        return np.concatenate(parts) if parts else np.empty((0, 4))
+
+    def some_queries(self, most: int, now_us: int) -> tuple[Floats, pa.StringArray]:
+        """Rectangles and keywords of at most so many live subscriptions, evenly spread."""
+        live = {name: np.flatnonzero(held.live(self.dead[name], now_us)) for name, held in self.segments.items()}
+        step = max(1, -(-sum(map(len, live.values())) // most))
+        rects, keywords = [np.empty((0, 4))], list[str | None]()
+        for name, held in self.segments.items():
+            chosen = live[name][::step]
+            rects.append(held.rects[chosen])
+            keywords += [held.keywords(int(ordinal)) for ordinal in chosen]
+        return np.concatenate(rects), pa.array(keywords, pa.string())
+
+    # -- which places
+
+    def expired(self, since_us: int, now_us: int) -> Ints:
+        """The places of those that were live at `since_us` and are no more, by their expiry alone."""
+        parts = [
+            _places_of(number, held.live(self.dead[name], since_us) & (held.expires_us <= now_us))
+            for number, (name, held) in enumerate(self.segments.items())
+            if len(held.expires_us)
+        ]
+        return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
+
+    def chosen_for(self, removal: Removal, now_us: int) -> Ints:
+        """The places of the live ones that are to be removed."""
+        wanted = pa.array(removal.users, pa.string())
+        parts = [np.empty((2, 0), np.int64)]
+        for number, (name, held) in enumerate(self.segments.items()):
+            users = held[USER]
+            theirs = pc.is_in(users.names, value_set=wanted).to_numpy(zero_copy_only=False)
+            if theirs.any():
+                chosen = theirs[users.codes] & (held[BIRTH] >= removal.since_us)
+                parts.append(_places_of(number, chosen & held.live(self.dead[name], now_us)))
+        return np.concatenate(parts, axis=1)
+
+
+def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
+    """The place of each ascending id that is live; -1 in both rows where none is."""
+    found = np.full((2, len(ids)), -1, np.int64)
+    for number, (name, held) in enumerate(view.segments.items()):
+        low, high = np.searchsorted(ids, (held.ids_sorted[0], held.ids_sorted[-1]))
+        high += int(high < len(ids))  # the last id of the segment included
+        ordinals = held.find(ids[low:high])
+        known = ordinals >= 0
+        alive = are_live(ordinals[known], held.records(view.dead[name]), now_us)
+        hit = np.flatnonzero(known)[alive] + low
+        found[0, hit] = number
+        found[1, hit] = ordinals[hit - low]
+    return found
+
+
+def _places_of(number: int, chosen: Bools) -> Ints:
+    ordinals = np.flatnonzero(chosen)
+    return np.stack([np.full(len(ordinals), number), ordinals])
