@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from crowd import World, attack, normal
 
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.names import NAME_BYTES_MAX, known_as
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import HotspotSummary, summarise
+from guard.crowd import World, attack, normal
 
 SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
 

@@ -51,7 +51,7 @@ def test_posts_with_words_are_a_source_with_options_of_their_own(tmp_path: Path)
     settings = read(tmp_path, text)
     assert isinstance(settings.events, GeneratedEvents)
     assert settings.events.workload == Named("posts", {"country": "DE", "words": 500})
-    assert settings.events.pacing.rows_total == 9
+    assert settings.events.pace.rows_total == 9
     (complaint,) = complaints(tmp_path, text.replace("words = 500", "words = 5"))
     assert complaint == "pipeline.toml, line 7: [events] words of the posts is 5: give a value from 100 to 621435"
 
@@ -191,6 +191,19 @@ ERRORS = {
         GOOD.replace('"console"', '"parquet"\npath = ""'),
         "pipeline.toml, line 9: [sink] path is empty: give it a value",
     ),
+    "an operator in a section that is called by its own": (
+        GOOD + '[trending]\noperator = "count"\nsink = { kind = "console" }\n',
+        "pipeline.toml, line 10: [trending] operator is trending, which the section is called by: leave the key out",
+    ),
+    "a pace that is none": (
+        GOOD.replace('"tweets"', '"tweets"\nrows_per_batch = 0'),
+        "pipeline.toml, line 6: [events] rows_per_batch of the generator is 0: give 1 or more",
+    ),
+    "a pace and a parameter that are wrong": (
+        GOOD.replace('"tweets"', '"tweets"\npaced = 1\nseed = "x"'),
+        "pipeline.toml, line 6: [events] paced is 1: give true or false, without quotes\n"
+        "pipeline.toml, line 7: [events] seed is 'x': give a whole number, without quotes",
+    ),
     "an unknown operator": (
         STAGES.replace('"count"', '"cuont"'),
         "pipeline.toml, line 18: [[stages]] has no operator 'cuont': did you mean 'count'?",
@@ -292,7 +305,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("text", "complaint"), ERRORS.values(), ids=ERRORS)
 def test_an_error_names_its_line_and_the_remedy(tmp_path: Path, text: str, complaint: str) -> None:
-    assert complaints(tmp_path, text) == [complaint]
+    assert complaints(tmp_path, text) == complaint.splitlines()
 
 
 def test_bounds_without_area_are_named_on_their_own_line(tmp_path: Path) -> None:

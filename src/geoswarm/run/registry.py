@@ -11,6 +11,11 @@ from geoswarm.parameters import fits_a_file
 from geoswarm.registry import Registry, classes_in, later, name_in_dashes
 
 SINKS_MODULE = "geoswarm.run.sinks"
+WORKLOAD_PLACES = {
+    "tweets": "geoswarm.lab.workload.tweets:Tweets",
+    "posts": "geoswarm.lab.workload.posts:Posts",
+}
+"""The same as in pyproject.toml, so that a source tree that is not installed has them; a test compares the two."""
 
 
 def _name_of(kind: Any) -> str | None:
@@ -23,6 +28,6 @@ SINKS: Registry[Any] = Registry("sink", "geoswarm.sinks", classes_in(SINKS_MODUL
 WORKLOADS: Registry[Any] = Registry(
     "workload",
     "geoswarm.workloads",
-    later({"tweets": "geoswarm.lab.workload.tweets:Tweets", "posts": "geoswarm.lab.workload.posts:Posts"}),
+    later(WORKLOAD_PLACES),
     ("events",),
 )

@@ -10,10 +10,11 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
+from pydantic import Field
 from rich.console import Console as Terminal
 from rich.table import Table
 
@@ -97,7 +98,7 @@ class Memory(Sink):
 class Console(Sink):
     """Show the first rows of each batch on the terminal, with the count of all."""
 
-    def __init__(self, rows_max: int = 10, terminal: Terminal | None = None) -> None:
+    def __init__(self, rows_max: Annotated[int, Field(ge=1)] = 10, terminal: Terminal | None = None) -> None:
         self._rows_max, self._terminal = rows_max, terminal or Terminal()
 
     def write(self, matches: Rows, batch_id: int) -> None:

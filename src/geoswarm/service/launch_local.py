@@ -1,5 +1,6 @@
 """The engine in one process, and its sources, from settings. [spark] has no meaning here."""
 
+from dataclasses import asdict
 from typing import Any
 
 from geoswarm.errors import SettingsError
@@ -24,7 +25,7 @@ def _events(settings: PipelineSettings) -> Source:
     events = settings.events
     if isinstance(events, GeneratedEvents):
         workload = WORKLOADS.make(events.kind, events.workload.options)
-        return from_workload(workload, **events.pacing.model_dump())
+        return from_workload(workload, **asdict(events.pace))
     assert isinstance(events, FilesSource), "build_engine has refused the others"
     return events_from_files(
         events.path, format=events.format, extra=events.extra, files_per_batch=events.files_per_batch

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from geoswarm.run.generated import Pace
 from geoswarm.run.registry import WORKLOADS
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
@@ -30,7 +29,7 @@ def _events(spark: Any, settings: PipelineSettings) -> Any:
     events = settings.events
     if isinstance(events, GeneratedEvents):
         workload = WORKLOADS.make(events.kind, events.workload.options)
-        return workload_stream(spark, workload, Pace(**events.pacing.model_dump()))
+        return workload_stream(spark, workload, events.pace)
     if isinstance(events, FilesSource):
         return sources.events_from_files(
             spark, events.path, format=events.format, extra=events.extra, files_per_batch=events.files_per_batch

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
-from drawn import WORLD, blobs
 
+from core.shapes.drawn import WORLD, blobs
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.shapes import Geometries
 from geoswarm.errors import InputError, SchemaError

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import pyarrow as pa
+from pydantic import TypeAdapter, ValidationError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -29,6 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geoswarm.errors import SettingsError
+from geoswarm.parameters import parameters_of, wanted
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 
 
@@ -80,34 +82,37 @@ def workload_stream(spark: SparkSession, workload: StreamedWorkload, pace: Pace)
 
 
 def to_options(workload: StreamedWorkload, pace: Pace) -> dict[str, str]:
-    values = {key: getattr(workload, key) for key in _parameters(type(workload))} | dataclasses.asdict(pace)
+    values = {p.name: getattr(workload, p.name) for p in parameters_of(type(workload))} | dataclasses.asdict(pace)
     values["bounds"] = ",".join(repr(v) for v in workload.bounds)
     return {key: str(value) for key, value in values.items() if value is not None}
 
 
 def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
     """Spark hands options over as text, and their names in lower case."""
-    pace_keys = {f.name for f in dataclasses.fields(Pace)}
-    known = pace_keys | set(_parameters(kind))
-    unknown = sorted(set(options) - known)
+    known = {p.name.lower(): p for p in (*parameters_of(kind), *parameters_of(Pace))}
+    unknown = sorted(set(options) - set(known))
     if unknown:
         raise SettingsError(f"{kind.stream_name} has no option {', '.join(unknown)}: it has {', '.join(sorted(known))}")
     values: dict[str, Any] = {}
     for key, text in options.items():
         try:
-            values[key] = _PARSERS[key](text)
-        except (ValueError, KeyError) as wrong:
+            values[known[key].name] = _bounds(text) if key == "bounds" else _parsed(known[key].annotation, text)
+        except ValueError as wrong:
             raise SettingsError(
                 f"option {key} of {kind.stream_name} is {text!r}, which cannot be read ({wrong})"
             ) from wrong
+    pace_keys = {parameter.name for parameter in parameters_of(Pace)}
     return (
         kind(**{k: v for k, v in values.items() if k not in pace_keys}),
         Pace(**{k: v for k, v in values.items() if k in pace_keys}),
     )
 
 
-def _parameters(kind: type[StreamedWorkload]) -> list[str]:
-    return [f.name for f in dataclasses.fields(kind) if f.init]
+def _parsed(annotation: Any, text: str) -> Any:
+    try:
+        return TypeAdapter(annotation).validate_strings(text)
+    except ValidationError as why:
+        raise ValueError(wanted(why.errors()[0])) from None
 
 
 def _bounds(text: str) -> tuple[float, ...]:
@@ -115,29 +120,6 @@ def _bounds(text: str) -> tuple[float, ...]:
     if len(values) != 4:
         raise ValueError("expected xmin,ymin,xmax,ymax")
     return values
-
-
-_PARSERS: dict[str, Callable[[str], Any]] = {
-    "seed": int,
-    "bounds": _bounds,
-    "country": str,
-    "events_per_s": float,
-    "start_s": float,
-    "side_share": float,
-    "background_share": float,
-    "burst_share": float,
-    "users": int,
-    "words": int,
-    "regional_share": float,
-    "exponent": float,
-    "shift": float,
-    "text_only_share": float,
-    "space_only_share": float,
-    "rows_per_batch": int,
-    "rows_total": int,
-    "partitions": int,
-    "paced": lambda text: {"true": True, "false": False}[text.lower()],
-}
 
 
 class WorkloadSource(DataSource):

@@ -175,7 +175,7 @@ def _stage_relations(location: Location, stage: StageSection) -> Iterator[Proble
 
 
 def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) -> Iterator[Problem]:
-    if settings.trigger.available_now and events.pacing.rows_total is None:
+    if settings.trigger.available_now and events.pace.rows_total is None:
         say = f"[trigger] available_now never ends on {events.kind} without an end: give [events] rows_total"
         yield ("trigger", "available_now"), say
     try:

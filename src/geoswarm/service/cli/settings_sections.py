@@ -21,6 +21,7 @@ from geoswarm.config import EXECUTORS_MAX, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.parameters import checked_values, parameters_of
 from geoswarm.registry import Registry
+from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
 
 UNKNOWN_KEY = "unknown_key"
@@ -94,10 +95,14 @@ def _named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside:
         raise _refusal(_details(why, [tag, *parameters, *known_beside])) from None
 
 
-def _tag(value: Any, tag: str, known: list[str]) -> str:
+def _table(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise PydanticKnownError("model_type", {"class_name": "a section"})
-    name = value.get(tag)
+    return value
+
+
+def _tag(value: Any, tag: str, known: list[str]) -> str:
+    name = _table(value).get(tag)
     if name is None:
         raise PydanticCustomError("tag_missing", "lacks the key", {"tag": tag})
     if name not in known:
@@ -177,20 +182,11 @@ class KafkaEvents(KafkaSource):
     extra: str = ""
 
 
-class Pacing(Section):
-    """How fast the events of a workload are offered, and how many."""
-
-    rows_per_batch: int = Field(default=500_000, ge=1)
-    rows_total: int | None = Field(default=None, ge=0)
-    partitions: int = Field(default=2, ge=1)
-    paced: bool = False
-
-
 class GeneratedEvents(Section):
     """The events of a workload, to try things on."""
 
     workload: Named
-    pacing: Pacing
+    pace: Pace
 
     @property
     def kind(self) -> str:
@@ -225,13 +221,13 @@ def _source(value: Any, models: Mapping[str, type[Section]], workloads: list[str
             return models[kind].model_validate(value)
         except ValidationError as why:
             raise _refusal(_details(why, list(models[kind].model_fields))) from None
-    pace = {key: part for key, part in value.items() if key in Pacing.model_fields}
-    rest = {key: part for key, part in value.items() if key not in pace}
-    known = tuple(Pacing.model_fields)
-    pacing, named = _both(
-        partial(Pacing.model_validate, pace), partial(_named, WORKLOADS, rest, known_beside=known), list(known)
+    known = [parameter.name for parameter in parameters_of(Pace)]
+    beside = {key: part for key, part in value.items() if key in known}
+    own = {key: part for key, part in value.items() if key not in known}
+    pace, named = _both(
+        partial(checked_values, Pace, beside), partial(_named, WORKLOADS, own, known_beside=tuple(known)), known
     )
-    return GeneratedEvents(workload=named, pacing=pacing)
+    return GeneratedEvents(workload=named, pace=Pace(**pace))
 
 
 class StageFields(Section):
@@ -253,13 +249,14 @@ def _stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSec
     """`operator` is that of a section that is called by it."""
     if isinstance(value, StageSection):
         return value
-    known = list(StageFields.model_fields)
-    _tag(value if operator is None else {"operator": operator}, "operator", OPERATORS.names())
-    table = {**defaults, **value} if isinstance(value, Mapping) else {}
-    if operator is not None and not isinstance(value, Mapping):
-        raise PydanticKnownError("model_type", {"class_name": "a section"})
+    known, table = list(StageFields.model_fields), _table(value)
+    if operator is not None:
+        if "operator" in table:
+            raise ValueError(f"operator is {operator}, which the section is called by: leave the key out")
+        table = {**defaults, "operator": operator, **table}
+    _tag(table, "operator", OPERATORS.names())
     beside = {key: part for key, part in table.items() if key in known}
-    own = {key: part for key, part in table.items() if key not in known} | ({"operator": operator} if operator else {})
+    own = {key: part for key, part in table.items() if key not in known}
     fields, named = _both(
         partial(StageFields.model_validate, beside),
         partial(_named, OPERATORS, own, "operator", tuple(known)),
