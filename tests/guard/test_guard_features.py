@@ -23,11 +23,11 @@ def test_the_features_of_one_user_over_two_rounds_are_those_of_the_table() -> No
     features = Features()
     features.begin(ints(0))
     features.round = 6
-    features.requested(ints(0, 0), ints(6, 2))
-    features.deleted(ints(0), ints(3))
+    features.count_requests(ints(0, 0), ints(6, 2))
+    features.count_deletions(ints(0), ints(3))
     features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 2, 0, 0, 7))))  # the first hotspot
     first = features.close_round().raw[0]
-    features.requested(ints(0), ints(4))
+    features.count_requests(ints(0), ints(4))
     features.hotspot(HotspotSummary(ints(0), table_of((0, 1, 0, 0, 0, 0))))  # the second, nothing new in it
     features.hotspot(HotspotSummary(ints(0), table_of((2, 0, 0, 0, 8, 0))))  # the third
     second = features.close_round().raw[0]
@@ -43,10 +43,10 @@ def test_the_features_of_one_user_over_two_rounds_are_those_of_the_table() -> No
 def test_rounds_without_hotspots_do_not_lower_the_mean_rate() -> None:
     features = Features()
     features.begin(ints(0))
-    features.requested(ints(0), ints(4))
+    features.count_requests(ints(0), ints(4))
     features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 0, 0, 0, 0))))
     features.close_round()
-    features.requested(ints(0), ints(4))
+    features.count_requests(ints(0), ints(4))
     calm = features.close_round().raw[0]
     assert (calm[X13], calm[X14]) == (0, 1)
 
@@ -54,7 +54,7 @@ def test_rounds_without_hotspots_do_not_lower_the_mean_rate() -> None:
 def test_rounds_that_nobody_looked_at_fade_too() -> None:
     features = Features()
     features.begin(ints(0))
-    features.requested(ints(0), ints(16))
+    features.count_requests(ints(0), ints(16))
     features.close_round(rounds=3)
     assert features.round == 3
     assert features.close_round().raw[0][X6] == 16 / 2 / 2 / 2
@@ -64,7 +64,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
     features = Features()
     features.round = 9
     features.begin(ints(0))
-    features.requested(ints(0), ints(2))
+    features.count_requests(ints(0), ints(2))
     touched = features.hotspot(HotspotSummary(ints(0), table_of((1, 50, 50, 0, 0, 0))))
     assert touched.weights.tolist() == [1]
     row = features.close_round().raw[0]
@@ -82,7 +82,7 @@ def test_whoever_asked_for_nothing_has_no_rate() -> None:
 def test_users_without_a_code_are_not_counted() -> None:
     features = Features()
     features.begin(ints(0))
-    features.requested(ints(-1, 0, -1), ints(5, 2, 5))
+    features.count_requests(ints(-1, 0, -1), ints(5, 2, 5))
     assert features.close_round().raw[:, X1].tolist() == [2]
 
 
@@ -128,7 +128,7 @@ def test_all_users_at_once_have_the_features_that_one_by_one_would_give(
     features.begin(np.arange(USERS))
     features.born[:USERS] = -AGES
     for batch, hot in rounds:
-        features.requested(ints(*(user for user, _ in batch)), ints(*(count for _, count in batch)))
+        features.count_requests(ints(*(user for user, _ in batch)), ints(*(count for _, count in batch)))
         for hotspot in hot:
             users = sorted(hotspot)
             features.hotspot(HotspotSummary(ints(*users), table_of(*(tuple(hotspot[user]) for user in users))))

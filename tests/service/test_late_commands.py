@@ -75,6 +75,7 @@ def test_a_command_nearly_named_right_is_suggested() -> None:
     assert "'bench'" in runner.invoke(app, ["bnch"]).stderr
 
 
+@pytest.mark.slow
 def test_help_lists_late_commands_without_loading_what_is_heavy() -> None:
     program = """
 import sys

@@ -98,7 +98,7 @@ class Causes:
                 rates[at[known]] = np.maximum(rates[at[known]], cause.focus[known])
         return rates
 
-    def compared(self, group: Ints, now_round: int) -> tuple[float, float]:
+    def compare(self, group: Ints, now_round: int) -> tuple[float, float]:
         """ALQR of a group and of all others, over the hotspots that the group made in this round: of all that they
         asked for lately, how much lies there. Of sums, because a mean over users goes by those who ask least: one
         query, by chance in a hotspot, is 100 %."""

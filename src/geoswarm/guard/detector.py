@@ -50,8 +50,8 @@ class Detector:
     def detect(self, table: FeatureTable, now_round: int, causes: Causes | None = None) -> Detection:
         """`causes` is needed unless the algorithm is the printed one."""
         if causes is None or self._rules.algorithm == "printed":
-            return self._printed(table, now_round)
-        return self._careful(table, now_round, causes)
+            return self._detect_as_printed(table, now_round)
+        return self._detect_with_care(table, now_round, causes)
 
     def suspected(self, now_round: int) -> Ints:
         return np.flatnonzero(self._until >= now_round)
@@ -60,12 +60,12 @@ class Detector:
         codes = codes[codes < len(self._since)]
         self._since[codes] = self._until[codes] = -1
 
-    def _printed(self, table: FeatureTable, now_round: int) -> Detection:
+    def _detect_as_printed(self, table: FeatureTable, now_round: int) -> Detection:
         self._clusters = [known for known in self._clusters if known[1] >= now_round]
         rates, rows = table.raw[:, X14], np.arange(len(table.codes))
         if len(rows) < 2:
             return Detection(NO_CODES, NO_CODES, Evidence(users=len(rows)))
-        rows = self.narrowed(table, self._half(table, rows, rates), rates)
+        rows = self.narrow(table, self._half(table, rows, rates), rates)
         rate, norm = float(rates[rows].mean()), float(np.delete(rates, rows).mean()) if len(rows) < len(rates) else 0.0
         evidence = Evidence(users=len(rows), alqr=round(rate, 4), alqr_normal=round(norm, 4))
         if rate <= norm * self._rules.beta or not (table.raw[rows, X3] > 0).all():
@@ -78,7 +78,7 @@ class Detector:
         self._clusters = [*self._clusters, (now_round, until, codes)][-CLUSTERS_REMEMBERED_MAX:]
         return Detection(codes, NO_CODES, evidence)
 
-    def _careful(self, table: FeatureTable, now_round: int, causes: Causes) -> Detection:
+    def _detect_with_care(self, table: FeatureTable, now_round: int, causes: Causes) -> Detection:
         causes.expire(now_round)
         rates = causes.rates(table.codes, now_round)
         rows = np.flatnonzero(rates)
@@ -86,9 +86,9 @@ class Detector:
         clusters: list[Cluster] = []
         found = [NO_CODES]
         while len(rows) and len(clusters) < self._rules.clusters_max:
-            cluster = self.narrowed(table, rows, rates)
+            cluster = self.narrow(table, rows, rates)
             normal -= len(cluster)
-            rate, norm = causes.compared(table.codes[cluster], now_round)
+            rate, norm = causes.compare(table.codes[cluster], now_round)
             clusters.append(Cluster(len(cluster), round(rate, 4), round(norm, 4)))
             if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
                 break
@@ -106,7 +106,7 @@ class Detector:
             evidence = replace(evidence, places_least=places, rounds_least=rounds, cancels_least=cancelled)
         return Detection(codes, codes[again][guilty], evidence)
 
-    def narrowed(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
+    def narrow(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
         """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature distinguishes."""
         while len(rows) > 1 and not self._agree(table.raw[rows, X11]):
             half = self._half(table, rows, rates)

@@ -90,11 +90,11 @@ class Features:
             table[codes] = 0.0
         self.active[codes] = -1
 
-    def requested(self, codes: Ints, counts: Ints) -> None:
+    def count_requests(self, codes: Ints, counts: Ints) -> None:
         """`codes` may repeat; those below 0 are nobody's."""
         self._count(codes, counts, X1)
 
-    def deleted(self, codes: Ints, counts: Ints) -> None:
+    def count_deletions(self, codes: Ints, counts: Ints) -> None:
         self._count(codes, counts, X2)
 
     def hotspot(self, hotspot: HotspotSummary) -> Touched:

@@ -88,7 +88,10 @@ class Guard:
                 f"{len(users)} users, {len(registered)} registered, {len(cancelled)} cancelled: give one per operation"
             )
         codes = self.codes(users)
-        for column, chosen in ((self._features.requested, registered), (self._features.deleted, cancelled)):
+        for column, chosen in (
+            (self._features.count_requests, registered),
+            (self._features.count_deletions, cancelled),
+        ):
             column(codes[chosen], np.ones(int(np.count_nonzero(chosen)), np.int64))
 
     def hotspot(self, hotspot: HotspotSummary) -> None:
@@ -136,12 +139,12 @@ class Guard:
             users=len(table.codes),
             users_driven_out=self._names.driven_out,
             hotspots=hotspots,
-            suspicious=tuple(self._listed(verdict.suspicious)),
+            suspicious=tuple(self._listed_names(verdict.suspicious)),
             suspicious_users=len(verdict.suspicious),
             blocked=tuple(names[: self.rules.listed_max]),
             blocked_users=len(names),
             evidence=verdict.evidence,
-            features=self._described(table, verdict),
+            features=self._features_by_user(table, verdict),
             features_others=_mean_of_others(table, verdict),
         )
         block = Block(now_s, _why(closed, verdict.evidence), False)
@@ -245,10 +248,10 @@ class Guard:
         codes = np.array([self._names.code(user) for user in users], np.int64)
         return codes[codes >= 0]
 
-    def _listed(self, codes: Ints) -> list[str]:
+    def _listed_names(self, codes: Ints) -> list[str]:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
-    def _described(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:
+    def _features_by_user(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:
         """The features of each user, by name; those who are confirmed come first."""
         order = np.concatenate([verdict.confirmed, np.setdiff1d(verdict.suspicious, verdict.confirmed)])
         codes = order[: self.rules.listed_max]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.errors import SettingsError
-from geoswarm.lab.workload.attack import Attackers, Extra, Poisoners, crowded, flash_crowd, slow_drip
+from geoswarm.lab.workload.attack import Attackers, Extra, Poisoners, flash_crowd, most_crowded, slow_drip
 from geoswarm.lab.workload.crowds import Commuters, Gathering, NormalUsers, skew_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.traffic import Party, Traffic
@@ -160,8 +160,8 @@ def test_attackers_also_see_a_hotspot_of_the_stream() -> None:
 
 def test_crowded_places_are_apart() -> None:
     points = np.array([[0.0, 0.0], [0.1, 0.0], [0.0, 0.1], [5.0, 5.0], [5.1, 5.0], [9.0, 9.0]])
-    assert crowded(points, np.array([1.0, 1.0]), 2).tolist() == [0, 3]
-    assert crowded(points, np.array([1.0, 1.0]), 9).tolist() == [0, 3, 5]
+    assert most_crowded(points, np.array([1.0, 1.0]), 2).tolist() == [0, 3]
+    assert most_crowded(points, np.array([1.0, 1.0]), 9).tolist() == [0, 3, 5]
 
 
 def test_no_attackers_no_queries_and_too_few_names_are_refused() -> None:

@@ -235,7 +235,7 @@ def test_a_batch_is_routed_by_the_plan_that_its_own_cells_gave_and_moves_are_cou
     w = world(spots=())
     kind = PerBatch()
     routing = ByBatch(kind, kind.first_plan(GRID, 4), w, Service(), lambda: 0.0)
-    routing.changed(np.arange(3000), np.empty(0, np.int64))
+    routing.note_changes(np.arange(3000), np.empty(0, np.int64))
     cells = w.cells(0, 4000)
     first = routing.route(Batch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0), 4000, np.zeros(4)))
     assert np.bincount(first.machines, minlength=4).max() < 1100

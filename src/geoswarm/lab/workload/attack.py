@@ -117,7 +117,7 @@ class Attackers:
         sample = self.stream.events(last - SAMPLE_POSTS, SAMPLE_POSTS)
         points = np.stack([sample.column("x").to_numpy(), sample.column("y").to_numpy()], axis=1)
         sides = np.array([(high - low) * self.side_share for low, high in axes_of(tweets)])
-        places = crowded(points, sides, self.places)
+        places = most_crowded(points, sides, self.places)
         # A step through the places, from a start that is drawn. They are ranked anew, so it may stay where it is.
         start = int(uniforms(np.zeros(1, np.int64), key_of(tweets.seed, "targets"), 0)[0] * self.places)
         x, y = points[places[(start + number) % len(places)]]
@@ -212,7 +212,7 @@ def flash_crowd(
     )
 
 
-def crowded(points: Floats, sides: Floats, count: int) -> Ints:
+def most_crowded(points: Floats, sides: Floats, count: int) -> Ints:
     """The points with most others in a box of these sides round them, the most crowded first, no two boxes' centres
     within one box."""
     near = (np.abs(points[:, None, :] - points[None, :, :]) <= sides / 2).all(axis=2)

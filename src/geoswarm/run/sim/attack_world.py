@@ -167,7 +167,7 @@ class AttackCluster(Cluster):
 
     def offer(self, wishes: Wishes) -> None:
         world, now_s = self.world, wishes.start_s + self.world.step_s
-        came, went = self._admitted(wishes.came, wishes.went, wishes.start_s)
+        came, went = self._admit(wishes.came, wishes.went, wishes.start_s)
         went = np.concatenate([went[self._alive[went]], self._to_remove[self._alive[self._to_remove]]])
         self._to_remove = np.empty(0, np.int64)
         self._alive[came], self._alive[went] = True, False
@@ -180,7 +180,7 @@ class AttackCluster(Cluster):
         if self.guard is not None and self.guard.is_due(now_s):
             self._detect(self.guard, now_s)
 
-    def _admitted(self, came: Ints, went: Ints, now_s: float) -> tuple[Ints, Ints]:
+    def _admit(self, came: Ints, went: Ints, now_s: float) -> tuple[Ints, Ints]:
         if self.guard is None:
             return came, went
         both = np.concatenate([came, went])

@@ -177,7 +177,7 @@ class Cluster:
     def _operate(self, came: Ints, went: Ints, register_us: float, now_s: float) -> None:
         if not len(came) and not len(went):
             return
-        self._routing.changed(came, went)
+        self._routing.note_changes(came, went)
         if self._held is None:  # into a file that all map
             touched = np.full(self._machines, (len(came) + len(went)) * self._world.query_weight / self._machines)
         else:

@@ -64,7 +64,7 @@ class Routing(Protocol):
     """Whether a machine holds the queries of its partitions from step to step, and the plan says which. Else all map
     the same files, and each event's index has all queries."""
 
-    def changed(self, came: Ints, went: Ints) -> None:
+    def note_changes(self, came: Ints, went: Ints) -> None:
         """Queries that were registered and cancelled, by ordinal."""
 
     def route(self, batch: Batch) -> Routed: ...
@@ -77,7 +77,7 @@ class ByPlan:
         self.plan, self.machines, self.waits = plan, plan.executors, waits
         self._turn = 0
 
-    def changed(self, came: Ints, went: Ints) -> None:
+    def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
     def route(self, batch: Batch) -> Routed:
@@ -96,7 +96,7 @@ class ByTask:
         self.plan, self.machines, self._task_s = plan, machines, service.task_us * 1e-6
         self._machine_of_task = np.full(plan.executors, -1, np.int64)
 
-    def changed(self, came: Ints, went: Ints) -> None:
+    def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
     def route(self, batch: Batch) -> Routed:
@@ -132,7 +132,7 @@ class ByBatch:
         self._density = Density(world.grid)
         self._begun = np.zeros(world.grid.cells, np.int64)  # queries whose first cell this is
 
-    def changed(self, came: Ints, went: Ints) -> None:
+    def note_changes(self, came: Ints, went: Ints) -> None:
         columns = self._world.grid.columns
         for ordinals, by in ((came, self._world.query_weight), (went, -self._world.query_weight)):
             box = self._world.of(ordinals)

@@ -145,7 +145,7 @@ class Machines:
         step, moved = self.stream.step(number), self._moved
         self._count(step.inserted, 1)
         self._alive[step.inserted] = True
-        events, inserted, deleted = self._served(step)
+        events, inserted, deleted = self._serve(step)
         self._count(step.deleted, -1)
         self._alive[step.deleted] = self._is_old[step.deleted] = False
         span = self._span(step, events, inserted, deleted, moved)
@@ -172,7 +172,7 @@ class Machines:
         events = self._rng.permutation(step.events)[: setup.sample_events]
         return self.stream.sample(events, self._rng.permutation(np.flatnonzero(self._alive))[: setup.sample_queries])
 
-    def _served(self, step: TextStep) -> tuple[Served, Served, Served]:
+    def _serve(self, step: TextStep) -> tuple[Served, Served, Served]:
         stream, costs, workers = self.stream, self.setup.costs, self.setup.workers
         check_us = costs.c1_check * stream.scale.query_weight
         old = self._old or self._new
@@ -246,7 +246,7 @@ class Machines:
             self._take_over(plan)
         else:
             after = self._way(plan, self._new.counts)
-            self._moved = self._migrated(self._new, after, self._alive)
+            self._moved = self._migration(self._new, after, self._alive)
             self.plan, self._new = plan, after
 
     def _take_over(self, fresh: Plan) -> None:
@@ -260,11 +260,11 @@ class Machines:
         left = self._is_old & self._alive
         if np.count_nonzero(left) > self.setup.old_share_min * np.count_nonzero(self._alive):
             return
-        self._moved = self._migrated(self._old, self._new, left)
+        self._moved = self._migration(self._old, self._new, left)
         self._new = self._new._replace(counts=self._new.counts + self._old.counts)
         self._old, self._is_old = None, np.zeros_like(self._is_old)
 
-    def _migrated(self, before: Way, after: Way, queries: Bools) -> _Moved:
+    def _migration(self, before: Way, after: Way, queries: Bools) -> _Moved:
         """What it takes to bring these queries from where they are to where they shall be."""
         setup, weight = self.setup, self.stream.scale.query_weight
         rows, sizes = np.flatnonzero(queries), self.stream.query_bytes

@@ -67,7 +67,7 @@ class World:
         first = workload.subscriptions(0, subscriptions)
         self._later_ids = np.sort(later.column("sub_id").to_numpy())
         in_order = later.take(pa.array(np.argsort(later.column("sub_id").to_numpy(), kind="stable")))
-        self.boxes = _joined(_boxes(grid, first), _boxes(grid, in_order))
+        self.boxes = _concatenate(_boxes(grid, first), _boxes(grid, in_order))
         """The cells that each query meets, by ordinal."""
 
     @property
@@ -95,7 +95,7 @@ class World:
         """What was known before: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""
         calm = self.workload.base.events(0, points)
         rects = self.workload.subscriptions(0, min(queries, self.subscriptions))
-        return Sample(_stacked(calm, ("x", "y")), _stacked(rects, ("xmin", "ymin", "xmax", "ymax")))
+        return Sample(_stack(calm, ("x", "y")), _stack(rects, ("xmin", "ymin", "xmax", "ymax")))
 
     def cells(self, first_id: int, count: int) -> CellIds:
         rows = self.workload.events(first_id, count)
@@ -110,7 +110,7 @@ class World:
         return (box.row0 <= row1) & (box.row1 >= row0) & (box.col0 <= col1) & (box.col1 >= col0)
 
 
-def _stacked(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
+def _stack(rows: pa.RecordBatch, names: tuple[str, ...]) -> Floats:
     return np.stack([np.asarray(rows.column(name), np.float64) for name in names], axis=1)
 
 
@@ -118,5 +118,5 @@ def _boxes(grid: Grid, rows: pa.RecordBatch) -> CellBox:
     return grid.cover(*(np.asarray(rows.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")))
 
 
-def _joined(a: CellBox, b: CellBox) -> CellBox:
+def _concatenate(a: CellBox, b: CellBox) -> CellBox:
     return CellBox(*(np.concatenate(sides) for sides in zip(a, b, strict=True)))
