@@ -51,7 +51,7 @@ PIPELINE = "sps"
 SELF_TUNED = Mode(AUTO, "static")
 SHOWN = (OURS, BASE, SELF_TUNED)
 SUFFIXES = (("", OURS), ("_auto", SELF_TUNED))
-"""Of the keys of each mode that redistributes."""
+"""What the keys of each mode that redistributes end in."""
 
 
 class CourseSizes(NamedTuple):
@@ -69,7 +69,7 @@ class CourseRun(NamedTuple):
     skew: float
     mode: Mode
     levelled: list[CostedBatch]
-    """At common costs."""
+    """The batches at common costs."""
     measured: list[CostedBatch]
     rounds: list[RoundEntry]
 
@@ -111,7 +111,7 @@ def _mldcs(one: CourseRun) -> list[float]:
 
 
 def _mldc_after(run: Sequence[CostedBatch]) -> list[float]:
-    """Of the batches that ran with another plan than the first."""
+    """The MLDC of each batch that ran with another plan than the first."""
     return [batch.mldc for batch in run if batch.plan_epoch > run[0].plan_epoch]
 
 
@@ -122,7 +122,7 @@ class CourseFigure(FigureRow):
     title: str
     summarise: Callable[[Sequence[CourseRun]], dict[str, float]]
     threshold: float | None = None
-    """Above which the strategy redistributes."""
+    """The MLDC above which the strategy redistributes."""
 
 
 FIGURES = {

@@ -19,7 +19,7 @@ class BatchEntry:
 
     batch: int
     now_s: float
-    """By the engine's clock."""
+    """The time of the batch by the engine's clock."""
     load: LoadReport
     """What its tasks counted: events, matches and CPU time by partition and by executor."""
     matches: int

@@ -151,7 +151,7 @@ def _record(name: str, scale: Scale, seed: int, result: Result) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: numpy's numbers become Python's, and what is no number in a row becomes null."""
+    """The value as JSON has it: numpy's numbers become Python's, and what is not finite becomes null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | np.ndarray):
