@@ -60,7 +60,7 @@ class CourseSizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: CourseSizes(CollisionSizes(1000, 1500, 5), (0.3, 0.7)),
+    Scale.SMALL: CourseSizes(CollisionSizes(1000, 1500, 4), (0.3, 0.7)),
     Scale.FULL: CourseSizes(CollisionSizes(10_000, 4000, 14), (0.3, 0.5, 0.7)),
 }
 
@@ -147,17 +147,15 @@ FIGURES = {
 
 
 def measure(shown: CourseFigure, sizes: CourseSizes, seed: int, report: Progress) -> Result:
-    return measure_course(shown, sizes, seed, report, britain())
-
-
-def measure_course(
-    shown: CourseFigure, sizes: CourseSizes, seed: int, report: Progress, country: Britain, given: Any = None
-) -> Result:
-    """`given` is a Spark session that stays open."""
+    country = britain()
     report("starting Spark")
-    with bench_session(given) as spark, tempfile.TemporaryDirectory() as folder:
+    with bench_session() as spark, tempfile.TemporaryDirectory() as folder:
         runs = run_course(CollisionRuns(spark, country, sizes.each, seed, Path(folder)), sizes, report)
-    config = {"course": sizes._asdict(), "machines": MACHINES, "country": country.source, "pipeline": PIPELINE}
+    return course_result(shown, runs, country, sizes)
+
+
+def course_result(shown: CourseFigure, runs: Sequence[CourseRun], country: Britain, course: CourseSizes) -> Result:
+    config = {"course": course._asdict(), "machines": MACHINES, "country": country.source, "pipeline": PIPELINE}
     return Result(course_rows(runs), shown.summarise(runs), config)
 
 

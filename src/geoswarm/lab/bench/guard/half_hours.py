@@ -82,7 +82,10 @@ class HalfHourSizes(NamedTuple):
     cells_per_side: int = CELLS_PER_SIDE
 
 
-MANY = {Scale.SMALL: HalfHourSizes(2048, 10, 1, (OURS,)), Scale.FULL: HalfHourSizes(2048, 10, 5)}
+MANY = {
+    Scale.SMALL: HalfHourSizes(1024, 10, 1, (OURS,), step_s=7.5),
+    Scale.FULL: HalfHourSizes(2048, 10, 5),
+}
 """Sizes for figures that need many runs."""
 
 
