@@ -1,7 +1,9 @@
 """What Guard's operations take: measured for every kind, at every size."""
 
 import numpy as np
+import pyarrow as pa
 
+from geoswarm.guard.rules import GuardRules
 from geoswarm.lab.bench.guard import fig6_23 as guard_fig6_23
 from geoswarm.lab.bench.kit.catalogue import bench_names
 
@@ -19,8 +21,8 @@ def test_every_operation_of_guard_is_measured_and_drawn() -> None:
 
 def test_the_attack_that_is_measured_is_one_that_guard_finds() -> None:
     rng = np.random.default_rng(0)
-    names = guard_fig6_23.pa.array([f"user{i}" for i in range(110)])
-    guard = guard_fig6_23._filled(guard_fig6_23.GuardRules(), names, rng)
+    names = pa.array([f"user{i}" for i in range(110)])
+    guard = guard_fig6_23._filled(GuardRules(), names, rng)
     found = []
     for turn in range(2):
         guard.hotspot(guard_fig6_23._attack(guard, names, 60.0 * turn + 70, turn))

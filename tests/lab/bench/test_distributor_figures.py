@@ -118,13 +118,15 @@ def test_latency_leads_are_of_the_same_runs_turned_over(country: Britain) -> Non
     assert len(skew.plot(LATENCY, result).axes) == 2
 
 
-def test_a_skewed_stream_is_redistributed_once_and_both_figures_tell_of_it(spark: Any, country: Britain) -> None:
+def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
+    spark: Any, country: Britain, tmp_path: Path
+) -> None:
     sizes, (rates_shown, levels_shown) = (
         course.CourseSizes(CollisionSizes(400, 1500, 4), (0.7,)),
         course.FIGURES.values(),
     )
-    rates = course.measure_course(rates_shown, sizes, 0, silent, country, spark)
-    levels = course.measure_course(levels_shown, sizes, 0, silent, country, spark)
+    runs = course.run_course(CollisionRuns(spark, country, sizes.each, 0, tmp_path), sizes, silent)
+    rates, levels = (course.course_result(shown, runs, country, sizes) for shown in (rates_shown, levels_shown))
     assert levels.summary["redistributions_0.7"] == 1
     assert levels.summary["mldc_0.7"] < levels.summary["mldc_static_0.7"]
     ours = [row for row in rates.rows if row["mode"] == OURS.name]

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -196,7 +197,7 @@ def test_contestants_take_turns_in_changing_order() -> None:
         calls.append(name)
         return float(len(calls))
 
-    measured = interleave({name: lambda name=name: contestant(name) for name in "abc"}, 20, np.random.default_rng(1))
+    measured = interleave({name: partial(contestant, name) for name in "abc"}, 20, np.random.default_rng(1))
     turns = [tuple(calls[i : i + 3]) for i in range(0, 60, 3)]
     assert all(sorted(turn) == ["a", "b", "c"] for turn in turns)
     assert len(set(turns)) > 2

@@ -18,11 +18,12 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.errors import StreamError
 from geoswarm.lab.bench.engine import join
 from geoswarm.lab.bench.engine.join_rivals import Forest
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.process_tree import Watch, process_tree
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.lab.workload.zones import HALVINGS, ZONE_VERTICES, districts, zones
 
-PLACES = Tweets(seed=3, country="US", bounds=join.US)
+PLACES = Tweets(seed=3, country="US", bounds=US)
 
 
 def test_our_join_and_the_udf_agree_and_are_measured() -> None:
@@ -78,7 +79,7 @@ def test_points_are_written_once_each_in_several_files(tmp_path: Path) -> None:
 def test_districts_tile_the_country_with_crooked_borders() -> None:
     table = districts(PLACES, 120)
     polygons = shapely.from_wkb(table["geometry"].to_numpy())
-    world = shapely.box(*join.US)
+    world = shapely.box(*US)
     assert len(polygons) == 120
     assert shapely.is_valid(polygons).all()
     assert shapely.area(polygons).sum() == pytest.approx(world.area, rel=0.01)
@@ -92,7 +93,7 @@ def test_zones_are_sound_and_crowd_in_cities() -> None:
     polygons = shapely.from_wkb(table["geometry"].to_numpy())
     vertices = shapely.get_num_coordinates(polygons) - 1
     assert (vertices.min(), vertices.max()) == ZONE_VERTICES
-    assert not parse_shapes(table["geometry"].combine_chunks(), Grid(*join.US, columns=8, rows=8)).refused
+    assert not parse_shapes(table["geometry"].combine_chunks(), Grid(*US, columns=8, rows=8)).refused
     middle = shapely.get_coordinates(shapely.centroid(polygons))
     cells = np.histogram2d(middle[:, 0], middle[:, 1], bins=40, range=[[-125, -66], [24, 50]])[0].ravel()
     assert np.sort(cells)[-40:].sum() > 0.5 * len(polygons)  # 40 of 1600 cells have more than half of them

@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 import geoswarm as gs
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run import sinks
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import schemas, sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.service.cli.commands import app

@@ -80,7 +80,7 @@ class Victim:
 
     @property
     def strategy(self) -> str:
-        """Of the newest start."""
+        """The strategy of the newest start."""
         return self._strategies[(self.starts - 1) % len(self._strategies)]
 
     def start(self) -> None:

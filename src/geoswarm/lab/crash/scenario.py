@@ -30,7 +30,7 @@ from geoswarm.store.storage import Storage
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 STEP_S = 60.0
-"""From one batch to the next by the scenario's clock."""
+"""Seconds from one batch to the next by the scenario's clock."""
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
 TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S)

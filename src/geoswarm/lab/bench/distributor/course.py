@@ -51,7 +51,7 @@ PIPELINE = "sps"
 SELF_TUNED = Mode(AUTO, "static")
 SHOWN = (OURS, BASE, SELF_TUNED)
 SUFFIXES = (("", OURS), ("_auto", SELF_TUNED))
-"""Of the keys of each mode that redistributes."""
+"""What the keys of each mode that redistributes end in."""
 
 
 class CourseSizes(NamedTuple):
@@ -60,7 +60,7 @@ class CourseSizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: CourseSizes(CollisionSizes(1000, 1500, 5), (0.3, 0.7)),
+    Scale.SMALL: CourseSizes(CollisionSizes(1000, 1500, 4), (0.3, 0.7)),
     Scale.FULL: CourseSizes(CollisionSizes(10_000, 4000, 14), (0.3, 0.5, 0.7)),
 }
 
@@ -69,7 +69,7 @@ class CourseRun(NamedTuple):
     skew: float
     mode: Mode
     levelled: list[CostedBatch]
-    """At common costs."""
+    """The batches at common costs."""
     measured: list[CostedBatch]
     rounds: list[RoundEntry]
 
@@ -111,7 +111,7 @@ def _mldcs(one: CourseRun) -> list[float]:
 
 
 def _mldc_after(run: Sequence[CostedBatch]) -> list[float]:
-    """Of the batches that ran with another plan than the first."""
+    """The MLDC of each batch that ran with another plan than the first."""
     return [batch.mldc for batch in run if batch.plan_epoch > run[0].plan_epoch]
 
 
@@ -122,7 +122,7 @@ class CourseFigure(FigureRow):
     title: str
     summarise: Callable[[Sequence[CourseRun]], dict[str, float]]
     threshold: float | None = None
-    """Above which the strategy redistributes."""
+    """The MLDC above which the strategy redistributes."""
 
 
 FIGURES = {
@@ -147,17 +147,15 @@ FIGURES = {
 
 
 def measure(shown: CourseFigure, sizes: CourseSizes, seed: int, report: Progress) -> Result:
-    return measure_course(shown, sizes, seed, report, britain())
-
-
-def measure_course(
-    shown: CourseFigure, sizes: CourseSizes, seed: int, report: Progress, country: Britain, given: Any = None
-) -> Result:
-    """`given` is a Spark session that stays open."""
+    country = britain()
     report("starting Spark")
-    with bench_session(given) as spark, tempfile.TemporaryDirectory() as folder:
+    with bench_session() as spark, tempfile.TemporaryDirectory() as folder:
         runs = run_course(CollisionRuns(spark, country, sizes.each, seed, Path(folder)), sizes, report)
-    config = {"course": sizes._asdict(), "machines": MACHINES, "country": country.source, "pipeline": PIPELINE}
+    return course_result(shown, runs, country, sizes)
+
+
+def course_result(shown: CourseFigure, runs: Sequence[CourseRun], country: Britain, course: CourseSizes) -> Result:
+    config = {"course": course._asdict(), "machines": MACHINES, "country": country.source, "pipeline": PIPELINE}
     return Result(course_rows(runs), shown.summarise(runs), config)
 
 

@@ -61,7 +61,7 @@ REPEATS = 5
 class StaticSideSizes(NamedTuple):
     subscriptions: tuple[int, ...]
     batch_events: int
-    """Above M, so that the first round may redistribute."""
+    """More than M of the strategy, so that the first round may redistribute."""
 
 
 SIZES = {

@@ -68,7 +68,7 @@ class Mode(NamedTuple):
 
 
 NAMES = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto"}
-"""As the paper calls them; `distributor-auto` is ours."""
+"""The paper's names; `distributor-auto` is ours."""
 MODES = tuple(Mode(strategy, side) for strategy in (LOAD, DATA, STATIC) for side in ("static", "stream"))
 OURS, BASE = Mode(LOAD, "static"), Mode(STATIC, "static")
 
@@ -77,7 +77,7 @@ class CollisionSizes(NamedTuple):
     subscriptions: int
     batch_events: int
     batches: int
-    """Of a run, with the first."""
+    """Batches of a run, the first included."""
 
 
 @dataclass(frozen=True)
@@ -86,13 +86,13 @@ class CostedBatch:
 
     events: int
     makespan_s: float
-    """Of routing, and then of the costliest executor."""
+    """The time of routing, and then of the costliest executor."""
     route_s: float
-    """Of one machine, which routes its share."""
+    """What one machine takes to route its share."""
     mean_s: float
-    """Of an executor: what perfect balance would take."""
+    """The mean over executors: what perfect balance would take."""
     mldc: float
-    """By the CPU time of the executors in this batch alone."""
+    """The maximum load distance coefficient, from the CPU time of the executors in this batch alone."""
     plan_epoch: int
     costs_us: Mapping[int, float]
     """CPU time of matching, by the partition's place in the plan."""
@@ -132,7 +132,7 @@ class CollisionRuns:
         return [cost_batch(one) for one in planned], decided
 
     def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[PlannedEntry], list[RoundEntry]]:
-        """The same as the journal has it."""
+        """The batches and rounds of a run as the journal has them."""
         checkpoint = self._root / "run"
         shutil.copytree(self.loaded, checkpoint)
         try:
@@ -198,8 +198,8 @@ class CollisionRuns:
 
 
 def hot_loads(boxes: Floats, rects: Floats, are_hot: Any) -> tuple[Floats, Floats]:
-    """Of publications by the rectangle round each: which share of those that it may match is hot, and how many it may
-    match."""
+    """For each publication, by the rectangle round it: the share of hot ones among those it may match, and how many it
+    may match."""
     row, met = shapely.STRtree(shapely.box(*rects.T)).query(shapely.box(*boxes.T))
     loads = np.bincount(row, minlength=len(boxes)).astype(np.float64)
     hot = np.bincount(row, weights=are_hot[met], minlength=len(boxes))

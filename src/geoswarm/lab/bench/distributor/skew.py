@@ -83,7 +83,7 @@ class SkewRun(NamedTuple):
     measured: list[CostedBatch]
     rounds: list[RoundEntry]
     levelled: Sequence[CostedBatch] = ()
-    """At common costs; none before all have run (`level_runs`)."""
+    """The batches at common costs; there are none before all modes have run (`level_runs`)."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def run_sweep(stage: CollisionRuns, sweep: SkewSizes, report: Progress) -> list[
 
 
 def level_runs(runs: Sequence[SkewRun]) -> list[SkewRun]:
-    """With what each would have taken at common costs."""
+    """The same runs, with what each would have taken at common costs."""
     groups: dict[tuple[str, float, str], list[SkewRun]] = {}
     for r in runs:
         groups.setdefault((r.pipeline, r.skew, r.mode.join_at), []).append(r)
@@ -202,7 +202,7 @@ def _summary(rows: Sequence[dict[str, Any]], sweep: SkewSizes, *, is_latency: bo
 
 
 def _spreads(rows: Sequence[dict[str, Any]], sweep: SkewSizes) -> list[float]:
-    """Of the CPU time in all, among modes that do the same work."""
+    """How far total CPU times are apart among modes that do the same work."""
     spreads = []
     for cell in sweep.cells():
         for side in ("static", "stream"):
@@ -214,7 +214,7 @@ def _spreads(rows: Sequence[dict[str, Any]], sweep: SkewSizes) -> list[float]:
 
 
 def leads(rows: Sequence[dict[str, Any]], column: str, sweep: SkewSizes) -> list[float]:
-    """Of Dynamic LB STAL over the best of the others, for each pipeline and skew. Latencies are turned over."""
+    """The lead of Dynamic LB STAL over the best of the others, for each pipeline and skew."""
     found = []
     for cell in sweep.cells():
         rates = {row["mode"]: row[column] for row in rows if (row["pipeline"], row["skew"]) == cell}

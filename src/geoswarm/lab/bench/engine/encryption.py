@@ -49,12 +49,12 @@ COMMIT_OPERATIONS = 1000
 class EncryptionSizes:
     subscriptions: int
     events: int
-    """Of a batch."""
+    """Events of a batch."""
     batches: int
-    """Per round, the first of which is not counted."""
+    """Batches of a round, the first of which is not counted."""
     rounds: int
     repeats: int
-    """Of what needs no Spark."""
+    """Repetitions of what needs no Spark."""
 
 
 SIZES = {

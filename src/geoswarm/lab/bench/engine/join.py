@@ -53,7 +53,7 @@ CONF = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-"""The same for all."""
+"""Settings of Spark, the same for all rivals."""
 OURS, UDF = "geoswarm", "udf"
 SEDONA = ("sedona-broadcast", "sedona-divided")
 SEDONA_ENV = "GEOSWARM_SEDONA_ENV"
@@ -85,7 +85,7 @@ class JoinRun(NamedTuple):
     """One join of one rival."""
 
     seconds: float
-    """By its own clock; cold, by ours, from the start of the process."""
+    """By the rival's own clock; of a cold run by ours, from the start of the process."""
     cpu_s: float
     peak_mb: float
     pairs: int
@@ -126,7 +126,7 @@ def measure_join(sizes: JoinSizes, seed: int, report: Progress, sedona: str | No
 
 
 def write_points(places: Tweets, count: int, folder: Path) -> str:
-    """In the order of the stream, which is that of no place."""
+    """Write points in the order of the stream, which follows no place."""
     folder.mkdir()
     for number, first in enumerate(range(0, count, step := -(-count // FILES))):
         drawn = places.events(first, min(step, count - first))
@@ -196,7 +196,7 @@ def _listen(lines: Iterator[str], watch: Watch, cold: bool) -> dict[str, Any] | 
 
 
 def sedona_versions(python: str) -> str:
-    """Of Sedona and of the Spark that it runs on."""
+    """The versions of Sedona and of the Spark that it runs on."""
     asked = "from importlib.metadata import version as v; print(v('apache-sedona'), 'on Spark', v('pyspark'))"
     done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
     if done.returncode:
@@ -240,7 +240,7 @@ def _summary(name: str, runs: dict[str, list[JoinRun]]) -> dict[str, float]:
 
 
 def _best(runs: dict[str, list[JoinRun]]) -> str:
-    """Of Sedona's ways, the one that was run in every turn; of one turn, the faster."""
+    """The one of Sedona's ways that was run in every turn; of a single turn, the faster one."""
     return max(SEDONA, key=lambda rival: (len(runs[rival]), -runs[rival][0].seconds))
 
 

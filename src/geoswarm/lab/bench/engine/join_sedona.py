@@ -13,7 +13,7 @@ from typing import Any
 ANSWER = "SELECT count(*) pairs, bit_xor(xxhash64(id, region)) checksum FROM ({pairs})"
 JOIN = "SELECT {hint} id, region FROM points, regions WHERE ST_Intersects(shape, place)"
 PARTITIONS = 32
-"""Of a join that is divided: several for each core, so that a crowded city is no straggler."""
+"""Partitions of a join that is divided: several for each core, so that a crowded city is no straggler."""
 
 
 def main() -> None:

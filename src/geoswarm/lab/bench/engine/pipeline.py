@@ -42,14 +42,14 @@ class PipelineSizes:
     """Subscriptions of the variants: rows, pairs, more matches, small batches."""
     file_events: int
     files: int
-    """Per batch; one where an event has many matches."""
+    """Files of a batch; one where an event has many matches."""
     batches: int
-    """Per round, the first of which is not counted."""
+    """Batches of a round, the first of which is not counted."""
     rounds: int
     small_events: int
     """Events of a small batch, whose latency is the cost of a batch itself."""
     parquet: bool = False
-    """Also with Parquet files as the sink."""
+    """Whether Parquet files are measured as the sink, too."""
     warm_up: bool = True
     """A round that is not counted: the virtual machine compiles what it runs often."""
 
@@ -86,7 +86,7 @@ def measure(sizes: PipelineSizes, seed: int, report: Progress) -> Result:
         "small_batch_s_null": by_name["null, small batches"]["batch_s"],
     }
     null_cpu = by_name["null"]["java_cpu_ns"] + by_name["null"]["python_cpu_ns"]
-    if null_cpu:  # not every system tells
+    if null_cpu:  # not every system reports it
         summary["vs_null_cpu"] = null_cpu / (by_name[claim]["java_cpu_ns"] + by_name[claim]["python_cpu_ns"])
     if sizes.parquet:
         summary["vs_null_parquet"] = ratio(seconds["null, Parquet"], seconds[f"{claim}, Parquet"])

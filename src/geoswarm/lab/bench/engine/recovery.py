@@ -70,7 +70,7 @@ FILES_PER_KILL = 4
 RUNNING_S = 2.0
 """A kill comes this long or less after a commit: a batch takes a fraction of it."""
 STARTING_S = 8.0
-"""The same after a start: Spark, the checkpoint, and the batch that is run again."""
+"""A kill that hits a start comes this long or less after it: Spark, the checkpoint, the batch that is run again."""
 
 
 @dataclass

@@ -5,8 +5,6 @@ that acknowledges it. The wall clock counts here, because the stream waits for i
 """
 
 import gc
-import mmap
-import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -25,11 +23,11 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.errors import GeoswarmError
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.route import route
+from geoswarm.lab.bench.engine.mapped_pages import evict_files, mapped_bytes, unmap_pages
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.segments.segment import FOLDER
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
@@ -46,7 +44,7 @@ NOW_US = 1_700_000_000_000_000
 class SubscriptionSizes:
     subscriptions: int
     stream_subscriptions: int
-    """Those that the stream of operations starts from."""
+    """Subscriptions that the stream of operations starts from."""
     streams: tuple[tuple[int, int], ...]
     """Operations per batch, and batches."""
     events: int
@@ -178,15 +176,15 @@ def _weigh_mappings(
     parcels = list(route(workload.events(0, events), uniform(grid, EXECUTORS)))
     touched = {}
     for executor in range(EXECUTORS):
-        _let_go(view)
+        unmap_pages(view)
         for parcel in parcels:
             if parcel.executor == executor:
                 _match_all(parcel.events, segments, grid)
-        touched[executor] = _mapped_bytes(storage)
-    _let_go(view)
+        touched[executor] = mapped_bytes(storage)
+    unmap_pages(view)
     for parcel in parcels:
         _match_all(parcel.events, segments, grid)
-    whole = _mapped_bytes(storage)
+    whole = mapped_bytes(storage)
     busiest = max(touched.values())
     return [
         {
@@ -205,7 +203,7 @@ def _start(root: str, workload: Tweets, report: Progress) -> list[dict[str, Any]
         report(name)
         gc.collect()
         if evicted:
-            _evict(Path(root))
+            evict_files(Path(root))
         taken: list[Taken] = []
         with _clocked(taken):
             checkpoint = _open(root)
@@ -222,43 +220,6 @@ def _match_all(events: pa.RecordBatch, segments: list[Searchable], grid: Grid) -
     tuning = Tuning()
     for _ in match(events, segments, grid, NOW_US, rows_max=tuning.match_rows_max, pairs_max=tuning.match_pairs_max):
         pass
-
-
-def _let_go(view: View) -> None:
-    """Unmap the pages, so that only what is touched from now on counts. Opening touched all, to check the seals."""
-    for held in view.segments.values():
-        for array in (held.rects, next(iter(held.index.values())).keys):  # one of each of its two files
-            _mmap_of(array).madvise(mmap.MADV_DONTNEED)
-
-
-def _mmap_of(array: Any) -> mmap.mmap:
-    while not isinstance(array, mmap.mmap):
-        array = array.obj if isinstance(array, memoryview) else array.base
-    return array
-
-
-def _mapped_bytes(storage: Storage) -> int:
-    """Pages of the checkpoint's segments that are mapped into this process now."""
-    total, ours = 0, False
-    for line in Path("/proc/self/smaps").read_text().splitlines():
-        field = line.split(maxsplit=5)
-        if not field[0].endswith(":"):
-            ours = len(field) == 6 and field[5].startswith(storage.path(FOLDER))
-        elif ours and field[0] == "Rss:":
-            total += int(field[1]) * 1024
-    return total
-
-
-def _evict(folder: Path) -> None:
-    for file in _files(folder):
-        with file.open("rb") as opened:
-            os.fsync(opened.fileno())  # only clean pages can be dropped
-            if hasattr(os, "posix_fadvise"):
-                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _files(folder: Path) -> Iterator[Path]:
-    return (path for path in folder.rglob("*") if path.is_file())
 
 
 def _cancellations(ids: Ints) -> pa.Table:

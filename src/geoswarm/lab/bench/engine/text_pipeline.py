@@ -50,14 +50,14 @@ class TextPipelineSizes:
     """The claim is made at the first."""
     file_events: int
     files: int
-    """Per batch."""
+    """Files of a batch."""
     batches: int
-    """Per round, the first of which is not counted."""
+    """Batches of a round, the first of which is not counted."""
     rounds: int
     densities: tuple[float, ...] = (1.0, 10.0)
     """Matches per event of the queries with shorter sides."""
     world: bool = True
-    """Also with posts and queries of the whole world."""
+    """Whether posts and queries of the whole world are measured, too."""
     warm_up: bool = True
     """A round that is not counted."""
 
@@ -113,7 +113,7 @@ def measure(sizes: TextPipelineSizes, seed: int, report: Progress) -> Result:
     }
     summary |= {f"vs_null_{c.name.split(', ')[1]}".replace(" ", "_"): vs_null[c.name] for c in cases[1:]}
     null_cpu, own_cpu = (by_name[n]["java_cpu_ns"] + by_name[n]["python_cpu_ns"] for n in ("null", own))
-    if null_cpu:  # not every system tells
+    if null_cpu:  # not every system reports it
         summary["vs_null_cpu"] = null_cpu / own_cpu
     config = {
         "master": MASTER,
@@ -183,7 +183,7 @@ def _null_text_world(root: Path, case: TextCase) -> PipelineWorld:
 
 
 def _plan_sample(case: TextCase) -> Sample:
-    """The same for all cases of a map, so that all have the same plan."""
+    """The sample is the same for all cases of a map, so that all have the same plan."""
     return sample_of(case.posts.events(0, SAMPLE), case.posts.subscriptions(0, SAMPLE, Q1), words=True)
 
 

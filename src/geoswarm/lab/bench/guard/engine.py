@@ -49,7 +49,7 @@ RACED = (CALM, ATTACK, GUARDED)
 
 class GuardEngineSizes(NamedTuple):
     queries: int
-    """With the attackers', who have a tenth."""
+    """All queries, of which the attackers have a tenth."""
     rate_per_s: float
     """Changes of all attackers together, and nearly as many of all others."""
     batch_events: int

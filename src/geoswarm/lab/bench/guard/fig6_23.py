@@ -94,7 +94,7 @@ def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
 
 
 def _filled(rules: GuardRules, names: pa.StringArray, rng: np.random.Generator) -> Guard:
-    """After a round in which every user has asked for something."""
+    """A guard after a round in which every user has asked for something."""
     guard = Guard(rules)
     times = max(1, 50_000 // len(names))
     users = pa.concat_arrays([names] * times)

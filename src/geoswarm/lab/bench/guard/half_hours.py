@@ -63,8 +63,8 @@ RATES = (150, 300, 600, 1200)
 NORMAL_PER_S = 600
 REMOVES: dict[str, Literal["recent", "all"]] = {GUARDED: "recent", REMOVED: "all"}
 BURST_SHARE = 0.01
-"""Of the stream, to one place in one city, as long as a burst lasts. Normal users' queries follow it, so that with the
-5 % of `Tweets` one cell would limit the whole cluster, attack or no attack."""
+"""The share of the stream that goes to one place in one city while a burst lasts. Normal users' queries follow it, so
+that with the 5 % of `Tweets` one cell would limit the whole cluster, attack or no attack."""
 
 
 class HalfHourSizes(NamedTuple):
@@ -82,8 +82,11 @@ class HalfHourSizes(NamedTuple):
     cells_per_side: int = CELLS_PER_SIDE
 
 
-MANY = {Scale.SMALL: HalfHourSizes(2048, 10, 1, (OURS,)), Scale.FULL: HalfHourSizes(2048, 10, 5)}
-"""For figures that need many runs."""
+MANY = {
+    Scale.SMALL: HalfHourSizes(1024, 10, 1, (OURS,), step_s=7.5),
+    Scale.FULL: HalfHourSizes(2048, 10, 5),
+}
+"""Sizes for figures that need many runs."""
 
 
 def half_hours(

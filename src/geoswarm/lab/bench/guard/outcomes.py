@@ -24,11 +24,11 @@ SETTINGS = {
     "swarm-measured, paid": ("swarm-measured", MOVE_US_STORM),
     "swarm": ("swarm", 0.0),
 }
-"""By name: the strategy, and microseconds for each moved query at either end."""
+"""The strategy of each cluster, and microseconds for each moved query at either end."""
 OFFERED_SHARE = 0.9
 RECOVERED_SHARE = 0.95
 ROUND_S = 60.0
-"""Of detection."""
+"""Seconds of a detection round."""
 
 
 KEYS = {
@@ -81,7 +81,7 @@ class Outcome:
 
     @property
     def detect_s(self) -> float | None:
-        """From the malicious hotspot to the end of the round that finds it, the mean over those until the block."""
+        """Mean seconds from a malicious hotspot to the end of the round that finds it, until the block."""
         until_s = self.blocked_s or math.inf
         waits = [min((end - at for end in self.suspected_at_s if end >= at), default=None) for at in self.hotspots_s]
         found = [wait for wait, at in zip(waits, self.hotspots_s, strict=True) if wait is not None and at <= until_s]
@@ -89,12 +89,12 @@ class Outcome:
 
     @property
     def block_s(self) -> float | None:
-        """From the first malicious hotspot (thesis Fig. 6.20)."""
+        """Seconds from the first malicious hotspot until all attackers are blocked (thesis Fig. 6.20)."""
         return None if self.blocked_s is None or not self.hotspots_s else self.blocked_s - self.hotspots_s[0]
 
 
 def group_outcomes(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int, int], list[Outcome]]:
-    """By setting, kind, rate and number of attackers: the seeds."""
+    """The outcomes of all seeds, by setting, kind, rate and number of attackers."""
     groups: dict[tuple[str, str, int, int], list[Outcome]] = {}
     for o in outcomes:
         groups.setdefault((o.setting, o.kind, o.rate, o.attackers), []).append(o)
@@ -102,7 +102,7 @@ def group_outcomes(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int, int
 
 
 def losses(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int], float]:
-    """By setting, kind and rate: how much less was done than without an attack, over the same half hours."""
+    """How much less was done than without an attack, over the same half hours, by setting, kind and rate."""
     calm = {(o.setting, o.seed): fmean(o.minutes) for o in outcomes if o.kind == CALM}
     found: dict[tuple[str, str, int], float] = {}
     for (setting, kind, rate, _), group in group_outcomes(outcomes).items():
@@ -148,12 +148,12 @@ def setting_suffix(setting: str) -> str:
 
 
 def availability_by_minute(outcome: Outcome, calm_per_s: float) -> list[float]:
-    """Of each minute."""
+    """The availability of each minute."""
     return [min(1.0, rate / (OFFERED_SHARE * calm_per_s)) for rate in outcome.minutes]
 
 
 def recovery_s(outcome: Outcome, calm_per_s: float) -> float | None:
-    """From the lowest round of the attack until a minute's mean is nearly what it is without one (thesis Fig. 6.22)."""
+    """Seconds from the lowest round of the attack until a minute is nearly as it is without one (Fig. 6.22)."""
     if outcome.blocked_s is None:
         return None
     rates = [span.events_per_s for span in outcome.spans]

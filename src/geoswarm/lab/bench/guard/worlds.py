@@ -49,9 +49,9 @@ from geoswarm.run.sim.attack_world import run as run_world
 
 SMALL_WORLD = HalfHourSizes(1024, 5, 1, warm_s=120.0, minutes=13, step_s=7.5)
 CALM_S = 120.0
-"""From minute 0 to whatever happens."""
+"""Seconds from minute 0 to whatever happens."""
 PLACES = ((0.85, 0.65), (0.63, 0.69), (0.12, 0.4), (0.48, 0.35))
-"""Of festivals and news, as shares of the sides: near Philadelphia, Chicago, Los Angeles and Dallas."""
+"""Places of festivals and news, as shares of the sides: near Philadelphia, Chicago, Los Angeles and Dallas."""
 ATTACKERS = (1, 2, 5, 10, 20, 50)
 NATURAL = ("calm", "festival", "six-pm", "news")
 NEW = ("drip", "rotating", "pool", "mimic", "in-hotspot", "poisoned")
@@ -72,7 +72,7 @@ class GuardWorld(NamedTuple):
 
 
 def guard_worlds(scale: Scale, seed: int) -> list[GuardWorld]:
-    """At full scale more than 200; at small scale each kind once or twice."""
+    """More than 200 worlds at full scale; at small scale each kind once or twice."""
     settings = (OURS, PRINTED)
     if scale is Scale.SMALL:
         few = [GuardWorld(THESIS, OURS, seed, rate, n) for rate, n in zip(RATES, (10, 50, 10, 1), strict=True)]

@@ -40,7 +40,7 @@ class PipelineWorld:
 
     root: Path
     subscriptions: int | None
-    """None: the null pipeline's."""
+    """None for the null pipeline."""
     density: float = 1.0
     """Matches per event."""
     linked: int = 0
@@ -64,7 +64,7 @@ class PipelineWorld:
 class TimedBatch:
     events: int
     seconds: float
-    """From trigger to commit, as Spark reports it: listing, planning, our part, offsets."""
+    """The time from trigger to commit, as Spark reports it: listing, planning, our part, offsets."""
     entry: BatchEntry | None
     """What our journal says of it; None for the null pipeline."""
 
@@ -89,7 +89,7 @@ class MeteredSink(Sink):
 
 
 def cpu_now() -> Cpu:
-    """Of this process and all that came from it: Java, and the workers that Java started."""
+    """The CPU time of this process and of all that it started: Java, and the workers that Java started."""
     java_s, python_s = split_cpu_s(os.getpid(), "java")
     return Cpu(java_s, python_s)
 
@@ -98,12 +98,12 @@ def cpu_now() -> Cpu:
 class PipelineContestant:
     world: PipelineWorld
     files: list[Path]
-    """Of one batch."""
+    """The files of one batch."""
     tuning: Tuning = field(default_factory=Tuning)
     to_parquet: bool = False
     measured: list[TimedBatch] = field(default_factory=list)
     cpu: list[Cpu] = field(default_factory=list)
-    """Of each round, its first batch left out."""
+    """The CPU time of each round without its first batch."""
 
     def round(self, spark: Any, batches: int) -> float:
         """One stream over `batches` batches; the median seconds of all but the first."""
@@ -123,7 +123,7 @@ class PipelineContestant:
         return median([batch.seconds for batch in done[1:]])
 
     def turn(self, name: str, spark: Any, batches: int, report: Progress) -> Callable[[], float]:
-        """For `interleave`: a call is a round."""
+        """A function for `interleave` that runs a round whenever it is called."""
 
         def run_round() -> float:
             report(name)

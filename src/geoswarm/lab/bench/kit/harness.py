@@ -88,15 +88,16 @@ def run_benchmark(
 
 
 def load(benchmark: Benchmark) -> tuple[Any, tuple[Any, ...]]:
-    """The module, and the row of its table, if it has one: both are handed to `measure` and `plot`."""
+    """The module, and the row of its table, which `measure` and `plot` are given first; () if it has no table."""
     module = importlib.import_module(benchmark.module)
     return module, (module.FIGURES[benchmark.name],) if benchmark.is_row else ()
 
 
 def sizes_of(benchmark: Benchmark) -> Mapping[Scale, Any]:
+    """The sizes at both scales: those of the row, if it has its own, and else those of the file."""
     module, row = load(benchmark)
-    sizes: Mapping[Scale, Any] = getattr(row[0], "sizes", None) if row else None  # type: ignore[assignment]
-    return sizes or module.SIZES
+    own: Mapping[Scale, Any] | None = getattr(row[0], "sizes", None) if row else None
+    return module.SIZES if own is None else own
 
 
 def interleave(
@@ -151,7 +152,7 @@ def _record(name: str, scale: Scale, seed: int, result: Result) -> dict[str, Any
 
 
 def _plain(value: Any) -> Any:
-    """As JSON has it: numpy's numbers become Python's, and what is no number in a row becomes null."""
+    """The value as JSON has it: numpy's numbers become Python's, and what is not finite becomes null."""
     if isinstance(value, Mapping):
         return {str(key): _plain(inner) for key, inner in value.items()}
     if isinstance(value, list | tuple | np.ndarray):

@@ -23,7 +23,7 @@ def machine() -> dict[str, str | int | None]:
 
 
 def cores() -> int:
-    """Those this process may use, which in a container are fewer than the machine has."""
+    """The cores that this process may use, which in a container are fewer than the machine has."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -112,7 +112,7 @@ def _share_bytes(pid: int) -> int:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """From the state on: the name before it may hold anything, brackets included."""
+    """The fields from the state on: the name before it may hold anything, brackets included."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

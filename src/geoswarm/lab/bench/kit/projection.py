@@ -22,10 +22,10 @@ class ProjectedBatch:
     makespan_s: float
     """Until the last machine is done, routing included where it is shared out."""
     match_mean_s: float
-    """Of all machines: what perfect balance would take for matching."""
+    """The mean over machines: what matching would take with perfect balance."""
     match_max_s: float
     route_s: float
-    """Of one machine, which routes its share; 0 where routing is left out."""
+    """What one machine takes to route its share; 0 where routing is left out."""
 
     @property
     def events(self) -> int:

@@ -66,9 +66,9 @@ def measure(sizes: WordCountSizes, seed: int, report: Progress) -> Result:
     ]
     times, costs = time_rounds(laps)
     rows: list[dict[str, Any]] = []
-    for f, told in zip(sizes.fluctuations, times, strict=True):
-        rows += [_row(f, name, some[2:]) for name, some in told.items()]
-        rows.append(_ideal_row(f, told[MIXED.name][2:]))
+    for f, timed in zip(sizes.fluctuations, times, strict=True):
+        rows += [_row(f, name, some[2:]) for name, some in timed.items()]
+        rows.append(_ideal_row(f, timed[MIXED.name][2:]))
     config = {"rounds_per_change": ROUNDS_PER_CHANGE, "costs": costs.to_json()}
     return Result(rows, _summary(rows), config | sizes._asdict())
 
@@ -85,11 +85,11 @@ def _word_stream(sizes: WordCountSizes, f: float, seed: int) -> Any:
 
 
 def _row(f: float, name: str, laps: Sequence[TimedRound]) -> dict[str, Any]:
-    told = []
+    rates = []
     for first, later in zip(laps[::2], laps[1::2], strict=True):
         behind = min(1.0, (ROUND_S + later.plan_s) / (ROUNDS_PER_CHANGE * ROUND_S))  # share of the time
         times = {"": (first.makespan_s, later.makespan_s), "_raw": (first.makespan_raw_s, later.makespan_raw_s)}
-        told.append(
+        rates.append(
             {
                 f"{what}{kind}": value
                 for kind, (old_s, new_s) in times.items()
@@ -101,7 +101,7 @@ def _row(f: float, name: str, laps: Sequence[TimedRound]) -> dict[str, Any]:
             }
         )
     row: dict[str, Any] = {"f": f, "planner": name}
-    row |= {key: float(np.mean([t[key] for t in told])) for key in told[0]}
+    row |= {key: float(np.mean([t[key] for t in rates])) for key in rates[0]}
     return row | {"plan_ms": 1e3 * float(np.mean([lap.plan_s for lap in laps])), "table": laps[-1].table}
 
 

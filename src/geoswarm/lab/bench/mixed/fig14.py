@@ -73,10 +73,10 @@ def measure(sizes: ToleranceSizes, seed: int, report: Progress) -> Result:
         ]
         times, costs = time_rounds(laps)
         config[f"costs_{name}"] = costs.to_json()
-        cpu[f"cpu_vs_hash_{name}"] = fmean(cpu_vs_hash(told, strictest) for told in times)
+        cpu[f"cpu_vs_hash_{name}"] = fmean(cpu_vs_hash(timed, strictest) for timed in times)
         rows += [
             {"stream": name, "planner": c.planner, "theta_max": theta}
-            | rounds_row([lap for told in times for lap in told[c.name][1:]])
+            | rounds_row([lap for timed in times for lap in timed[c.name][1:]])
             for c in contestants
             for theta in (sizes.thetas if c.planner in FIXED else (c.theta_max,))
         ]

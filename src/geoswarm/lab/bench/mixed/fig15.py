@@ -38,10 +38,10 @@ class JoiningSizes(NamedTuple):
     posts: int
     trades: int
     joins: int
-    """In this round; before it the window fills, and a round takes longer than the one before."""
+    """The round in which an executor joins; before it the window fills, and each round takes longer."""
     rounds: int
     executors: int = EXECUTORS
-    """Once the last has joined."""
+    """Executors once the last has joined."""
 
 
 SIZES = {Scale.SMALL: JoiningSizes(25_000, 80_000, WINDOW + 1, 9), Scale.FULL: JoiningSizes(100_000, 300_000, 10, 25)}
@@ -51,11 +51,11 @@ def measure(sizes: JoiningSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
     summary, config = dict[str, float](), dict[str, Any]()
     for stream in (social(sizes.posts, seed), stock(sizes.trades, seed)):
-        told, costs = _run_stream(stream, sizes, seed, report)
+        timed, costs = _run_stream(stream, sizes, seed, report)
         config[f"costs_{stream.name}"] = costs.to_json()
-        for name, laps in told.items():
+        for name, laps in timed.items():
             rows += [{"stream": stream.name, "planner": name, "round": lap.round, **rounds_row([lap])} for lap in laps]
-        summary |= {f"{key}_{stream.name}": value for key, value in _summary(told[MIXED.name], sizes).items()}
+        summary |= {f"{key}_{stream.name}": value for key, value in _summary(timed[MIXED.name], sizes).items()}
     return Result(rows, summary, {"theta_max": THETA, **sizes._asdict(), **config})
 
 

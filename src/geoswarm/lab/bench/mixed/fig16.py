@@ -62,7 +62,7 @@ def measure(sizes: Q5Sizes, seed: int, report: Progress) -> Result:
     ]
     race = KeyedRace(query, contestants, sizes.executors, rounds_per_interval=ROUNDS_PER_INTERVAL)
     laps = run_keyed_race(race, lambda n: pa.table(stream.rows(WARM + n)), sizes.rounds, seed, report, "Q5")
-    (told,), costs = time_rounds([laps])
+    (timed,), costs = time_rounds([laps])
     rows = [
         {
             "planner": name,
@@ -70,29 +70,29 @@ def measure(sizes: Q5Sizes, seed: int, report: Progress) -> Result:
             "shifted": (WARM + lap.round) % sizes.shift_every == 0,
             **rounds_row([lap]),
         }
-        for name, laps in told.items()
+        for name, laps in timed.items()
         for lap in laps
     ]
     config = {"window_rounds": WINDOW * ROUNDS_PER_INTERVAL, **sizes._asdict()}
     config["costs"] = costs.to_json()
-    summary = _summary({name: rounds_row(laps[1:]) for name, laps in told.items()})
+    summary = _summary({name: rounds_row(laps[1:]) for name, laps in timed.items()})
     summary |= {
-        f"cpu_vs_hash_theta_{c.theta_max:g}": cpu_vs_hash(told, c.name) for c in contestants if c.planner == "mixed"
+        f"cpu_vs_hash_theta_{c.theta_max:g}": cpu_vs_hash(timed, c.name) for c in contestants if c.planner == "mixed"
     }
     return Result(rows, summary, config)
 
 
-def _summary(told: dict[str, dict[str, Any]]) -> dict[str, float]:
+def _summary(timed: dict[str, dict[str, Any]]) -> dict[str, float]:
     mixed: Sequence[dict[str, Any]] = sorted(
-        (row for name, row in told.items() if name.startswith("mixed")), key=lambda row: row["rows_per_s"]
+        (row for name, row in timed.items() if name.startswith("mixed")), key=lambda row: row["rows_per_s"]
     )
-    readj = next(row for name, row in told.items() if name.startswith("readj"))
+    readj = next(row for name, row in timed.items() if name.startswith("readj"))
     best, worst = mixed[-1]["rows_per_s"], mixed[0]["rows_per_s"]
     return {
-        "vs_hash_q5": best / told["hash"]["rows_per_s"],
+        "vs_hash_q5": best / timed["hash"]["rows_per_s"],
         "vs_readj_q5": best / readj["rows_per_s"],
         "vs_ideal_q5": best / mixed[-1]["ideal_rows_per_s"],
-        "worst_tolerance_vs_hash_q5": worst / told["hash"]["rows_per_s"],
+        "worst_tolerance_vs_hash_q5": worst / timed["hash"]["rows_per_s"],
     }
 
 

@@ -91,16 +91,16 @@ class TimedRound(NamedTuple):
     makespan_raw_s: float
     ideal_raw_s: float
     cpu_raw_s: float
-    """Of the average executor, all stages."""
+    """The CPU time of the average executor over all stages."""
     plan_s: float
     table: int
 
 
 class KeyedRounds(NamedTuple):
     of: dict[str, list[KeyedRound]]
-    """By contestant, round after round."""
+    """The rounds of each contestant, in order."""
     trials: list[tuple[str, KeyedRound]]
-    """Of parts of the first round, to tell what a row takes from what a task takes."""
+    """Rounds on parts of the first batch, which tell the cost of a row from that of a task."""
 
 
 def run_keyed_race(

@@ -19,7 +19,7 @@ ROW_US_MIN = 0.001
 
 
 class StageTasks(NamedTuple):
-    """Of one stage in one round, by executor."""
+    """The tasks of one stage in one round, by executor."""
 
     rows: Ints
     keys: Ints
@@ -33,7 +33,7 @@ class TaskCosts(NamedTuple):
 
     first: Floats
     second: Floats | None
-    """Of PKG's second operator."""
+    """The costs of PKG's second operator."""
     error: float
     """How far a task is off what its costs say: the median, as a share."""
 

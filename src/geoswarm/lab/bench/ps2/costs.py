@@ -53,10 +53,10 @@ from geoswarm.store.subscriptions import Churn, Store, View
 TASKS, EXECUTORS = 2, 8
 SENDINGS = (2, 8)
 REPEATS = 3
-"""Of each search, the fastest counts: other work on the machine only ever adds."""
+"""Repetitions of each search, of which the fastest counts: other work on the machine only ever adds."""
 MEASURED = ("c1_check", "c2_event", "c3_insertion", "c4_deletion", "divided_event")
 SHARES = (2, 8)
-"""Into which terms are divided, to see what more visits cost."""
+"""Numbers of shares into which terms are divided, to see what more visits cost."""
 SAMPLE = 20_000
 """Events, and subscriptions, by which they are divided."""
 COUNTRIES = ("US", "GB")
@@ -66,7 +66,7 @@ CELLS_PER_SIDE = 1000
 
 class LoadModelSizes(NamedTuple):
     rows: int
-    """Of posts, and of queries."""
+    """Posts, and as many queries."""
 
 
 SIZES = {Scale.SMALL: LoadModelSizes(50_000), Scale.FULL: LoadModelSizes(300_000)}
@@ -91,7 +91,7 @@ def measure(sizes: LoadModelSizes, seed: int, report: Progress) -> Result:
 
 
 def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
-    """Of a row that is packed already: from Python to Java, written, read, and back."""
+    """What a row that is packed already costs: from Python to Java, written, read, and back."""
     grid = Grid(*Posts().bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
     parcels = pack(route(events, uniform(grid, EXECUTORS)))
     taken_s: dict[int, list[float]] = {times: [] for times in SENDINGS}

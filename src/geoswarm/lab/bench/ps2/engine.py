@@ -41,7 +41,7 @@ class LayoutEngineSizes(NamedTuple):
     """Posts, and queries, that plans are drawn from."""
     batch_events: int
     batches: int
-    """In a turn; the first, in which workers load and map what they need, is not counted."""
+    """Batches of a turn; the first, in which workers load and map what they need, is not counted."""
     turns: int
 
 
@@ -99,7 +99,7 @@ class _SharedCheckpoint:
             engine.load(str(self.root / "subscriptions.parquet"))
 
     def turn(self, layout: str) -> list[ProjectedBatch]:
-        """The same posts as in every turn, and changes that follow those of the turn before."""
+        """Run the same posts as in every turn, with changes that follow those of the turn before."""
         count, live, queries = self.sizes.batch_events // POSTS_PER_CHANGE, self.sizes.subscriptions, self.case.queries
         firsts = [self.changes + n * count for n in range(self.sizes.batches)]
         write_batches(self.root / "events", self.drawn, self.files)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 SIZES = layouts.SIZES
 MODERATE = 0.7
-"""Of what the slowest layout can take. The paper says no more than that its rate is moderate."""
+"""What is offered, of what the slowest layout can take. The paper says only that its rate is moderate."""
 
 
 def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
@@ -56,7 +56,7 @@ def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
 
 
 class _Tuples:
-    """Of a step: those that come, by the workers that have them, and how often each comes."""
+    """The tuples of a step, by the workers that have them, and how often each comes."""
 
     def __init__(self, parts: tuple[Served, ...], weights: Floats, workers: int) -> None:
         self.offsets = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]).cumsum()
@@ -86,7 +86,7 @@ class _Tuples:
 
     @property
     def taken_per_s(self) -> float:
-        """At saturation."""
+        """Tuples per second at saturation."""
         return 1.0 / float(self.work_s.max())
 
     def latencies_s(self, offered_per_s: float, setup: MachinesSetup) -> Floats:

@@ -24,7 +24,7 @@ SIZES = layouts.SIZES
 ENTRY_BYTES = 48
 """An entry of a map from a term to a worker in the paper's Java: entry, boxed key and value."""
 OUR_CELLS = 1_000_000
-"""Of the engine's grid, by default."""
+"""Cells of the engine's grid by default."""
 
 
 def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:

@@ -58,7 +58,7 @@ COUNTRIES = ("US", "GB")
 WORKERS = 8
 CELLS_PER_SIDE = 64
 CHANGE_SHARE = 0.05
-"""Of the queries, in a step."""
+"""The share of queries that change in a step."""
 DAY_S = 86_400.0
 
 
@@ -81,7 +81,7 @@ class LayoutSizes(NamedTuple):
     events: int
     """Posts drawn in a step, which is a day: the time of day plays no part."""
     steps: int
-    """After the first, from which plans are drawn."""
+    """Steps after the first, from which plans are drawn."""
 
 
 SIZES = {Scale.SMALL: LayoutSizes(40_000, 6_000, 2), Scale.FULL: LayoutSizes(300_000, 20_000, 4)}
@@ -108,7 +108,7 @@ class LayoutWorld:
         return self._with(replace(self.setup, workers=workers))
 
     def with_handover(self, handover_us: float) -> "LayoutWorld":
-        """On machines to which handing over a tuple takes so much more, whatever it is: what Storm and its network
+        """The same world on machines to which handing over a tuple takes so much more: what Storm and its network
         take, and a kernel that is measured alone does not."""
         costs = self.setup.costs
         dearer = {name: getattr(costs, name) + handover_us for name in ("c2_event", "c3_insertion", "c4_deletion")}
@@ -130,7 +130,7 @@ class LayoutWorld:
 
     @property
     def costs(self) -> Costs:
-        """Of the sample: a drawn query stands for many. By lists, as the machines are."""
+        """The costs of the sample, in which a drawn query stands for many; by lists, as the machines are."""
         return replace(self.setup.sample_costs(self.stream.scale), by_lists=True)
 
     def plan(self, layout: str) -> Plan:

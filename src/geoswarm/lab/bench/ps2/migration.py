@@ -71,7 +71,7 @@ class Arena(NamedTuple):
     setup: MachinesSetup
     start: Machines
     problems: list[Problem]
-    """That GR had to solve from there on."""
+    """The problems that GR had to solve from there on."""
 
 
 def arenas(mus: Sequence[int], sizes: AdjustmentSizes, seed: int, report: Progress) -> Iterator[Arena]:
@@ -109,7 +109,7 @@ def run_ways(
 
 
 def time_choices(mus: Sequence[int], sizes: AdjustmentSizes, seed: int, report: Progress) -> list[dict[str, Any]]:
-    """The same without the runs: what choosing takes."""
+    """Rows of what choosing takes, without the runs."""
     return [_choice_row(arena, way, seed) for arena in arenas(mus, sizes, seed, report) for way in WAYS]
 
 

@@ -21,7 +21,7 @@ from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 OFFERED_SHARE = 0.7
-"""Of what the settled machines can take, for latencies: the paper's "moderate" speed."""
+"""The share that is offered of what the settled machines can take, for latencies: the paper's "moderate" speed."""
 
 
 class AdjustmentSizes(NamedTuple):
@@ -31,11 +31,11 @@ class AdjustmentSizes(NamedTuple):
     """Posts drawn in a step."""
     settle_steps: int
     steps: int
-    """After these."""
+    """Steps after these."""
     change_share: float
-    """Of the queries, in a step."""
+    """The share of queries that change in a step."""
     post_s: float
-    """Of the posts' own time, in a step."""
+    """Seconds of the posts' own time in a step."""
     cells_per_side: int = 64
 
 

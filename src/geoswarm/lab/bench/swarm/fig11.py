@@ -45,7 +45,7 @@ class CapabilitySizes(NamedTuple):
     horizon_s: float
     seeds: int
     engine: swarm_engine.SwarmEngineSizes | None = None
-    """None: simulated only."""
+    """None where the clusters are only simulated."""
     cells_per_side: int = CELLS_PER_SIDE
 
 
@@ -166,7 +166,7 @@ def _summary(runs: Sequence[SimulatedHour]) -> dict[str, float]:
 
 
 def plot(result: Result) -> "Figure":
-    """As the paper's 11a and 11b; a line ends where its strategy fails."""
+    """The paper's 11a and 11b; a line ends where its strategy fails."""
     drawn, (work, latency) = figure(2, width_in=6.5, height_in=5.0)
     for name, rows in by_strategy(result.rows).items():
         known: list[Mapping[str, Any]] = [row for row in rows if row["units_of_work"] is not None]

@@ -45,9 +45,9 @@ def measure(sizes: HourSizes, seed: int, report: Progress) -> Result:
     texts = _texts(hour, sizes)
     received = spent(lambda _: _received(texts, hour), nothing, sizes.repeats)
     report("(4) finding the costliest and the cheapest")
-    told = RoundReport(1, 0.0, LoadReport(), hour.stats)
+    round_report = RoundReport(1, 0.0, LoadReport(), hour.stats)
     finder = Finder()
-    decided = spent(lambda _: finder.find(hour.plan, told), nothing, sizes.repeats)
+    decided = spent(lambda _: finder.find(hour.plan, round_report), nothing, sizes.repeats)
     kilobytes = sum(map(len, texts)) / 1e3
     few = f"{SMALL_BATCH_EVENTS} at once"
     rows = [

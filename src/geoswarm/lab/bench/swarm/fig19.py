@@ -5,8 +5,8 @@ partitions of an executor: 58 µs; (3) find what to hand over; (4) receive a par
 to thesis Fig. 6.1; of the other two the texts give none, and the pictures are lost. A parcel costs about 30 µs however
 few events it holds, so (1) is below the paper's from some 8000 events a batch on, and above it for smaller ones.
 
-Here (2) to (4) are the driver's work: the statistics rest there. To receive a partition is to be told, since all
-executors map the same subscriptions: the plan is written to a file, and after a split the statistics of both halves are
+Here (2) to (4) are the driver's work: the statistics rest there. An executor receives a partition by a new plan, since
+all map the same subscriptions: the plan is written to a file, and after a split the statistics of both halves are
 counted again from all live subscriptions, so that they are exact along both axes. The paper sends the queries over.
 """
 
@@ -119,7 +119,7 @@ def _counting(hour: Hour, events: int, repeats: int) -> Spent:
 
 
 def _closing(hour: Hour, ids: list[int], repeats: int) -> Spent:
-    """The statistics brought up to date, the cost read, two numbers to tell."""
+    """Bring the statistics up to date, read the cost, and return two numbers."""
 
     def work(held: list[TrioStat]) -> tuple[float, float]:
         cost = arrived = 0.0
@@ -137,7 +137,7 @@ def _closing(hour: Hour, ids: list[int], repeats: int) -> Spent:
 
 
 def _reduction(hour: Hour, repeats: int) -> tuple[Spent, Spent, Spent]:
-    """Of the costliest executor. The split is searched though a subset may have been found."""
+    """What the costliest executor searches. The split is searched though a subset may have been found."""
     plan, stats = hour.plan, hour.stats
     high, low = Finder().find(plan, RoundReport(1, 0.0, LoadReport(), stats))
     costs = executor_costs(plan, stats)

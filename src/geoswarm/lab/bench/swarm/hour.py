@@ -60,7 +60,7 @@ class Hour:
     """(n, 4): all subscriptions, live throughout."""
     plan: Plan
     stats: dict[int, TrioStat]
-    """By partition, the last round closed."""
+    """The statistics of each partition after the last round was closed."""
     plans: int
     """How often the plan was redrawn."""
 
@@ -118,10 +118,10 @@ def run_hour(sizes: HourSizes, seed: int, report: Progress) -> Hour:
 
 
 class Spent(NamedTuple):
-    """Of one call, the median of several turns."""
+    """What one call took: the median of several turns."""
 
     cpu_us: float
-    """Of this thread."""
+    """CPU time of this thread."""
     wall_us: float
 
     def per(self, count: int) -> "Spent":
@@ -147,7 +147,7 @@ def spent(work: Callable[[Given], object], fresh: Callable[[], Given], repeats: 
 
 
 def nothing() -> None:
-    """For work that needs nothing made anew."""
+    """A maker for work that needs nothing made anew."""
 
 
 def operation_row(

@@ -46,7 +46,7 @@ OFFERED_PER_S = 15_000_000
 class TimelineSizes(NamedTuple):
     drawn_per_s: int
     calm_s: float
-    """After the last hotspot."""
+    """Seconds after the last hotspot."""
     offered_per_s: int = OFFERED_PER_S
     queries: int = 1_000_000
     hotspot_queries: int = 1_000_000
@@ -103,9 +103,9 @@ BEFORE_S = 120.0
 RECOVERED_SHARE = 0.95
 OURS, PRINTED = "swarm-measured", "swarm"
 PAID = (PRINTED, OURS, "over-partitioned", "per-batch-weighed")
-"""Whose moves are charged for in a second run; `per-batch` moves as much as `per-batch-weighed`."""
+"""Strategies whose moves are charged for in a second run; `per-batch` moves as much as `per-batch-weighed`."""
 IN_BATCHES = ("static-history", PRINTED, OURS)
-"""Who needs no batches, and runs in them a second time."""
+"""Strategies that need no batches, and run in them a second time."""
 
 
 def hotspot_world(name: str, sizes: TimelineSizes, seed: int) -> World:
@@ -216,11 +216,11 @@ def key_of(name: str) -> str:
 
 class Recovery(NamedTuple):
     rounds: int
-    """From the hotspot's start until 95 % of the level before was reached again and held; 0: it never fell below."""
+    """Rounds from the hotspot's start until 95 % of the level before was held again; 0 if it never fell below."""
     lowest: float
     """The lowest round of the hotspot, as a share of the level before."""
     from_cold_rounds: int
-    """From the start of the stream until 95 % of the level before the hotspot."""
+    """Rounds from the start of the stream until 95 % of the level before the hotspot."""
 
 
 def recovery_of(spans: Sequence[Span], start_s: float, end_s: float) -> Recovery:

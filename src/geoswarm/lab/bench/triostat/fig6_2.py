@@ -70,7 +70,7 @@ def measure(sizes: CoordinatorBytesSizes, seed: int, report: Progress) -> Result
 
 
 def engine_bytes(side: int, partitions: int) -> tuple[int, int]:
-    """Of the collectors of one batch in which every partition saw points, and of the files that carry them."""
+    """Bytes of the collectors of one batch in which every partition saw points, and of the files that carry them."""
     reports = [LoadReport() for _ in range(EXECUTORS)]
     lines_bytes = 0
     for i, box in enumerate(blocks(side, partitions)):

@@ -23,7 +23,7 @@ from geoswarm.core.stats.triostat import LINES, Box, TrioStat
 from geoswarm.errors import GeoswarmError, InputError
 
 HEAD_BYTES = 40
-"""Of a written statistic: its four borders, and which lines follow."""
+"""The head of a written statistic: its four borders, and which lines follow."""
 
 
 class Kept(NamedTuple):
@@ -32,7 +32,7 @@ class Kept(NamedTuple):
 
 
 def blocks(side: int, partitions: int) -> Iterator[Box]:
-    """As square as `partitions` has factors: the best case."""
+    """Blocks as square as `partitions` has factors: the best case."""
     down, across = _near_square(partitions)
     if across > side:
         raise InputError(f"{partitions} blocks do not fit into {side} x {side} cells: use a number with other factors")
@@ -43,7 +43,7 @@ def blocks(side: int, partitions: int) -> Iterator[Box]:
 
 
 def strips(side: int, partitions: int) -> Iterator[Box]:
-    """As many whole rows as possible, the worst case; once all are, single cells are cut off their left ends."""
+    """Strips of a whole row, the worst case; once all rows are strips, single cells are cut off their left ends."""
     if partitions <= side:
         for row in range(partitions - 1):
             yield Box(row, 0, row, side - 1)
@@ -74,7 +74,7 @@ def numbers_aqwa(side: int) -> int:
 
 
 def make_and_count(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> Kept:
-    """By making the statistics, these lines in use, and writing them."""
+    """Make the statistics, with these lines in use, write them, and count."""
     numbers = written = 0
     for box in boxes:
         stat = TrioStat.empty(box)
@@ -93,7 +93,7 @@ def make_aqwa(side: int) -> Kept:
 
 
 def expected_size(numbers: int, heads: int = 0) -> Kept:
-    """By formula: so many numbers, in so many written statistics; AQWA's are written bare."""
+    """The size by formula: so many numbers, in so many written statistics; AQWA's are written bare."""
     return Kept(numbers, BYTES_PER_NUMBER * numbers + HEAD_BYTES * heads)
 
 

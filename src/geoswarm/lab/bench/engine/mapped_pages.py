@@ -1,0 +1,46 @@
+"""Pages of segment files: which of them this process has mapped, and how they leave its memory and the page cache.
+
+Measures nothing by itself: `subscriptions.py` asks. Linux only: mapped pages are counted in /proc/self/smaps.
+"""
+
+import mmap
+import os
+from pathlib import Path
+from typing import Any
+
+from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import View
+
+
+def unmap_pages(view: View) -> None:
+    """Unmap the pages, so that only what is touched from now on counts. Opening touched all, to check the seals."""
+    for held in view.segments.values():
+        for array in (held.rects, next(iter(held.index.values())).keys):  # one of each of its two files
+            _mmap_of(array).madvise(mmap.MADV_DONTNEED)
+
+
+def _mmap_of(array: Any) -> mmap.mmap:
+    while not isinstance(array, mmap.mmap):
+        array = array.obj if isinstance(array, memoryview) else array.base
+    return array
+
+
+def mapped_bytes(storage: Storage) -> int:
+    """Pages of the checkpoint's segments that are mapped into this process now."""
+    total, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        field = line.split(maxsplit=5)
+        if not field[0].endswith(":"):
+            ours = len(field) == 6 and field[5].startswith(storage.path(FOLDER))
+        elif ours and field[0] == "Rss:":
+            total += int(field[1]) * 1024
+    return total
+
+
+def evict_files(folder: Path) -> None:
+    for file in (path for path in folder.rglob("*") if path.is_file()):
+        with file.open("rb") as opened:
+            os.fsync(opened.fileno())  # only clean pages can be dropped
+            if hasattr(os, "posix_fadvise"):
+                os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
