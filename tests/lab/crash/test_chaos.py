@@ -1,6 +1,6 @@
 """Plans redrawn at random, beside a storm of operations: the engine's matches are those of a run that kept its plan.
 
-`flow/test_chaos_flow.py` has many more worlds, without Spark.
+Two worlds on Spark, one of each form of exchange and matches; `flow/test_chaos_flow.py` has many more, without it.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ def delivered(home: Path) -> dict[int, Counter[Pair]]:
     }
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 5])
+@pytest.mark.parametrize("seed", [0, 5])
 def test_a_plan_redrawn_at_random_gives_the_matches_of_one_that_stays(
     spark: "SparkSession", tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
