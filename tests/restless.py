@@ -3,7 +3,6 @@
 It balances nothing. What it draws is legal but pointless, some of it illegal, and none of it may show in the matches.
 """
 
-from collections.abc import Callable
 from copy import copy
 
 import numpy as np
@@ -97,7 +96,10 @@ def restless(seed: int, rounds_max: int = ROUNDS_MAX) -> type[StaticUniform]:
     class Restless(StaticUniform):
         name = "restless"
         needs_stats = seed % 2 == 0  # counting points must not matter either
-        estimate: Callable[[Plan, RoundReport], float] = staticmethod(lambda plan, report: 0.0)
+
+        @staticmethod
+        def estimate(plan: Plan, report: RoundReport) -> float:
+            return 0.0
 
         def __init__(self) -> None:
             self._rng = np.random.default_rng((seed, 7))

@@ -6,6 +6,7 @@ name of its test, and every later run of the suite plays it again. Ends with 1 i
 
 import argparse
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -20,11 +21,14 @@ def run(number: int, minutes_left: float) -> bool:
     chosen = ["-m", "quick", "--fresh", str(number), "--numprocesses", str(PROCESSES), "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-q", "-r", "fE", *chosen]
     print(f"== fresh seeds from {number}", flush=True)
+    process = subprocess.Popen(command)
     try:
-        return subprocess.run(command, timeout=60 * minutes_left, check=False).returncode == 0
+        return process.wait(60 * minutes_left) == 0
     except subprocess.TimeoutExpired:
-        print("== time is over")
-        return True
+        print("== time is over", flush=True)
+        process.send_signal(signal.SIGINT)  # as a user would: workers end, too
+        process.wait()
+        return True  # what failed until then is in the file
 
 
 def main() -> int:

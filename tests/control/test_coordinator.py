@@ -15,6 +15,7 @@ from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.core.space.change import Change, Merge, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.triostat import Trio
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import LoadReport
 
@@ -23,8 +24,10 @@ class Stubborn:
     """Always wants the same."""
 
     name = "stubborn"
-    needs_stats = True
-    estimate = staticmethod(by_cost)
+    needs_stats, needs_sample = True, False
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        return by_cost(plan, report)
 
     def __init__(self, *changes: Change) -> None:
         self.changes: Sequence[Change] = changes
@@ -41,7 +44,8 @@ class Stubborn:
 class CountsPartitions(Stubborn):
     """Balances by another measure, which a move does not change."""
 
-    estimate = staticmethod(lambda plan, report: float(len(plan.partitions)))
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        return float(len(plan.partitions))
 
 
 def decided(coordinator: Coordinator) -> Outcome:
@@ -109,7 +113,7 @@ def test_closing_a_round_closes_the_statistics_and_counts_on_after_a_restart() -
     stubborn = Stubborn()
     coordinator = Coordinator(stubborn, rounds=6)
     outcome = coordinator.close_round(plan, LoadReport(events_in=5), stats, now_s=7.5)
-    assert stats[0].trio == (2, 1, 0)  # older points faded, nothing arrived
+    assert stats[0].trio == Trio(2, 1, 0)  # older points faded, nothing arrived
     assert outcome.entry.round == 7
     assert (stubborn.shown[0].now_s, stubborn.shown[0].load.events_in) == (7.5, 5)
 

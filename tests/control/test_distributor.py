@@ -120,7 +120,7 @@ def test_without_parameters_it_acts_on_what_lasts_and_not_on_noise() -> None:
         decision = auto.rebalance(plan, report(plan, number, lasting))
         plan = plan.apply(decision.changes) if decision.changes else plan
     loads = np.array([lasting[i] for i in range(64)], float)
-    assert mldc(plan.executor_of_slot, loads, 4) < 0.15
+    assert mldc(plan.executor_of_slot.astype(np.int64), loads, 4) < 0.15
 
 
 def test_strategies_that_draw_from_a_sample_can_be_scaled_without_one() -> None:

@@ -160,5 +160,6 @@ def place_of_city(city: int) -> tuple[float, float]:
 
 
 def _city_weights() -> Floats:
-    weights: Floats = np.arange(1, CITIES + 1) ** -0.8
-    return weights / weights.sum()
+    weights = np.arange(1, CITIES + 1, dtype=np.float64) ** -0.8
+    shares: Floats = weights / weights.sum()
+    return shares

@@ -1,5 +1,7 @@
 """Who is blocked, and who is not, in a small world of users, cities and hotspots (`crowd.py`)."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -133,7 +135,7 @@ def test_an_entry_tells_why() -> None:
     assert "made hotspots" in why
 
 
-SMALL = {"hotspots_max": 64, "makers_max": 64, "users_max": 10_000}
+SMALL: dict[str, Any] = {"hotspots_max": 64, "makers_max": 64, "users_max": 10_000}
 
 
 def test_a_gang_in_a_sea_of_invented_names_is_still_blocked_and_the_sea_is_not() -> None:

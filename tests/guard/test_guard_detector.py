@@ -132,7 +132,8 @@ def blocked(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
         features.raw[:, X7] = changed["cancels"] * features.raw[:, X6]
     detector = Detector(RULES, np.random.default_rng(0))
     detector._suspect(np.array(GANG_CODES), now_round - 1)
-    return detector.detect(features, now_round, causes).confirmed.tolist()
+    confirmed: list[int] = detector.detect(features, now_round, causes).confirmed.tolist()
+    return confirmed
 
 
 def test_who_makes_hotspots_in_two_rounds_and_cancels_as_much_is_blocked() -> None:

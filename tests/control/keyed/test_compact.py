@@ -62,7 +62,8 @@ def test_no_load_stays_no_load() -> None:
 def zipf_case(keys: int = 30_000, executors: int = 6) -> tuple[KeyPlan, KeyStats, Case]:
     counts = Zipf(keys=keys).first()
     plan = KeyPlan.first(range(executors))
-    stats = KeyStats(np.arange(keys), counts.astype(np.float64), 5.0 * counts)
+    load = counts.astype(np.float64)
+    stats = KeyStats(np.arange(keys), load, 5.0 * load)
     return plan, stats, Case.of(plan, stats)
 
 

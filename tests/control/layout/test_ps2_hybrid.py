@@ -122,10 +122,10 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
         events[leaf.executor].update(leaf.unit.events.tolist())
         queries[leaf.executor].update(leaf.unit.queries.tolist())
     met = [sum(leaf.unit.checks for leaf in tree.leaves() if leaf.executor == n) for n in range(executors)]
-    sizes = [np.array([len(part) for part in parts], np.float64) for parts in (events, queries)]
+    said, asked = (np.array([len(part) for part in parts], np.float64) for parts in (events, queries))
     for costs in (COSTS, replace(COSTS, by_lists=True)):
         found = loads(tree.to_plan(executors), sample, costs)
-        assert found == pytest.approx(costs.load(sample, *sizes, np.array(met)))
+        assert found == pytest.approx(costs.load(sample, said, asked, np.array(met)))
 
 
 @pytest.mark.slow

@@ -44,4 +44,6 @@ def telling_points(rng: np.random.Generator, polygon: shapely.Geometry, step: fl
     level = np.column_stack([rng.uniform(x0 - 1, x1 + 1, len(vertices)), vertices[:, 1]])
     corners = np.round(anywhere / step) * step
     sides = np.column_stack([corners[:, 0], anywhere[:, 1]])
-    return np.clip(np.vstack([anywhere, vertices, halves, beside, level, corners, sides]), (-180, -90), (180, 90))
+    points = np.vstack([anywhere, vertices, halves, beside, level, corners, sides])
+    found: Floats = np.clip(points, (-180, -90), (180, 90))
+    return found

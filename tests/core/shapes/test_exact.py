@@ -6,7 +6,7 @@ import pytest
 import shapely
 
 from core.shapes.drawn import WORLD, blob, blobs, telling_points
-from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.shapes.areas import areas_in
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, boxes, distance_m, rectangles
 from geoswarm.core.shapes.exact import Predicate, points_in
@@ -62,7 +62,7 @@ def test_no_region_is_within_a_point_and_an_unknown_predicate_is_refused() -> No
     shapes, zero = of_polygons(np.array([shapely.box(0, 0, 1, 1)])), np.zeros(1, np.int64)
     assert not points_in(shapes, np.array([0.5]), np.array([0.5]), zero, zero, "within").any()
     with pytest.raises(InputError, match="touches"):
-        points_in(shapes, np.array([0.5]), np.array([0.5]), zero, zero, "touches")
+        points_in(shapes, np.array([0.5]), np.array([0.5]), zero, zero, "touches")  # type: ignore[arg-type]
 
 
 def test_empty_parts_and_holes_hold_nothing_and_hide_nothing() -> None:
@@ -154,11 +154,12 @@ def test_circles_and_polygons_meet_as_their_nearest_and_farthest_points_say() ->
     assert meets.any()
     assert holds.any()
     assert lies_in.any()
-    for predicate, mirrored, want in (
+    mirror: list[tuple[Predicate, Predicate, Bools]] = [
         ("intersects", "intersects", meets),
         ("covers", "within", holds),
         ("within", "covers", lies_in),
-    ):
+    ]
+    for predicate, mirrored, want in mirror:
         np.testing.assert_array_equal(areas_in(circles, shapes, events, chosen, predicate)[clear], want[clear])
         np.testing.assert_array_equal(areas_in(shapes, circles, chosen, events, mirrored)[clear], want[clear])
 

@@ -13,6 +13,7 @@ import pytest
 import shapely
 
 from core.shapes.drawn import WORLD, blobs, ring
+from geoswarm.core.arrays.jit import Array
 from geoswarm.core.shapes.checks import VERTICES_MAX
 from geoswarm.core.shapes.exact import flat_of
 from geoswarm.core.shapes.parse import Parsed, parse_shapes
@@ -62,7 +63,8 @@ def test_every_form_of_a_polygon_is_read_as_the_same_polygon(form: Form) -> None
 
 
 def _multi(polygons: Geometries) -> Geometries:
-    return shapely.normalize([shapely.multipolygons(shapely.get_parts(polygon)) for polygon in polygons])
+    several: Geometries = shapely.normalize([shapely.multipolygons(shapely.get_parts(one)) for one in polygons])
+    return several
 
 
 def test_forms_may_be_mixed_in_a_column_and_null_is_no_shape() -> None:
@@ -254,7 +256,7 @@ def test_a_tangle_is_refused_before_it_is_examined() -> None:
 
 def test_a_ring_that_nowhere_touches_itself_is_just_what_geos_calls_valid() -> None:
     rng = np.random.default_rng(8)
-    drawn = [rng.integers(0, 6, (rng.integers(3, 8), 2)) for _ in range(400)]
+    drawn: list[Array] = [rng.integers(0, 6, (rng.integers(3, 8), 2)) for _ in range(400)]
     drawn += [ring(rng, 9, 0.0, 0.0, 1.0) for _ in range(50)]
     polygons = np.array([shapely.polygons(xy) for xy in drawn])
     found = tangles(flat_of(of_polygons(polygons)), np.arange(len(polygons)), 10**6, 10**6)

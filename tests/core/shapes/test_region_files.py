@@ -69,8 +69,8 @@ def test_ids_may_be_words_in_a_property(tmp_path: Path) -> None:
 @pytest.mark.parametrize("place", ["before", "after"])
 def test_a_feature_collection_in_another_coordinate_system_is_refused_by_name(tmp_path: Path, place: str) -> None:
     crs = '"crs": {"type": "name", "properties": {"name": "urn:ogc:def:crs:EPSG::27700"}}'
-    said = {"before": crs + ", "} if place == "before" else {"after": ", " + crs}
-    path = collection(tmp_path / "a.geojson", blobs(np.random.default_rng(0), 3), **said)
+    before, after = (crs + ", ", "") if place == "before" else ("", ", " + crs)
+    path = collection(tmp_path / "a.geojson", blobs(np.random.default_rng(0), 3), before, after)
     with pytest.raises(SchemaError, match="EPSG::27700"):
         list(read_regions(path))
 

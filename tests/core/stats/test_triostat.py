@@ -52,7 +52,7 @@ def test_the_third_row_of_p11_reads_as_in_figure_3_2() -> None:
 def test_p11_costs_350_and_its_halves_32_and_120() -> None:
     stat = p11()
     stat.close_round()
-    assert stat.trio == (10, 7, 5)
+    assert stat.trio == Trio(10, 7, 5)
     assert stat.cost == 350
     upper, lower = stat.halves_at("row", 1)
     assert upper.cost == 32
@@ -108,9 +108,9 @@ def _without(rects: list[Rect], gone: list[Rect]) -> list[Rect]:
 def test_a_query_cancelled_between_rounds_stays_in_what_arrived() -> None:
     stat = closed(Box(0, 0, 3, 3), [(0, 0)], [(0, 0, 2, 2), (1, 1, 1, 1)])
     stat.remove_queries(boxes_of([(0, 0, 2, 2)]))
-    assert stat.trio == (1, 1, 3)
+    assert stat.trio == Trio(1, 1, 3)
     stat.close_round()
-    assert stat.trio == (0.5, 1, 0)
+    assert stat.trio == Trio(0.5, 1, 0)
 
 
 @UNHURRIED

@@ -48,8 +48,7 @@ def text_file(folder: Path, name: str, *lines: str) -> str:
     return str(folder)
 
 
-@pytest.mark.parametrize("exchange", ["packed", "rows"])
-@pytest.mark.parametrize("form", ["arrays", "pairs"])
+@pytest.mark.parametrize(("exchange", "form"), [("packed", "arrays"), ("rows", "pairs")])
 def test_operations_take_effect_before_the_events_of_their_batch(
     spark: SparkSession, make_engine: Any, tmp_path: Path, exchange: str, form: str
 ) -> None:

@@ -175,9 +175,7 @@ def test_a_table_without_room_is_plain_hashing(spark: SparkSession, tmp_path: Pa
 CONTRACT = Contract(columns=30, rows=30, executors=3)
 
 
-@pytest.mark.parametrize(
-    ("seed", "matches", "terms"), [(1, "arrays", False), (2, "pairs", False), (3, "arrays", True), (4, "pairs", True)]
-)
+@pytest.mark.parametrize(("seed", "matches", "terms"), [(1, "arrays", False), (4, "pairs", True)])
 def test_objects_enter_leave_and_stay(
     spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool
 ) -> None:
