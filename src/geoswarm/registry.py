@@ -161,7 +161,7 @@ def name_in_dashes(kind: type) -> str:
 
 def first_sentence(kind: Any) -> str:
     """Of a class's own docstring, else of its module's."""
-    own = kind.__dict__.get("__doc__") if kind is not None else None
+    own = kind.__dict__.get("__doc__")
     if own is None or own.startswith(f"{kind.__name__}("):  # a dataclass without one is given its signature
         own = getattr(inspect.getmodule(kind), "__doc__", None)
     text = " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())
