@@ -130,7 +130,7 @@ class World:
             rows, columns = np.divmod(cells.astype(np.int64), self.grid.columns)
             meets = (boxes.row0 <= rows[:, None]) & (rows[:, None] <= boxes.row1)
             meets &= (boxes.col0 <= columns[:, None]) & (columns[:, None] <= boxes.col1)
-            checks = np.bincount(slots, meets.sum(axis=1), minlength=len(plan.partitions))
+            checks = np.bincount(slots, meets.sum(axis=1), minlength=len(plan.partitions)).astype(np.float64)
         took_us = (3 * events + checks) * self.rng.lognormal(0.0, 0.2, len(events))
         for slot in np.flatnonzero(events).tolist():
             part, visits = plan.partitions[slot], int(events[slot])

@@ -9,8 +9,8 @@ import math
 
 import numpy as np
 import pytest
-from law_worlds import Shown, World, make
 
+from control.law_worlds import Shown, World, make
 from geoswarm.control.balance.static import Static
 from geoswarm.control.estimate import is_worse
 from geoswarm.control.registry import strategies
@@ -117,7 +117,7 @@ def test_a_plan_for_a_batch_has_no_more_on_one_executor_than_the_plan_before_it(
     """A strategy that draws a plan for every batch is shown the batch: its events by cell, and the queries there."""
     world, strategy = World(seed), strategies()[name]()
     assert isinstance(strategy, PlansBatches)
-    plan = strategy.first_plan(world.grid, world.executors, None)  # type: ignore[attr-defined]
+    plan = strategy.first_plan(world.grid, world.executors, None)
     for _ in range(ROUNDS):
         events = world.events_of_cell(world.points(int(world.rng.integers(0, 400))))
         drawn = strategy.plan_batch(plan, events, np.zeros(world.grid.cells, np.int64))
@@ -132,6 +132,7 @@ def most_events(plan: Plan, events_of_cell: Ints) -> int:
     return int(np.bincount(owners, events_of_cell, minlength=plan.executors).max())
 
 
+@pytest.mark.slow
 def test_the_worlds_have_something_of_everything() -> None:
     """A law that was never put to the test would say little."""
     seen: set[str] = set()

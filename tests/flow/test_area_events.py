@@ -294,6 +294,7 @@ def test_large_ids_of_subscriptions_come_back_as_they_are(tmp_path: Path) -> Non
     assert [sub for _, sub in met(tmp_path, regions, published("POLYGON((1 2, 3 2, 3 6, 1 2))"))] == ids
 
 
+@pytest.mark.slow
 def test_a_huge_area_that_many_ask_for_goes_out_in_pieces() -> None:
     geometries = pa.array([b"x" * 1_000_000, *[b""] * 999])
     batch = pa.record_batch({"event_id": np.arange(1000), "geometry": geometries})

@@ -80,6 +80,7 @@ def world(
     checkpoint.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pipeline", "join_at"), WAYS)
 @pytest.mark.parametrize("kind", ["places", "words", "areas", "words and areas"])
 def test_every_way_to_join_finds_what_the_oracle_finds(tmp_path: Path, pipeline: str, join_at: str, kind: str) -> None:

@@ -2,10 +2,10 @@
 
 import numpy as np
 import pytest
-from crowd import World, attack, festival, normal
 
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
+from guard.crowd import World, attack, festival, normal
 
 
 def rng(seed: int) -> np.random.Generator:
@@ -68,6 +68,7 @@ def test_whoever_goes_from_one_festival_to_another_is_not_blocked() -> None:
     assert world.blocked == {}
 
 
+@pytest.mark.slow
 def test_as_printed_guests_of_a_festival_are_blocked() -> None:
     """Why Guard is not as printed."""
     party = festival([f"guest{i}" for i in range(20)])
@@ -75,6 +76,7 @@ def test_as_printed_guests_of_a_festival_are_blocked() -> None:
     assert any(user.startswith("guest") for user in world.blocked)
 
 
+@pytest.mark.slow
 def test_as_printed_the_attack_is_found_too() -> None:
     world = World([normal(rng(5), home_share=0.0), attack()], Guard(PRINTED), 5).run(1500.0)
     assert set(world.blocked) & attackers(world)

@@ -59,6 +59,7 @@ def test_as_printed_there_is_no_attack(why: str, changed: FeatureTable) -> None:
         assert detector.detect(changed, now_round).suspicious.tolist() == [], why
 
 
+@pytest.mark.slow
 def test_as_printed_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
     remembered = []
     for seed in range(40):

@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from crowd import World, attack, normal
 
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.names import NAME_BYTES_MAX, known_as
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import Hotspot, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise
+from guard.crowd import World, attack, normal
 
 SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
 
@@ -163,9 +163,9 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(InputError, match="no time"):
         guard.is_due(float("nan"))
     with pytest.raises(InputError, match="ask `Guard"):
-        guard.hotspot(Hotspot(np.array([10**6]), np.ones((1, 6), np.int64)))
+        guard.hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
     with pytest.raises(InputError, match="summarise"):
-        guard.hotspot(Hotspot(np.array([0]), np.ones((1, 5), np.int64)))
+        guard.hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
 
 
 def test_a_suspicion_is_not_inherited_by_whoever_gets_the_row() -> None:

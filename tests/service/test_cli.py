@@ -57,6 +57,7 @@ def test_the_bare_command_shows_help_and_the_version_has_its_option() -> None:
     assert runner.invoke(app, ["--version"]).stdout == f"geoswarm {geoswarm.__version__}\n"
 
 
+@pytest.mark.slow
 def test_help_comes_without_loading_spark() -> None:
     program = "import sys, geoswarm.service.cli; sys.exit('pyspark' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 0
@@ -114,6 +115,7 @@ def test_status_reads_a_checkpoint_that_an_engine_holds(tmp_path: Path) -> None:
     held.close()
 
 
+@pytest.mark.slow
 def test_the_doctor_is_machine_readable_and_fails_when_something_would(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["doctor", "--json", "--folder", str(tmp_path)])
     assert shown.exit_code == 0
@@ -122,6 +124,7 @@ def test_the_doctor_is_machine_readable_and_fails_when_something_would(tmp_path:
     assert runner.invoke(app, ["doctor", "--folder", str(tmp_path / "file")]).exit_code == 1
 
 
+@pytest.mark.slow
 def test_benchmarks_are_listed_and_a_wrong_name_or_scale_is_refused() -> None:
     assert "kernel" in runner.invoke(app, ["bench", "list"]).stdout
     assert "kernel" in runner.invoke(app, ["bench", "kernal"]).stderr

@@ -262,6 +262,7 @@ def test_no_error_tells_the_key(lived: Path, key_file: Path, tmp_path: Path, mon
         assert base64.b64decode(text).hex() not in told
 
 
+@pytest.mark.slow
 def test_a_key_is_made_by_command_and_the_doctor_says_that_it_is_on(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in (KEY, KEY_FILE)}
     command = [sys.executable, "-m", "geoswarm.service.cli"]

@@ -320,6 +320,7 @@ def test_an_exempt_user_has_no_limits(tmp_path: Path) -> None:
     held.close()
 
 
+@pytest.mark.slow
 def test_commands_come_from_another_process_while_the_engine_runs(batches: Batches) -> None:
     batches.run(register(1, "ana"))
     program = "import sys; from geoswarm.service.cli import app; app(sys.argv[1:])"

@@ -63,6 +63,11 @@ class RoundEntry(JournalEntry):
         return str(self.why.get("decision", ""))
 
     @property
+    def applied(self) -> int:
+        """How many changes of the plan came into force."""
+        return len(self.changes) if self.outcome == "applied" else 0
+
+    @property
     def handover(self) -> Handover | None:
         """Who relieved whom, where the strategy reports that."""
         why = self.why

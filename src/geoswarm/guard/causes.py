@@ -1,6 +1,6 @@
 """Who made the hotspots of the last half hour, and where: what must hold before anybody is blocked.
 
-Not in the print, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
+Not in the thesis, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
 queries in hotspot after hotspot at one place, which is no attack. What an attack has and a crowd has not is that it
 moves: what its users register here they cancel elsewhere, or place after place becomes hot by the same users; and they
 do little besides. All of this only makes blocking rarer.
@@ -18,15 +18,15 @@ from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.features import Touched, ratio
 from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import Place
+from geoswarm.guard.sensor import MapPlace
 
-COLUMNS = ("codes", "weights", "asked", "focus")
+MAKER_COLUMNS = ("codes", "weights", "asked", "focus")
 
 
 class Cause(NamedTuple):
     hotspot_id: int
     round: int
-    place: Place
+    place: MapPlace
     weight_all: float
     """Of all that is new round it, the makers' and everybody's."""
     asked_all: float
@@ -52,7 +52,7 @@ class Causes:
         self._rules = rules
         self._causes: deque[Cause] = deque(maxlen=rules.hotspots_max)
 
-    def add(self, hotspot_id: int, now_round: int, place: Place, touched: Touched) -> None:
+    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: Touched) -> None:
         rules = self._rules
         focus = self._focus(touched)
         made = np.flatnonzero((focus >= rules.focus_min) & (touched.weights > 0))
@@ -82,7 +82,7 @@ class Causes:
         for i, cause in enumerate(self._causes):
             keep = ~np.isin(cause.codes, codes)
             if not keep.all():
-                self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in COLUMNS})
+                self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in MAKER_COLUMNS})
 
     def makers(self) -> Ints:
         """Of any hotspot that is remembered."""
@@ -147,8 +147,10 @@ class Causes:
     def to_arrays(self) -> dict[str, Array]:
         lengths = [len(cause.codes) for cause in self._causes]
         heads = [(c.hotspot_id, c.round, *c.place, c.weight_all, c.asked_all) for c in self._causes]
-        empty = {name: np.empty(0, np.int64 if name == "codes" else np.float64) for name in COLUMNS}
-        flat = {name: np.concatenate([empty[name], *(getattr(c, name) for c in self._causes)]) for name in COLUMNS}
+        empty = {name: np.empty(0, np.int64 if name == "codes" else np.float64) for name in MAKER_COLUMNS}
+        flat = {
+            name: np.concatenate([empty[name], *(getattr(c, name) for c in self._causes)]) for name in MAKER_COLUMNS
+        }
         return {"heads": np.array(heads, np.float64).reshape(-1, 6), "lengths": np.array(lengths, np.int64), **flat}
 
     @classmethod
@@ -157,12 +159,12 @@ class Causes:
         ends = np.cumsum(arrays["lengths"])
         for head, start, end in zip(arrays["heads"].tolist(), ends - arrays["lengths"], ends, strict=True):
             number, at, x, y, weight_all, asked_all = head
-            parts = (arrays[name][start:end] for name in COLUMNS)
+            parts = (arrays[name][start:end] for name in MAKER_COLUMNS)
             self._causes.append(Cause(int(number), int(at), (x, y), weight_all, asked_all, *parts))
         return self
 
 
-def separate(places: list[Place], gap: float) -> list[int]:
+def separate(places: list[MapPlace], gap: float) -> list[int]:
     """A label for each, the same for those within `gap` of each other, also step by step. One that is nowhere is
     alone."""
     x, y = np.array(places, np.float64).reshape(-1, 2).T

@@ -24,12 +24,12 @@ from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.validate import SIDES, ValidatedOperations
 from geoswarm.guard.accounts import FINE, Accounts, HeldSubscriptions, UserOperations
 from geoswarm.guard.commands import Command, obey
-from geoswarm.guard.guard import Guard, Round
+from geoswarm.guard.guard import ClosedRound, Guard
 from geoswarm.guard.letters import Letters
 from geoswarm.guard.limits import GuardSettings, area_shares, costs
 from geoswarm.guard.names import is_text
-from geoswarm.guard.sensing import Queries, sense
-from geoswarm.guard.sensor import AGES, Place
+from geoswarm.guard.sensing import LiveQueries, sense
+from geoswarm.guard.sensor import AGES, MapPlace
 
 USERS_EXACT_MAX = 10_000
 """Known users up to whom every count is worth a file with its version: about 1.5 MB. Beyond, counts of operations and
@@ -55,7 +55,7 @@ class LiveSubscriptions(Protocol):
     def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
         """Of ascending ids: which are live, whose of these users, and what they cost."""
 
-    def queries(self, window: Floats, *, is_middle: bool) -> Queries:
+    def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
         """Those that meet a window (xmin, ymin, xmax, ymax), or whose middle lies in it."""
 
 
@@ -68,7 +68,7 @@ class Removal(NamedTuple):
 
 class Begun(NamedTuple):
     removals: list[Removal]
-    closed: Round | None
+    closed: ClosedRound | None
     """The detection round that was over, if one was."""
 
 
@@ -197,7 +197,7 @@ class GuardDoor:
         bottom, top = grid.ymax - (partition.row1 + 1) * height, grid.ymax - partition.row0 * height
         inside = live.queries(np.array([left, bottom, right, top]), is_middle=False)
 
-        def around(place: Place, reach: float) -> Queries:
+        def around(place: MapPlace, reach: float) -> LiveQueries:
             x, y = grid.xmin + place[0] * world_x, grid.ymin + place[1] * world_y
             far_x, far_y = reach * world_x, reach * world_y
             return live.queries(np.array([x - far_x, y - far_y, x + far_x, y + far_y]), is_middle=True)

@@ -1,7 +1,7 @@
 """What Guard writes down of a detection round, as values: whom it found, by what evidence, and how they differ.
 
-`detector.py` and `causes.py` make the evidence, `guard.py` the entry; `store/guard_files.py` hands it to the journal, and
-`geoswarm explain --user` makes sentences of it. Thesis chapter 5.
+`detector.py` and `causes.py` make the evidence, `guard.py` the entry; `store/guard_files.py` hands it to the journal,
+and `geoswarm explain --user` makes sentences of it. Thesis chapter 5.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Where the sensor looks after a rebalance, and what it tells Guard of it. Thesis §5.3.1.
+"""Where the sensor looks after a rebalance, and what it reports to Guard. Thesis §5.3.1.
 
 Shared by the engine and the simulator, which differ in how they keep live queries; `sensor.py` has the summary itself.
 
@@ -15,10 +15,10 @@ from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.change import ChangeNote, Merge
 from geoswarm.core.space.plan import Plan
 from geoswarm.guard.guard import Guard
-from geoswarm.guard.sensor import Place, place_of, summarise
+from geoswarm.guard.sensor import MapPlace, place_of, summarise
 
 
-class Queries(NamedTuple):
+class LiveQueries(NamedTuple):
     """Live ones, as parallel arrays. `x` and `y` are their centres as shares of the world's sides."""
 
     users: Ints
@@ -46,7 +46,7 @@ def triggers(plan: Plan, changes: Sequence[ChangeNote], work_us: Mapping[int, fl
     return [max(partitions, key=lambda i: work_us.get(i, 0.0)) for partitions in held.values() if partitions]
 
 
-def sense(guard: Guard, inside: Queries, around: Callable[[Place, float], Queries]) -> None:
+def sense(guard: Guard, inside: LiveQueries, around: Callable[[MapPlace, float], LiveQueries]) -> None:
     """`inside` are the queries that meet the partition; `around` gives those round a place, so far each way."""
     ages = guard.round - guard.rounds_at(inside.born_s)
     place, chosen = place_of(ages, inside.x, inside.y), inside

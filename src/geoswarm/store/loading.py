@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.core.shapes.files import read_regions
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.model import OPERATION
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.region_files import read_regions
 
 STEP_ROWS = 1_000_000
 """About 200 MB in the driver."""

@@ -16,7 +16,7 @@ from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
 from geoswarm.guard.door import Owned
 from geoswarm.guard.limits import THOUSANDTHS, area_shares, costs
 from geoswarm.guard.names import as_text
-from geoswarm.guard.sensing import Queries
+from geoswarm.guard.sensing import LiveQueries
 from geoswarm.store.segment import Segment, Subs
 from geoswarm.store.subscriptions import View, find_live
 
@@ -45,7 +45,7 @@ class OwnedSubscriptions(NamedTuple):
                 cost[mine] = costs_at(self.grid, segment, ordinals)
         return HeldSubscriptions(places[0] >= 0, owner, cost)
 
-    def queries(self, window: Floats, *, is_middle: bool) -> Queries:
+    def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
         grid, first = self.grid, 0
         users, names, born_s = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0)]
         rects = [np.empty((0, 4))]
@@ -60,7 +60,7 @@ class OwnedSubscriptions(NamedTuple):
         found = np.concatenate(rects)
         x = ((found[:, 0] + found[:, 2]) / 2 - grid.xmin) / (grid.xmax - grid.xmin)
         y = ((found[:, 1] + found[:, 3]) / 2 - grid.ymin) / (grid.ymax - grid.ymin)
-        return Queries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
+        return LiveQueries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
 
 
 def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ps2_cases import LAYOUTS, NAMES, WORLD, Told, posts
 
+from control.layout.ps2_cases import LAYOUTS, NAMES, WORLD, Told, posts
 from geoswarm.config import Contract
 from geoswarm.control.balance.layouts import Layout
 from geoswarm.control.layout.load_model import destinations

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.control.outcome import RoundEntry
+from geoswarm.flow.observe import Load
 from geoswarm.lab.bench.distributor import course, skew
 from geoswarm.lab.bench.distributor import fig8 as distributor_fig8
 from geoswarm.lab.bench.distributor.race import (
@@ -29,9 +30,9 @@ from geoswarm.lab.bench.distributor.race import (
     publications_per_s,
 )
 from geoswarm.lab.bench.distributor.skew import SkewRun, SkewSizes, level_runs
-from geoswarm.lab.bench.kit.batch_log import BatchEntry, RoundEntry
 from geoswarm.lab.bench.kit.catalogue import bench_names
 from geoswarm.lab.workload.postcodes import Britain, made_britain
+from geoswarm.store.journal.entries import BatchEntry
 
 SWEEP = SkewSizes(CollisionSizes(10, 100, 3), ("sps", HASHED), (0.3, 0.7), (0.3, 0.4))
 THROUGHPUT, LATENCY = skew.FIGURES["distributor-fig4"], skew.FIGURES["distributor-fig5"]
@@ -58,7 +59,7 @@ def test_every_figure_of_the_paper_has_a_benchmark() -> None:
 
 def test_a_batch_ends_with_its_costliest_executor_after_everybody_has_routed() -> None:
     partitions = {5: Load(30, 1, 1, 4_000_000), 6: Load(10, 1, 1, 9_000_000), 7: Load(10, 1, 1, 3_000_000)}
-    entry = BatchEntry(0, 0.0, LoadReport(partitions, events_in=50, route_cpu_us=32_000_000), 3, 9, 0, 2, 1.0, 0.1)
+    entry = BatchEntry(0, plan_epoch=2, partitions=partitions, events_in=50, route_cpu_us=32_000_000)
     found = cost_batch(PlannedEntry(entry, [5, 6, 7, 8], [0, 3, 3, 1]))
     assert (found.route_s, found.mean_s) == (2.0, 1.0)
     assert (found.makespan_s, found.mldc) == (14.0, 11.0)
@@ -85,7 +86,7 @@ def runs_of(heaped: dict[Mode, int], slow: Sequence[Mode] = ()) -> list[SkewRun]
         for mode in [*MODES, OURS]:
             longer = 2 if at == 0.7 and mode != OURS else 1
             run = [batch(10), *[batch(heaped[mode] * longer, slow=1.5 if mode in slow else 1.0)] * 2]
-            runs.append(SkewRun(pipeline, at, mode, run, [RoundEntry("kept", "wait", 0)] * 2))
+            runs.append(SkewRun(pipeline, at, mode, run, [RoundEntry(0, "distributor", 0, "kept")] * 2))
     return level_runs(runs)
 
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.bench.guard import blocking, engine, fig6_18, fig6_19, fig6_22, timeline, worlds
 from geoswarm.lab.bench.guard.half_hours import HalfHourSizes
 from geoswarm.lab.bench.guard.outcomes import (
@@ -19,12 +18,12 @@ from geoswarm.lab.bench.guard.outcomes import (
     availability_by_minute,
     recovery_s,
 )
-from geoswarm.lab.bench.kit.batch_log import BatchEntry
 from geoswarm.lab.bench.kit.catalogue import bench_names
 from geoswarm.lab.bench.kit.harness import Result, Scale
 from geoswarm.lab.bench.kit.projection import ProjectedBatch
 from geoswarm.run.sim.attack_world import Sensed
 from geoswarm.run.sim.spans import Span
+from geoswarm.store.journal.entries import BatchEntry
 
 TINY = HalfHourSizes(128, 50, 1, (OURS,), queries=200_000, warm_s=60.0, minutes=8, step_s=15.0, cells_per_side=60)
 
@@ -120,7 +119,7 @@ def test_rounds_to_block_count_from_the_second_malicious_hotspot() -> None:
 
 
 def batch(makespan_s: float) -> ProjectedBatch:
-    entry = BatchEntry(0, 0.0, LoadReport(events_in=100), 0, 10, 0, 0, 0.1, 0.01)
+    entry = BatchEntry(0, subscriptions=10, events_in=100)
     return ProjectedBatch(entry, makespan_s, makespan_s / 2, makespan_s, 0.0)
 
 

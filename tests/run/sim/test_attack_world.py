@@ -17,7 +17,7 @@ from geoswarm.lab.workload.crowds import Gathering, NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, Sensed, run, stamp, triggers
-from geoswarm.run.sim.cluster import Setup
+from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.service import Service
 
 BOUNDS = (-125.0, 24.0, -66.0, 50.0)
@@ -25,7 +25,7 @@ GRID = Grid(*BOUNDS, columns=300, rows=300)
 STREAM = Tweets(seed=1, country="US", bounds=BOUNDS, events_per_s=600.0, side_share=0.004, burst_share=0.01)
 NORMAL = NormalUsers(STREAM, queries=18_000, changes_per_s=60.0)
 ATTACK = Attackers(STREAM, queries=2000, changes_per_s=60.0, start_s=120.0, side_share=0.02)
-SETUP = Setup(executors=6, routers=2, pending_max=4000, sources=4, service=Service(base_us=20.0, met_us=0.3))
+SETUP = ClusterSetup(executors=6, routers=2, pending_max=4000, sources=4, service=Service(base_us=20.0, met_us=0.3))
 HORIZON_S = 480.0
 
 

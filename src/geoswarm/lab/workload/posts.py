@@ -38,7 +38,7 @@ from geoswarm.lab.workload.words import (
     WORDS_MAX,
     WORDS_PER_POST,
     Lexicon,
-    Shares,
+    WordShares,
     frequencies,
     lexicon,
     regions_of,
@@ -47,7 +47,7 @@ from geoswarm.lab.workload.words import (
 )
 from geoswarm.model import EVENT, OPERATION
 
-Queries = Literal["Q1", "Q2", "Q3"]
+QueryKind = Literal["Q1", "Q2", "Q3"]
 
 POST = EVENT.append(pa.field("text", pa.string(), nullable=False))
 
@@ -109,7 +109,7 @@ class Posts:
         buffers = (pa.py_buffer(ends), pa.py_buffer(text[: ends[-1]].copy()))  # the copy lets go of the slack
         return pa.record_batch([*rows.columns, pa.StringArray.from_buffers(count, *buffers)], schema=POST)
 
-    def subscriptions(self, first_id: int, count: int, queries: Queries = "Q1", interval: int = 0) -> pa.RecordBatch:
+    def subscriptions(self, first_id: int, count: int, queries: QueryKind = "Q1", interval: int = 0) -> pa.RecordBatch:
         """Registrations of sub_id first_id .. first_id + count - 1, as `model.OPERATION`.
 
         A tenth of the regions of Q3 switches with each `interval` of ids; with 0, none ever does."""
@@ -117,7 +117,7 @@ class Posts:
         return self._rows(_ids(first_id, count), np.ones(count, np.bool_), queries, interval)
 
     def operations(
-        self, first_id: int, count: int, mu: int, queries: Queries = "Q1", interval: int = 0
+        self, first_id: int, count: int, mu: int, queries: QueryKind = "Q1", interval: int = 0
     ) -> pa.RecordBatch:
         """Changes after `subscriptions(0, mu)`: even ones register a new id, odd ones cancel one.
 
@@ -149,13 +149,13 @@ class Posts:
     def _lexicon(self) -> Lexicon:
         return lexicon(self.seed, self.bounds, self._shares(), self.regional_share)
 
-    def _shares(self) -> Shares:
-        return Shares(self.words, self.exponent, self.shift)
+    def _shares(self) -> WordShares:
+        return WordShares(self.words, self.exponent, self.shift)
 
     def _places(self, ids: Ints) -> tuple[Floats, Floats]:
         return self.tweets._points(ids, np.zeros(len(ids), np.int64), "subs", average=True)
 
-    def _rows(self, ids: Ints, new: Bools, queries: Queries, interval: int) -> pa.RecordBatch:
+    def _rows(self, ids: Ints, new: Bools, queries: QueryKind, interval: int) -> pa.RecordBatch:
         """Where `new`, the query of an id; elsewhere its end."""
         born = ids[new]
         sides, words = self._drawn(born, queries, interval)
@@ -168,8 +168,8 @@ class Posts:
         columns = [verbs, pa.array(ids), users, *columns[:4], *empty[:2], columns[4], *empty[2:]]
         return pa.record_batch(columns, schema=OPERATION)
 
-    def _drawn(self, ids: Ints, queries: Queries, interval: int) -> tuple[Floats, pa.Array]:
-        if queries not in get_args(Queries) or interval < 0:
+    def _drawn(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
+        if queries not in get_args(QueryKind) or interval < 0:
             raise InputError(f"no queries {queries!r} with interval {interval}: choose Q1, Q2 or Q3, and 0 or more")
         key, (x, y) = key_of(self.seed, "queries"), self._places(ids)
         rare = np.full(len(ids), queries == "Q2")

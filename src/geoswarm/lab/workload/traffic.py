@@ -25,7 +25,7 @@ from geoswarm.model import OPERATION
 PARTY_IDS = 1 << 40
 """Subscription ids of one party; the next party's begin behind them."""
 
-Stream = Tweets | Hotspots
+EventStream = Tweets | Hotspots
 
 
 class Changes(NamedTuple):
@@ -68,7 +68,7 @@ class Party(Protocol):
 class Traffic:
     """A stream and its users. Operations of all parties, merged by time, as `model.OPERATION`."""
 
-    stream: Stream
+    stream: EventStream
     parties: tuple[Party, ...]
 
     @property
@@ -125,7 +125,7 @@ class Traffic:
         return pa.record_batch(columns, schema=OPERATION)
 
 
-def tweets_of(stream: Stream) -> Tweets:
+def tweets_of(stream: EventStream) -> Tweets:
     return stream if isinstance(stream, Tweets) else stream.base
 
 
@@ -135,12 +135,12 @@ def nothing() -> Changes:
     )
 
 
-def cancelled(at_s: Floats, ids: Ints, users: Ints) -> Changes:
+def cancellations(at_s: Floats, ids: Ints, users: Ints) -> Changes:
     nowhere = np.full(len(ids), np.nan)
     return Changes(at_s, np.zeros(len(ids), np.bool_), ids, users, nowhere, nowhere)
 
 
-def merged(new: Changes, old: Changes) -> Changes:
+def merge_changes(new: Changes, old: Changes) -> Changes:
     """One party's registrations and cancellations in order of time."""
     columns = [np.concatenate(column) for column in zip(new, old, strict=True)]
     order = np.argsort(columns[0], kind="stable")
@@ -172,7 +172,7 @@ def within(ids: Ints, key: Key, n: int, middle: Floats, side_share: float, low: 
     return placed
 
 
-def numbered(prefix: str, users: Ints) -> pa.StringArray:
+def names_by_number(prefix: str, users: Ints) -> pa.StringArray:
     return pa.compute.binary_join_element_wise(prefix, pa.array(users).cast(pa.string()), "")
 
 

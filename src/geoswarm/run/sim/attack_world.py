@@ -28,18 +28,16 @@ from geoswarm.control.registry import strategy
 from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
-from geoswarm.guard.guard import Guard, Round
-from geoswarm.guard.sensing import Queries, sense, triggers
-from geoswarm.guard.sensor import Place, near
-from geoswarm.run.sim.cluster import Cluster, Setup
+from geoswarm.guard.guard import ClosedRound, Guard
+from geoswarm.guard.sensing import LiveQueries, sense, triggers
+from geoswarm.guard.sensor import AGES, MapPlace, near
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.routing import ByPlan
 from geoswarm.run.sim.workloads import UserStream
 from geoswarm.run.sim.world import Step, World
 
 LONG_AGO_S = -1e9
 """When what stands at the start was registered."""
-FRESH_ROUNDS = 5
-"""How many detection rounds the sensor tells apart (thesis §5.3.1)."""
 
 
 class Wishes(NamedTuple):
@@ -121,7 +119,7 @@ class AttackCluster(Cluster):
     def __init__(
         self,
         world: AttackWorld,
-        setup: Setup,
+        setup: ClusterSetup,
         name: str,
         guard: Guard | None = None,
         *,
@@ -129,12 +127,12 @@ class AttackCluster(Cluster):
         removes: Literal["nothing", "recent", "all"] = "nothing",
     ) -> None:
         """`removes`: what is cancelled of whoever is blocked, which the thesis leaves open; recent is what was
-        registered in the last five detection rounds. `attackers`: how their names begin; Guard is not told."""
+        registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
         kind = strategy(name)
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
         self.sensed: list[Sensed] = []
-        self.rounds: list[Round] = []
+        self.rounds: list[ClosedRound] = []
         """Guard's, one a minute."""
         self.blocked_at_s: dict[str, float] = {}
         self.suspected_at_s: list[float] = []
@@ -205,7 +203,7 @@ class AttackCluster(Cluster):
             self.blocked_at_s.setdefault(user, now_s)
         if self._removes != "nothing" and len(closed.blocked):
             theirs = np.asarray(pa.compute.is_in(self.world.names, pa.array(closed.blocked, pa.string())), np.bool_)
-            since_s = now_s - FRESH_ROUNDS * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
+            since_s = now_s - AGES * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
             self._to_remove = np.flatnonzero(self._alive & theirs[self.world.user_of] & (self._born_s >= since_s))
 
     def _rebalance(self, now_s: float) -> None:
@@ -219,19 +217,19 @@ class AttackCluster(Cluster):
 
     def _sense(self, ordinals: Ints, now_s: float) -> None:
         users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
-        fresh = born_s > now_s - FRESH_ROUNDS * (self.guard or Guard()).rules.round_s
+        fresh = born_s > now_s - AGES * (self.guard or Guard()).rules.round_s
         self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
         if self.guard is None:
             return
         sense(self.guard, self._queries(ordinals), self._around)
 
-    def _around(self, place: Place, reach: float) -> Queries:
+    def _around(self, place: MapPlace, reach: float) -> LiveQueries:
         return self._queries(np.flatnonzero(self._alive & near(place, self.world.x, self.world.y, reach)))
 
-    def _queries(self, ordinals: Ints) -> Queries:
+    def _queries(self, ordinals: Ints) -> LiveQueries:
         world = self.world
         users, born_s = world.user_of[ordinals], self._born_s[ordinals]
-        return Queries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
+        return LiveQueries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
 
 
 def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:

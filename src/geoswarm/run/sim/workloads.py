@@ -35,7 +35,7 @@ class ChangingStream(Protocol):
     def operations(self, since_s: float, until_s: float) -> pa.RecordBatch: ...
 
 
-class NamedChanges(Protocol):
+class UserChanges(Protocol):
     """What users register and cancel, in order of time; parallel arrays."""
 
     @property
@@ -68,10 +68,10 @@ class UserStream(Protocol):
 
     def events(self, first_id: int, count: int) -> pa.RecordBatch: ...
 
-    def named_standing(self) -> NamedChanges:
+    def named_standing(self) -> UserChanges:
         """What is registered before the stream starts."""
 
-    def named_changes(self, since_s: float, until_s: float) -> NamedChanges:
+    def named_changes(self, since_s: float, until_s: float) -> UserChanges:
         """From `since_s` to just before `until_s`."""
 
     def rectangles(self, x: Floats, y: Floats) -> list[Floats]:

@@ -30,7 +30,6 @@ from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.radix import sorted_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.shapes.exact import Predicate, check_predicate
-from geoswarm.core.shapes.files import ROWS_MAX, read_regions
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
@@ -42,6 +41,7 @@ from geoswarm.run.spark.session import check_encrypted
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.key_source import KeySource
+from geoswarm.store.region_files import ROWS_MAX, read_regions
 from geoswarm.store.storage import Storage
 
 REGION = "region"

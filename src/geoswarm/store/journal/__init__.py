@@ -4,6 +4,5 @@ Nothing reads it to decide anything; `status`, `explain`, `users`, the live view
 kinds of entries are in `entries.py`, the writer in `writer.py`, the reader in `reader.py`.
 """
 
-from geoswarm.store.journal.raw import read as read
 from geoswarm.store.journal.reader import JournalReader as JournalReader
 from geoswarm.store.journal.writer import Journal as Journal

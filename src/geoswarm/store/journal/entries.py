@@ -84,6 +84,10 @@ class BatchEntry(JournalEntry):
     in_transit: int = 0
     """Rows that did not reach the merger."""
 
+    @property
+    def now_s(self) -> float:
+        return self.now_us * 1e-6
+
     @classmethod
     def of(
         cls, batch: int, manifest: Manifest, report: LoadReport, seconds: Mapping[str, float], last: "BatchEntry | None"

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from geoswarm.control.balance.distributor import Distributor
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import InputError
 from geoswarm.lab.bench.distributor.race import (
     AUTO,
@@ -37,7 +38,6 @@ from geoswarm.lab.bench.distributor.race import (
     at_common_costs,
     publications_per_s,
 )
-from geoswarm.lab.bench.kit.batch_log import RoundEntry
 from geoswarm.lab.bench.kit.catalogue import FigureRow
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
@@ -102,7 +102,7 @@ def _distances(runs: Sequence[CourseRun]) -> dict[str, float]:
         summary[f"mldc_after_as_measured{suffix}"] = max(mldc for r in mine for mldc in _mldc_after(r.measured))
         for r in mine:
             summary[f"mldc_{r.skew}{suffix}"] = float(np.mean(later[r.skew] or _mldcs(r)))
-            summary[f"redistributions_{r.skew}{suffix}"] = float(sum(one.moves > 0 for one in r.rounds))
+            summary[f"redistributions_{r.skew}{suffix}"] = float(sum(one.applied > 0 for one in r.rounds))
     return summary | {f"mldc_static_{r.skew}": float(np.mean(_mldcs(r))) for r in runs if r.mode == BASE}
 
 
@@ -183,7 +183,7 @@ def course_rows(runs: Sequence[CourseRun]) -> list[dict[str, Any]]:
             "events_per_s": batch.events / batch.makespan_s,
             "mldc": batch.mldc,
             "mldc_as_measured": r.measured[WARM_BATCHES + number].mldc,
-            "moves_after": r.rounds[number].moves if number < len(r.rounds) else 0,
+            "moves_after": r.rounds[number].applied if number < len(r.rounds) else 0,
             "match_mean_ms": batch.mean_s * 1e3,
             "plan": batch.plan_epoch,
         }

@@ -112,13 +112,13 @@ def _ours_ms(row: dict[str, Any]) -> float:
 
 def _row(stage: CollisionRuns, count: int, root: Path) -> dict[str, Any]:
     batches, rounds = stage.entries(PIPELINE, OURS, SKEW)
-    if not rounds[0].moves:
+    if not rounds[0].applied:
         raise InputError(f"with {count} subscriptions: {rounds[0].decision}: give a batch more events")
     storage = Storage(str(stage.loaded))
     head = manifest.newest(storage)
     segments = View.open(storage, head).searchables()
     shares = [divided(segment, stage.plan, PIPELINE) for segment in segments]
-    load = batches[WARM_BATCHES].entry.load
+    load = LoadReport(dict(batches[WARM_BATCHES].entry.partitions), dict(batches[WARM_BATCHES].entry.executors))
     plan_ms, lists_ms, waits_ms, after = list[float](), list[float](), list[float](), stage.plan
     for repeat in range(REPEATS):
         began_s, began_cpu_s = time.perf_counter(), cpu_s()

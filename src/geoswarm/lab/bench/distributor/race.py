@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
 from geoswarm.core.arrays.jit import Floats, Ints
@@ -34,7 +35,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.rivals.shares import homes
-from geoswarm.lab.bench.kit.batch_log import BatchEntry, RoundEntry, batches, rounds
+from geoswarm.lab.bench.kit.batch_log import batches, rounds
 from geoswarm.lab.bench.kit.projection import makespan_us
 from geoswarm.lab.workload.collisions import Collisions
 from geoswarm.lab.workload.postcodes import BOUNDS, Britain
@@ -43,6 +44,7 @@ from geoswarm.run.sinks import Noop
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store import plans
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 MACHINES = 16
@@ -219,10 +221,10 @@ def _with_plan(storage: Storage, entry: BatchEntry) -> PlannedEntry:
 
 
 def cost_batch(planned: PlannedEntry) -> CostedBatch:
-    load, ids = planned.entry.load, planned.partition_ids
-    costs_us = {ids.index(i): float(counted.cpu_us) for i, counted in load.partitions.items()}
-    route_s = load.route_cpu_us / MACHINES * 1e-6
-    return project_costs(load.events_in, planned.entry.plan_epoch, route_s, costs_us, planned.owners)
+    entry, ids = planned.entry, planned.partition_ids
+    costs_us = {ids.index(i): float(load.cpu_us) for i, load in entry.partitions.items()}
+    route_s = entry.route_cpu_us / MACHINES * 1e-6
+    return project_costs(entry.events_in, entry.plan_epoch, route_s, costs_us, planned.owners)
 
 
 def project_costs(

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.lab.bench.distributor.race import (
     BASE,
     DATA,
@@ -47,7 +48,6 @@ from geoswarm.lab.bench.distributor.race import (
     latency_s,
     publications_per_s,
 )
-from geoswarm.lab.bench.kit.batch_log import RoundEntry
 from geoswarm.lab.bench.kit.catalogue import FigureRow
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import figure
@@ -173,7 +173,7 @@ def _row(runs: Sequence[SkewRun], pipeline: str, skew: float, mode: Mode) -> dic
         "match_mean_ms": float(np.mean([b.mean_s for b in counted])) * 1e3,
         "mldc_first": median([r.levelled[WARM_BATCHES].mldc for r in mine]),
         "mldc_last": median([r.levelled[-1].mldc for r in mine]),
-        "moves": sum(one.moves for r in mine for one in r.rounds) / len(mine),
+        "moves": sum(one.applied for r in mine for one in r.rounds) / len(mine),
     }
 
 

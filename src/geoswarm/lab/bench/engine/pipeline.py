@@ -186,7 +186,7 @@ def pipeline_row(name: str, contestant: PipelineContestant) -> dict[str, Any]:
         "python_cpu_ns": round(sum(cpu.python_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
     }
     if contestant.world.subscriptions is not None:
-        reports = [batch.entry.load for batch in batches if batch.entry is not None]
+        reports = [batch.entry for batch in batches if batch.entry is not None]
         loads = [load for report in reports for load in report.partitions.values()]
         events, matches = sum(load.events for load in loads), sum(load.matches for load in loads)
         row |= {

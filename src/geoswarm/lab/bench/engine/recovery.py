@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from geoswarm.errors import StreamError
-from geoswarm.lab.bench.kit.batch_log import all_entries, plan_epochs
+from geoswarm.lab.bench.kit.batch_log import batches
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import MARKERS, PALETTE, figure
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
+from geoswarm.store.journal.entries import BatchEntry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -97,8 +98,8 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
                 rows += _kill_all(victim, trial, world, rng, report)
                 report(f"{_trial_name(trial)}: the rest of the stream")
                 victim.until_done()
-                entries = all_entries(victim.checkpoint)
-                verdict = compare(world.scenario, victim.checkpoint, victim.output, entries)
+                entries = batches(victim.checkpoint)
+                verdict = compare(world.scenario, victim.checkpoint, victim.output)
         if verdict.differences:
             raise StreamError(
                 f"after {len(trial.kills)} kills of {_trial_name(trial)}: {'; '.join(verdict.differences[:5])}"
@@ -125,9 +126,9 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
-def _plans_of(trial: KillTrial, entries: list[dict[str, Any]]) -> int:
+def _plans_of(trial: KillTrial, entries: list[BatchEntry]) -> int:
     """How many plans routed batches."""
-    epochs = plan_epochs(entries)
+    epochs = {entry.batch: entry.plan_epoch for entry in entries}
     plans = len(set(epochs.values()))
     moving = set(trial.strategies) - {STILL}
     if moving and plans < max(3, len(epochs) // 8):

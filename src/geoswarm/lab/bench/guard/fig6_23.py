@@ -21,7 +21,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
-from geoswarm.guard.sensor import Hotspot, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
 
@@ -109,7 +109,7 @@ def _live(users: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     return rng.integers(users, size=HOTSPOT_QUERIES), rng.integers(60, size=HOTSPOT_QUERIES)
 
 
-def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> Hotspot:
+def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> HotspotSummary:
     """What ten users register is all in this hotspot; not all were in the last, so that K-Means has work."""
     gang = names.slice(0, GANG)
     users = pa.concat_arrays([gang] * 100)
@@ -118,7 +118,7 @@ def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> Hot
     codes = np.sort(guard.codes(gang))[turn % 2 :]
     counts = np.zeros((len(codes), 6), np.int64)
     counts[:, 0] = 2000
-    return Hotspot(codes, counts, (0.5, 0.5))
+    return HotspotSummary(codes, counts, (0.5, 0.5))
 
 
 def plot(result: Result) -> "Figure":

@@ -56,7 +56,7 @@ from geoswarm.lab.workload.crowds import NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, run
-from geoswarm.run.sim.cluster import Setup
+from geoswarm.run.sim.cluster import ClusterSetup
 
 RATES = (150, 300, 600, 1200)
 """Changes a second of all attackers together."""
@@ -124,8 +124,8 @@ def attack_world(traffic: Traffic, sizes: HalfHourSizes) -> AttackWorld:
     return AttackWorld(traffic, grid, horizon_s, weight=weight, query_weight=sizes.query_weight, step_s=sizes.step_s)
 
 
-def cluster_setup(setting: str) -> Setup:
-    setup = Setup()
+def cluster_setup(setting: str) -> ClusterSetup:
+    setup = ClusterSetup()
     return replace(setup, service=replace(setup.service, move_us=SETTINGS[setting][1]))
 
 

@@ -42,7 +42,7 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.workload.attack import Attackers, Poisoners, flash_crowd, slow_drip
 from geoswarm.lab.workload.crowds import Commuters, Gathering, NormalUsers
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
-from geoswarm.lab.workload.traffic import Party, Stream, Traffic
+from geoswarm.lab.workload.traffic import EventStream, Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.attack_world import AttackCluster
 from geoswarm.run.sim.attack_world import run as run_world
@@ -184,7 +184,7 @@ def world_traffic(case: GuardWorld, sizes: HalfHourSizes) -> Traffic:
     return Traffic(stream, (normal, *others))
 
 
-def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float], start_s: float) -> Stream:
+def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float], start_s: float) -> EventStream:
     """Where something is on, people also post."""
     lasts_s = {"festival": 3600.0, "in-hotspot": 3600.0, "news": 900.0}.get(case.kind)
     if lasts_s is None:

@@ -18,7 +18,6 @@ import pyarrow as pa
 from geoswarm.config import Contract, Tuning
 from geoswarm.flow.exchange import unpack
 from geoswarm.flow.stages.task import BatchTask, Body
-from geoswarm.lab.bench.kit.batch_log import BatchEntry
 from geoswarm.lab.bench.kit.batch_log import batches as batches_of
 from geoswarm.lab.bench.kit.harness import Progress, median
 from geoswarm.lab.bench.kit.process_tree import split_cpu_s
@@ -32,6 +31,7 @@ from geoswarm.run.spark.schemas import conform_events
 from geoswarm.run.spark.sources import events_from_files
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal.entries import BatchEntry
 
 
 @dataclass

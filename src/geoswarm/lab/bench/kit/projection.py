@@ -10,7 +10,8 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from geoswarm.lab.bench.kit.batch_log import BatchEntry
+from geoswarm.lab.bench.kit.batch_log import executors_cpu_us
+from geoswarm.store.journal.entries import BatchEntry
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ProjectedBatch:
 
     @property
     def events(self) -> int:
-        return self.entry.load.events_in
+        return self.entry.events_in
 
     @property
     def mean_s(self) -> float:
@@ -38,8 +39,8 @@ class ProjectedBatch:
 
 def project(entry: BatchEntry, machines: int, *, routed: bool = True) -> ProjectedBatch:
     """`routed`: routing is shared out among all machines, and comes before matching."""
-    tasks_us = entry.executors_cpu_us(machines)
-    route_s = entry.load.route_cpu_us / machines * 1e-6 if routed else 0.0
+    tasks_us = executors_cpu_us(entry, machines)
+    route_s = entry.route_cpu_us / machines * 1e-6 if routed else 0.0
     match_s = makespan_us(tasks_us, machines) * 1e-6
     return ProjectedBatch(entry, route_s + match_s, sum(tasks_us) / machines * 1e-6, match_s, route_s)
 

@@ -17,9 +17,9 @@ from geoswarm.core.text.expression import compile_expressions
 from geoswarm.errors import InputError
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.lab.bench.kit.density import STEPS, z_order
-from geoswarm.lab.workload.posts import Posts, Queries
+from geoswarm.lab.workload.posts import Posts, QueryKind
 
-Q1: Queries = "Q1"
+Q1: QueryKind = "Q1"
 SIDES = ("xmin", "ymin", "xmax", "ymax")
 SAMPLE_SUBSCRIPTIONS = 200_000
 SAMPLE_EVENTS = 50_000

@@ -43,7 +43,7 @@ from geoswarm.flow.stages.task import Body
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
 from geoswarm.lab.bench.kit.sessions import bench_session
-from geoswarm.lab.workload.posts import Posts, Queries
+from geoswarm.lab.workload.posts import Posts, QueryKind
 from geoswarm.model import OPERATION
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.manifest import EMPTY, Manifest
@@ -60,7 +60,7 @@ SHARES = (2, 8)
 SAMPLE = 20_000
 """Events, and subscriptions, by which they are divided."""
 COUNTRIES = ("US", "GB")
-QUERY_SETS: tuple[Queries, ...] = ("Q1", "Q2")
+QUERY_SETS: tuple[QueryKind, ...] = ("Q1", "Q2")
 CELLS_PER_SIDE = 1000
 
 

@@ -129,7 +129,7 @@ def _row(case: QueryCase, layout: str, run: Sequence[ProjectedBatch]) -> dict[st
         "route_ms": median([batch.route_s for batch in run]) * 1e3,
         "match_mean_ms": median([batch.match_mean_s for batch in run]) * 1e3,
         "match_max_over_mean": median([batch.match_max_s / batch.match_mean_s for batch in run]),
-        "copies_per_event": sum(batch.entry.load.copies for batch in run) / events,
-        "dropped_share": sum(batch.entry.load.dropped for batch in run) / events,
+        "copies_per_event": sum(batch.entry.copies for batch in run) / events,
+        "dropped_share": sum(batch.entry.dropped for batch in run) / events,
         "matches_per_event": sum(batch.entry.matches for batch in run) / events,
     }

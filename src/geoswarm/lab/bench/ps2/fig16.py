@@ -33,7 +33,7 @@ from geoswarm.lab.bench.ps2.worlds import (
     post_stream,
     settle_machines,
 )
-from geoswarm.run.sim.words import Machines, Setup, Span, throughput
+from geoswarm.run.sim.words import Machines, MachinesSetup, MachinesSpan, throughput
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -51,7 +51,7 @@ SIZES = {
 
 def measure(sizes: AdjustmentSizes, seed: int, report: Progress, queries: int = QUERIES) -> Result:
     report("drawing the world")
-    setup = Setup()
+    setup = MachinesSetup()
     stream = post_stream(sizes, seed, "Q3", queries, interval=sizes.live)
     interval = round(1 / sizes.change_share)
     first = hybrid_plan(stream, replace(setup, sample_queries=sizes.live), seed)
@@ -67,7 +67,7 @@ def measure(sizes: AdjustmentSizes, seed: int, report: Progress, queries: int = 
     machines |= {
         name: Machines(stream, first, adjusting_strategy(stream, setup, o), setup) for name, o in options.items()
     }
-    spans: dict[str, list[Span]] = {}
+    spans: dict[str, list[MachinesSpan]] = {}
     for name, contestant in machines.items():
         report(name)
         begins = sizes.settle_steps if name == "settled" else 0
@@ -87,12 +87,12 @@ def measure(sizes: AdjustmentSizes, seed: int, report: Progress, queries: int = 
     return Result(rows, summary, config)
 
 
-def _level_throughput(spans: list[Span]) -> float:
+def _level_throughput(spans: list[MachinesSpan]) -> float:
     """Tuples per second if all workers took the same part of the same work."""
     return sum(span.tuples for span in spans) / sum(float(span.busy_s.mean()) for span in spans)
 
 
-def _rows(name: str, spans: list[Span], interval: int) -> list[dict[str, Any]]:
+def _rows(name: str, spans: list[MachinesSpan], interval: int) -> list[dict[str, Any]]:
     rows = []
     for begin in range(0, len(spans), interval):
         some = spans[begin : begin + interval]

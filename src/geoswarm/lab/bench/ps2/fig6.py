@@ -10,13 +10,13 @@ from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.ps2 import layouts
 from geoswarm.lab.bench.ps2.engine import LayoutEngineSizes, run_cases_on_engine
 from geoswarm.lab.bench.ps2.layouts import BASELINES, COUNTRIES, LayoutSizes, QueryCase, layout_bars, run_layouts
-from geoswarm.lab.workload.posts import Queries
+from geoswarm.lab.workload.posts import QueryKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BY_TEXT, BY_SPACE = BASELINES[:3], BASELINES[3:]
-QUERIES: tuple[Queries, ...] = ("Q1", "Q2")
+QUERIES: tuple[QueryKind, ...] = ("Q1", "Q2")
 
 
 class BaselineSizes(NamedTuple):

@@ -20,12 +20,12 @@ from geoswarm.lab.bench.ps2.layouts import (
     layout_bars,
     run_layouts,
 )
-from geoswarm.lab.workload.posts import Queries
+from geoswarm.lab.workload.posts import QueryKind
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-QUERIES: tuple[Queries, ...] = ("Q1", "Q2", "Q3")
+QUERIES: tuple[QueryKind, ...] = ("Q1", "Q2", "Q3")
 
 
 class HybridSizes(NamedTuple):

@@ -14,7 +14,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.ps2 import layouts
 from geoswarm.lab.bench.ps2.layouts import RIVALS, LayoutSizes, LayoutWorld, layout_bars, layout_worlds, way_of
-from geoswarm.run.sim.words import Setup
+from geoswarm.run.sim.words import MachinesSetup
 from geoswarm.run.sim.words_kernels import Served, serve_changes, serve_events
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class _Tuples:
         """At saturation."""
         return 1.0 / float(self.work_s.max())
 
-    def latencies_s(self, offered_per_s: float, setup: Setup) -> Floats:
+    def latencies_s(self, offered_per_s: float, setup: MachinesSetup) -> Floats:
         """Of each tuple. The mean wait in a queue is λ·E[S²] / (2·(1 - ρ))."""
         wait_s = offered_per_s * self._squares / (2.0 * (1.0 - offered_per_s * self.work_s))
         dispatch_s = setup.dispatch_us * 1e-6

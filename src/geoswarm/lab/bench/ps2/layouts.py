@@ -29,14 +29,13 @@ from geoswarm.control.layout.r_tree import r_tree
 from geoswarm.control.layout.text_sample import BLOCKS, TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.lab.bench.kit.harness import Progress
-from geoswarm.lab.bench.kit.harness import Scale as BenchScale
+from geoswarm.lab.bench.kit.harness import Progress, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, Queries
-from geoswarm.run.sim.words import Machines, Setup, in_cells, throughput
+from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
 from geoswarm.run.sim.words_kernels import Served, Way, serve_changes
-from geoswarm.run.sim.words_stream import Scale, Stream
+from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,7 +64,7 @@ DAY_S = 86_400.0
 
 class QueryCase(NamedTuple):
     country: str
-    queries: Queries
+    queries: QueryKind
 
     @property
     def name(self) -> str:
@@ -85,7 +84,7 @@ class LayoutSizes(NamedTuple):
     """After the first, from which plans are drawn."""
 
 
-SIZES = {BenchScale.SMALL: LayoutSizes(40_000, 6_000, 2), BenchScale.FULL: LayoutSizes(300_000, 20_000, 4)}
+SIZES = {Scale.SMALL: LayoutSizes(40_000, 6_000, 2), Scale.FULL: LayoutSizes(300_000, 20_000, 4)}
 """The fewer queries are drawn, the fewer lists there are, and the fewer workers a post visits where words are divided:
 0.5 more than one at 10 k drawn queries, 2.9 at 300 k. So small scale is too good to layouts that divide words."""
 
@@ -94,16 +93,16 @@ SIZES = {BenchScale.SMALL: LayoutSizes(40_000, 6_000, 2), BenchScale.FULL: Layou
 class LayoutWorld:
     case: QueryCase
     sizes: LayoutSizes
-    stream: Stream
-    setup: Setup
+    stream: TextRun
+    setup: MachinesSetup
 
     @classmethod
     def of(cls, case: QueryCase, sizes: LayoutSizes, seed: int, workers: int = WORKERS) -> "LayoutWorld":
         posts = case.posts(seed, sizes.events / DAY_S)
         grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
-        scale = Scale(sizes.live, MU[case.queries] // sizes.live, sizes.events, round(sizes.live * CHANGE_SHARE))
-        setup = Setup(workers=workers, sample_events=sizes.events, sample_queries=sizes.live)
-        return cls(case, sizes, Stream(posts, grid, scale, sizes.steps + 1, case.queries), setup)
+        scale = TextScale(sizes.live, MU[case.queries] // sizes.live, sizes.events, round(sizes.live * CHANGE_SHARE))
+        setup = MachinesSetup(workers=workers, sample_events=sizes.events, sample_queries=sizes.live)
+        return cls(case, sizes, TextRun(posts, grid, scale, sizes.steps + 1, case.queries), setup)
 
     def with_workers(self, workers: int) -> "LayoutWorld":
         return self._with(replace(self.setup, workers=workers))
@@ -115,7 +114,7 @@ class LayoutWorld:
         dearer = {name: getattr(costs, name) + handover_us for name in ("c2_event", "c3_insertion", "c4_deletion")}
         return self._with(replace(self.setup, costs=replace(costs, **dearer)))
 
-    def _with(self, setup: Setup) -> "LayoutWorld":
+    def _with(self, setup: MachinesSetup) -> "LayoutWorld":
         """The same draws for other machines."""
         other = LayoutWorld(self.case, self.sizes, self.stream, setup)
         other.__dict__["text"] = self.text
@@ -172,18 +171,18 @@ def run_layouts(worlds: Sequence[LayoutWorld], layouts: Sequence[str], report: P
     return rows
 
 
-def layout_worlds(queries: Sequence[Queries], sizes: LayoutSizes, seed: int) -> list[LayoutWorld]:
+def layout_worlds(queries: Sequence[QueryKind], sizes: LayoutSizes, seed: int) -> list[LayoutWorld]:
     return [LayoutWorld.of(QueryCase(country, asked), sizes, seed) for asked in queries for country in COUNTRIES]
 
 
-def workers_of_queries(stream: Stream, plan: Plan, workers: int) -> Served:
+def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
     """By query of those that are there at first: the workers that keep it."""
     way = way_of(stream, plan)
     none = np.zeros(stream.count, np.bool_)
     return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)
 
 
-def way_of(stream: Stream, plan: Plan) -> Way:
+def way_of(stream: TextRun, plan: Plan) -> Way:
     """A plan by lists, with the queries that are there at first."""
     places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
     slots = slots_of(places, stream.term_of_list, ways_of(plan, stream.text.hashes))

@@ -38,7 +38,7 @@ from geoswarm.lab.bench.ps2.worlds import (
     post_stream,
     settle_machines,
 )
-from geoswarm.run.sim.words import Machines, Setup, summed
+from geoswarm.run.sim.words import Machines, MachinesSetup, figures_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -68,7 +68,7 @@ class RecordingStrategy(Ps2Adjusted):
 
 class Arena(NamedTuple):
     queries: int
-    setup: Setup
+    setup: MachinesSetup
     start: Machines
     problems: list[Problem]
     """That GR had to solve from there on."""
@@ -78,7 +78,7 @@ def arenas(mus: Sequence[int], sizes: AdjustmentSizes, seed: int, report: Progre
     report("drawing the world")
     stream = post_stream(sizes, seed, "Q1", mus[0])
     for mu in mus:
-        world, setup = stream.standing_for(mu // sizes.live), Setup()
+        world, setup = stream.standing_for(mu // sizes.live), MachinesSetup()
         report(f"{mu} queries: settling")
         start, taken_per_s = settle_machines(world, setup, sizes, seed)
         setup = replace(setup, offered_per_s=OFFERED_SHARE * taken_per_s)
@@ -104,7 +104,7 @@ def run_ways(
             options = AdjustmentOptions(way=way, size_unit_bytes=UNIT_BYTES if way == "dp" else 1)
             ours = adjusting_strategy(arena.start.stream, arena.setup, options)
             spans = arena.start.fork(ours, arena.setup, (choice["choose_ms"] or 0.0) / 1e3).run(sizes.settle_steps)
-            rows.append(choice | dict(summed(spans)) | {"total_mb": sum(span.moved_bytes for span in spans) / 1e6})
+            rows.append(choice | dict(figures_of(spans)) | {"total_mb": sum(span.moved_bytes for span in spans) / 1e6})
     return rows
 
 
@@ -177,7 +177,7 @@ def _config(sizes: AdjustmentSizes) -> dict[str, Any]:
     return {
         **sizes._asdict(),
         "sigma": AdjustmentOptions().sigma,
-        "costs": vars(Setup().costs),
+        "costs": vars(MachinesSetup().costs),
         "offered_share": OFFERED_SHARE,
     }
 

@@ -16,9 +16,9 @@ from geoswarm.control.layout.text_sample import BLOCKS, TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.places import US
-from geoswarm.lab.workload.posts import Posts, Queries
-from geoswarm.run.sim.words import Machines, Setup, in_cells, throughput
-from geoswarm.run.sim.words_stream import Scale, Stream
+from geoswarm.lab.workload.posts import Posts, QueryKind
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
+from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 OFFERED_SHARE = 0.7
 """Of what the settled machines can take, for latencies: the paper's "moderate" speed."""
@@ -39,14 +39,14 @@ class AdjustmentSizes(NamedTuple):
     cells_per_side: int = 64
 
 
-def post_stream(sizes: AdjustmentSizes, seed: int, queries: Queries, mu: int, interval: int = 0) -> Stream:
+def post_stream(sizes: AdjustmentSizes, seed: int, queries: QueryKind, mu: int, interval: int = 0) -> TextRun:
     posts = Posts(seed=seed, country="US", bounds=US, events_per_s=sizes.events / sizes.post_s)
     grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
-    scale = Scale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
-    return Stream(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
+    scale = TextScale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
+    return TextRun(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
 
 
-def hybrid_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
+def hybrid_plan(stream: TextRun, setup: MachinesSetup, seed: int) -> Plan:
     """Hybrid, from posts of the time while machines settle and the queries that are there at first; in cells."""
     rng = np.random.default_rng(seed)
     queries = rng.permutation(stream.scale.live)[: setup.sample_queries]
@@ -76,7 +76,7 @@ class AdjustmentOptions(NamedTuple):
 
 
 def adjusting_strategy(
-    stream: Stream, setup: Setup, options: AdjustmentOptions, kind: type[Ps2Adjusted] = Ps2Adjusted
+    stream: TextRun, setup: MachinesSetup, options: AdjustmentOptions, kind: type[Ps2Adjusted] = Ps2Adjusted
 ) -> Ps2Adjusted:
     chosen = options._asdict()
     costs = replace(setup.sample_costs(stream.scale), by_lists=chosen.pop("by_lists"))
@@ -94,8 +94,8 @@ EAGER = AdjustmentOptions(sigma=1.1, aim=1.0, pairs_max=4)
 
 
 def settle_machines(
-    stream: Stream,
-    setup: Setup,
+    stream: TextRun,
+    setup: MachinesSetup,
     sizes: AdjustmentSizes,
     seed: int,
     first: Plan | None = None,

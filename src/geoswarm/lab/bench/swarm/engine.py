@@ -16,7 +16,7 @@ from geoswarm.lab.bench.kit.sessions import bench_session
 from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, key_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.race import NAMES
+from geoswarm.run.sim.race import STRATEGY_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -36,7 +36,7 @@ class SwarmEngineSizes(NamedTuple):
 
 SIZES = {
     Scale.SMALL: SwarmEngineSizes(50_000, 50_000, 8, (BASE, PRINTED, OURS)),
-    Scale.FULL: SwarmEngineSizes(1_000_000, 300_000, 16, NAMES),
+    Scale.FULL: SwarmEngineSizes(1_000_000, 300_000, 16, STRATEGY_NAMES),
 }
 
 

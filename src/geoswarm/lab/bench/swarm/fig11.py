@@ -24,8 +24,8 @@ from geoswarm.lab.bench.swarm import engine as swarm_engine
 from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, OFFERED_PER_S, OURS, PRINTED, by_strategy, key_of
 from geoswarm.lab.workload.hotspots import scenario
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.cluster import Setup
-from geoswarm.run.sim.race import NAMES, cluster, race
+from geoswarm.run.sim.cluster import ClusterSetup
+from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.spans import Span, total
 from geoswarm.run.sim.world import World
 
@@ -70,21 +70,21 @@ class SimulatedHour(NamedTuple):
     """The whole run; None: it failed."""
 
 
-def measure(sizes: CapabilitySizes, seed: int, report: Progress, setup: Setup | None = None) -> Result:
-    simulated = _simulate(sizes, seed, report, setup or Setup())
+def measure(sizes: CapabilitySizes, seed: int, report: Progress, setup: ClusterSetup | None = None) -> Result:
+    simulated = _simulate(sizes, seed, report, setup or ClusterSetup())
     if sizes.engine is None:
         return simulated
     real = swarm_engine.measure(sizes.engine, seed, report)
     return Result(simulated.rows, simulated.summary | real.summary, simulated.config | {"engine": real.rows})
 
 
-def _simulate(sizes: CapabilitySizes, seed: int, report: Progress, setup: Setup) -> Result:
+def _simulate(sizes: CapabilitySizes, seed: int, report: Progress, setup: ClusterSetup) -> Result:
     runs: list[SimulatedHour] = []
     for s in range(seed, seed + sizes.seeds):
         for queries in sizes.queries:
             report(f"{queries:,} queries, seed {s}")
             runs += _race(sizes, queries, s, setup)
-    rows = [_row(name, queries, runs) for name in NAMES for queries in sizes.queries]
+    rows = [_row(name, queries, runs) for name in STRATEGY_NAMES for queries in sizes.queries]
     config = {
         "sizes": sizes._asdict(),
         "scenario": "two-consecutive",
@@ -113,9 +113,9 @@ def crowded_hour(sizes: CapabilitySizes, queries: int, seed: int) -> World:
     )
 
 
-def _race(sizes: CapabilitySizes, queries: int, seed: int, setup: Setup) -> list[SimulatedHour]:
+def _race(sizes: CapabilitySizes, queries: int, seed: int, setup: ClusterSetup) -> list[SimulatedHour]:
     world = crowded_hour(sizes, queries, seed)
-    contestants = [cluster(name, world, setup, cpu_s) for name in NAMES]
+    contestants = [cluster(name, world, setup, cpu_s) for name in STRATEGY_NAMES]
     for _ in race(world, contestants, sizes.horizon_s):
         pass
     return [
@@ -149,13 +149,17 @@ def _mean_or_none(values: Iterable[float]) -> float | None:
 def _summary(runs: Sequence[SimulatedHour]) -> dict[str, float]:
     base = {(r.queries, r.seed): r.span for r in runs if r.strategy == BASE}
     summary: dict[str, float] = {}
-    for suffix, name in (("", OURS), ("_as_printed", PRINTED), *((f"_{key_of(n)}", n) for n in NAMES if n != BASE)):
+    for suffix, name in (
+        ("", OURS),
+        ("_as_printed", PRINTED),
+        *((f"_{key_of(n)}", n) for n in STRATEGY_NAMES if n != BASE),
+    ):
         pairs = [(r.span, base[r.queries, r.seed]) for r in runs if r.strategy == name]
         both = [(mine, theirs) for mine, theirs in pairs if mine is not None and theirs is not None]
         if both:
             summary[f"work_vs_static_history{suffix}"] = fmean(a.units_of_work / b.units_of_work for a, b in both)
             summary[f"latency_vs_static_history{suffix}"] = fmean(a.latency_ms / b.latency_ms for a, b in both)
-    for name in NAMES:
+    for name in STRATEGY_NAMES:
         survived = [r.queries for r in runs if r.strategy == name and r.span is not None]
         summary[f"queries_max_{key_of(name)}"] = float(max(survived, default=0))
     return summary

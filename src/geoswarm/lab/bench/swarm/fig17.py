@@ -20,7 +20,7 @@ from geoswarm.lab.bench.swarm.timeline import (
     run_contestants,
 )
 from geoswarm.lab.workload.hotspots import Hotspots
-from geoswarm.run.sim.cluster import Setup
+from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.race import cluster
 from geoswarm.run.sim.spans import by_minute, total
 
@@ -32,10 +32,10 @@ SPAN_S = 300.0
 NAMES = ("static-history", PRINTED, OURS)
 
 
-def measure(sizes: TimelineSizes, seed: int, report: Progress, setup: Setup | None = None) -> Result:
+def measure(sizes: TimelineSizes, seed: int, report: Progress, setup: ClusterSetup | None = None) -> Result:
     report("drawing the world")
     world = hotspot_world("one-uniform", sizes, seed)
-    contestants = [cluster(name, world, setup or Setup()) for name in NAMES]
+    contestants = [cluster(name, world, setup or ClusterSetup()) for name in NAMES]
     spot = cast(Hotspots, world.workload).spots[0]
     run_contestants(world, contestants, spot.end_s + sizes.calm_s, report)
     rows: list[dict[str, Any]] = []

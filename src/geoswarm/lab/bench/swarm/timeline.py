@@ -29,8 +29,8 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots, scenario
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.cluster import Cluster, Setup
-from geoswarm.run.sim.race import NAMES, cluster, race
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
+from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.service import MOVE_US_STORM
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
@@ -117,14 +117,14 @@ def hotspot_world(name: str, sizes: TimelineSizes, seed: int) -> World:
 
 
 def measure(
-    shown: TimelineFigure, sizes: TimelineSizes, seed: int, report: Progress, setup: Setup | None = None
+    shown: TimelineFigure, sizes: TimelineSizes, seed: int, report: Progress, setup: ClusterSetup | None = None
 ) -> Result:
     """All strategies through one scenario; the rows are minutes of a strategy."""
-    setup = setup or Setup()
+    setup = setup or ClusterSetup()
     report("drawing the world")
     world = hotspot_world(shown.scenario, sizes, seed)
     spots = cast(Hotspots, world.workload).spots
-    contestants = [cluster(contestant, world, setup, cpu_s) for contestant in NAMES]
+    contestants = [cluster(contestant, world, setup, cpu_s) for contestant in STRATEGY_NAMES]
     dear = replace(setup, service=replace(setup.service, move_us=MOVE_US_STORM))
     paid = [cluster(contestant, world, dear) for contestant in PAID]
     batched = [cluster(contestant, world, replace(setup, batches=True)) for contestant in IN_BATCHES]

@@ -1,7 +1,8 @@
 """Files of regions as record batches: GeoParquet, Parquet with a column of WKB, and GeoJSON feature collections.
 
-Reads and streams; whether a geometry can be used is decided where it is parsed (`parse.py`), row by row. A file that is
-in another coordinate system is refused as a whole, by name. Memory is bounded by a batch, or by one feature.
+Reads and streams; whether a geometry can be used is decided where it is parsed (`core/shapes/parse.py`), row by row. A
+file that is in another coordinate system is refused as a whole, by name. Memory is bounded by a batch, or by one
+feature.
 
     sub_id     integer ids, or the number of the row where ids are words or absent
     name       ids that are words; absent if there are none
