@@ -21,7 +21,7 @@ import geoswarm as gs
 from geoswarm.control.balance.static import StaticUniform
 from geoswarm.control.strategy import Decision
 from geoswarm.core.space.change import Move
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 
 class RoundRobin(StaticUniform):
@@ -29,7 +29,7 @@ class RoundRobin(StaticUniform):
 
     name = "tiny-round-robin"
 
-    @checked
+    @check_arguments
     def __init__(self, *, every_rounds: Annotated[int, Field(ge=1, description="rounds between moves")] = 1) -> None:
         self.every_rounds = every_rounds
 

@@ -3,7 +3,7 @@
     def __init__(self, *, beta: Annotated[int, Field(ge=1, description="β: how often ...")] = 20) -> None: ...
 
 Types are checked strictly, limits are pydantic's, and the description is what `geoswarm strategies` shows. What is
-asked for by name is checked by `registry.py`; `checked` makes a constructor check what it is called with in code.
+asked for by name is checked by `registry.py`; with `check_arguments` a constructor also checks what code calls it with.
 """
 
 import ast
@@ -141,7 +141,7 @@ def check_options(kind: Any, options: Mapping[str, Any], who: str) -> dict[str, 
         raise SettingsError("; ".join(_sentence(who, error, known) for error in why.errors())) from None
 
 
-def checked(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+def check_arguments(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
     """A constructor that checks in code, too, what it is called with against its own signature."""
 
     @wraps(init)

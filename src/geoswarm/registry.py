@@ -50,7 +50,7 @@ class Registry(Generic[T]):
     def __init__(
         self, noun: str, group: str, ours: Callable[[], Mapping[str, Load]], parts: tuple[str, ...] = ()
     ) -> None:
-        """`ours` is made by `classes_in` or `later`; a class of another package must have all of `parts`."""
+        """`ours` is made by `classes_in` or `lazy_classes`; a class of another package must have all of `parts`."""
         self.noun, self.group = noun, group
         self._ours, self._parts = ours, parts
 
@@ -73,7 +73,7 @@ class Registry(Generic[T]):
         if len(found) > 1:
             packages = ", ".join(_package(point) for point in found)
             raise SettingsError(f"{self.noun} {name!r} is in {len(found)} packages, {packages}: remove all but one")
-        return self._loaded(found[0])
+        return self._load(found[0])
 
     def make(self, name: str, options: Mapping[str, Any] | None = None, **offers: Any) -> T:
         """One of this name, with these parameters. `offers` are given to what has a parameter of that name."""
@@ -99,7 +99,7 @@ class Registry(Generic[T]):
     def _outside(self) -> Iterator[EntryPoint]:
         return (point for point in entry_points(group=self.group) if _package(point) != OURS)
 
-    def _loaded(self, point: EntryPoint) -> type[T]:
+    def _load(self, point: EntryPoint) -> type[T]:
         whose = f"{self.noun} {point.name!r} of package {_package(point)}"
         try:
             kind: Any = point.load()
@@ -136,16 +136,16 @@ def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str,
     return found
 
 
-def later(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Load]]:
+def lazy_classes(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Load]]:
     """Classes given as "module:class", imported when one is asked for: so a lower floor can name what is above it."""
-    return lambda: {name: partial(_imported, target) for name, target in targets.items()}
+    return lambda: {name: partial(_import, target) for name, target in targets.items()}
 
 
 def _itself(kind: Any) -> Any:
     return kind
 
 
-def _imported(target: str) -> Any:
+def _import(target: str) -> Any:
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -161,7 +161,7 @@ def name_in_dashes(kind: type) -> str:
 
 def first_sentence(kind: Any) -> str:
     """Of a class's own docstring, else of its module's."""
-    own = kind.__dict__.get("__doc__") if kind is not None else None
+    own = kind.__dict__.get("__doc__")
     if own is None or own.startswith(f"{kind.__name__}("):  # a dataclass without one is given its signature
         own = getattr(inspect.getmodule(kind), "__doc__", None)
     text = " ".join(inspect.cleandoc(own or "").split("\n\n")[0].split())

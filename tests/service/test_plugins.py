@@ -19,7 +19,7 @@ from geoswarm.run.registry import SINKS, WORKLOAD_PLACES, WORKLOADS
 from geoswarm.service import launch
 from geoswarm.service.cli.settings_file import read_settings
 from geoswarm.service.cli.settings_sections import Named
-from geoswarm.service.strategies import found_strategies
+from geoswarm.service.strategies import list_strategies
 from geoswarm.store import plans
 from geoswarm.store.storage import Storage
 from plugin_package import MODULE, PACKAGE, write_plugin_package
@@ -125,7 +125,7 @@ def test_what_is_wrong_with_them_is_said_with_line_and_remedy(
 def test_one_that_cannot_be_imported_breaks_no_other_and_is_listed_with_the_reason(plugins: Path) -> None:
     assert strategy("swarm").name == "swarm"
     assert "tiny-broken" not in strategies()
-    found = {entry["name"]: entry for entry in found_strategies()["strategies"]}
+    found = {entry["name"]: entry for entry in list_strategies()["strategies"]}
     assert "No module named 'tiny_geo.missing'" in found["tiny-broken"]["problem"]
     mine = found["tiny-round-robin"]
     assert (mine["package"], mine["sentence"]) == (

@@ -8,7 +8,7 @@ import inspect
 from typing import Any
 
 from geoswarm.parameters import fits_a_file
-from geoswarm.registry import Registry, classes_in, later, name_in_dashes
+from geoswarm.registry import Registry, classes_in, lazy_classes, name_in_dashes
 
 SINKS_MODULE = "geoswarm.run.sinks"
 WORKLOAD_PLACES = {
@@ -28,6 +28,6 @@ SINKS: Registry[Any] = Registry("sink", "geoswarm.sinks", classes_in(SINKS_MODUL
 WORKLOADS: Registry[Any] = Registry(
     "workload",
     "geoswarm.workloads",
-    later(WORKLOAD_PLACES),
+    lazy_classes(WORKLOAD_PLACES),
     ("events",),
 )

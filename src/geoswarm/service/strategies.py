@@ -22,15 +22,15 @@ TITLES = {
 }
 
 
-def found_strategies() -> dict[str, list[dict[str, Any]]]:
+def list_strategies() -> dict[str, list[dict[str, Any]]]:
     """Strategies and planners as plain values: name, package, sentence and parameters, or the problem with it."""
     return {
-        "strategies": [_told(entry, parameters_of) for entry in STRATEGIES.entries()],
-        "planners": [_told(entry, planner_parameters) for entry in PLANNERS.entries()],
+        "strategies": [_values_of(entry, parameters_of) for entry in STRATEGIES.entries()],
+        "planners": [_values_of(entry, planner_parameters) for entry in PLANNERS.entries()],
     }
 
 
-def _told(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
+def _values_of(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
     if entry.problem:
         return {"name": entry.name, "package": entry.package, "problem": entry.problem}
     return {

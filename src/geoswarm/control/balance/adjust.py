@@ -50,7 +50,7 @@ from geoswarm.core.space.change import Change, Divide, Move
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 Why = dict[str, float | int | str]
 Layout = Callable[[Grid, int, TextSample], Plan]
@@ -75,7 +75,7 @@ class Ps2Adjusted:
     needs_stats = False
     needs_sample = True
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         *,

@@ -26,7 +26,7 @@ from geoswarm.core.space.change import Change, Move
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 PARTITIONS_PER_EXECUTOR = 16
 PartitionsPerExecutor = Annotated[int, Field(ge=1, description="partitions of each executor at the start")]
@@ -43,7 +43,7 @@ class Distributor:
     needs_stats = False
     needs_sample = False
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         *,
@@ -118,7 +118,7 @@ class DistributorStatic(Static):
 
     name = "distributor-static"
 
-    @checked
+    @check_arguments
     def __init__(self, *, partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR) -> None:
         self.partitions_per_executor = partitions_per_executor
 
@@ -135,7 +135,7 @@ class DistributorAuto(Distributor):
 
     name = "distributor-auto"
 
-    @checked
+    @check_arguments
     def __init__(self, *, partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR) -> None:
         super().__init__(partitions_per_executor=partitions_per_executor)
 

@@ -22,7 +22,7 @@ from geoswarm.control.strategy import Sample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 HybridSigma = Annotated[float, Field(gt=1, description="σ of the layout: most load over least, where cutting ends")]
 HybridDelta = Annotated[
@@ -91,7 +91,7 @@ class Hybrid(_FromWords):
     name = "ps2-hybrid"
     layout = staticmethod(hybrid)
 
-    @checked
+    @check_arguments
     def __init__(
         self, *, sigma: HybridSigma = SIGMA, delta: HybridDelta = DELTA, leaves_max: HybridLeaves = None
     ) -> None:

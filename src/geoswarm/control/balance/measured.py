@@ -23,7 +23,7 @@ from geoswarm.core.space.partition import Axis
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.redraw import redrawn
 from geoswarm.core.stats.triostat import TrioStat
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 AXES: tuple[Axis, Axis] = ("row", "column")
 
@@ -35,7 +35,7 @@ class SwarmMeasured:
     needs_stats = True
     needs_sample = False
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         *,

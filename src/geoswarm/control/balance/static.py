@@ -18,7 +18,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY, Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 PARTITIONS_PER_EXECUTOR = 16
 """Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""
@@ -70,7 +70,7 @@ class OverPartitioned(Static):
 
     name = "over-partitioned"
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         *,

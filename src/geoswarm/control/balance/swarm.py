@@ -28,7 +28,7 @@ from geoswarm.core.space.change import Change, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
-from geoswarm.parameters import checked
+from geoswarm.parameters import check_arguments
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
 Why = dict[str, float | int | str]
@@ -63,7 +63,7 @@ class Swarm:
     needs_sample = False
     estimate = staticmethod(by_cost)
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         *,

@@ -96,7 +96,7 @@ def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
     values: dict[str, Any] = {}
     for key, text in options.items():
         try:
-            values[known[key].name] = _bounds(text) if key == "bounds" else _parsed(known[key].annotation, text)
+            values[known[key].name] = _bounds(text) if key == "bounds" else _parse(known[key].annotation, text)
         except ValueError as wrong:
             raise SettingsError(
                 f"option {key} of {kind.stream_name} is {text!r}, which cannot be read ({wrong})"
@@ -108,7 +108,7 @@ def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
     )
 
 
-def _parsed(annotation: Any, text: str) -> Any:
+def _parse(annotation: Any, text: str) -> Any:
     try:
         return TypeAdapter(annotation).validate_strings(text)
     except ValidationError as why:

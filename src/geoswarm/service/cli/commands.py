@@ -112,12 +112,12 @@ def run(
 @app.command()
 def strategies(as_json: AsJson = False) -> None:
     """List what can balance a stream: strategies and planners of keys, with their parameters and defaults."""
-    from geoswarm.service.strategies import found_strategies, strategies_table
+    from geoswarm.service.strategies import list_strategies, strategies_table
 
     if as_json:
-        print(json.dumps(found_strategies()))
+        print(json.dumps(list_strategies()))
     else:
-        out.print(strategies_table(found_strategies()))
+        out.print(strategies_table(list_strategies()))
 
 
 @app.command()

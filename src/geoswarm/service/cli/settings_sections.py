@@ -32,7 +32,7 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
 
-def _flat(value: Any) -> Any:
+def _flatten(value: Any) -> Any:
     """`kafka.acks = "all"` without quotes round the key is a table in a table to TOML; here it is one option. Spark
     takes every option as text."""
     if not isinstance(value, Mapping):
@@ -40,7 +40,7 @@ def _flat(value: Any) -> Any:
     options: dict[str, Any] = {}
     for key, inner in value.items():
         if isinstance(inner, Mapping):
-            options |= {f"{key}.{rest}": text for rest, text in _flat(inner).items()}
+            options |= {f"{key}.{rest}": text for rest, text in _flatten(inner).items()}
         elif isinstance(inner, bool):
             options[key] = str(inner).lower()
         else:
@@ -55,7 +55,7 @@ def _not_empty(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_not_empty)]
-Options = Annotated[dict[str, str], BeforeValidator(_flat)]
+Options = Annotated[dict[str, str], BeforeValidator(_flatten)]
 Format = Literal["parquet", "json", "csv"]
 
 
@@ -76,7 +76,7 @@ class Named:
         return replace(self, options={**self.options, **found})
 
 
-def _named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()) -> Named:
+def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()) -> Named:
     if isinstance(value, Named):
         return value
     kind: Any = registry.kind(_tag(value, tag, registry.names()))
@@ -84,11 +84,11 @@ def _named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside:
     parameters = {p.name: p for p in parameters_of(kind) if p.is_plain}
     for key in given:
         if key in parameters and "dict[str, str]" in str(parameters[key].annotation):
-            given[key] = _flat(given[key])
+            given[key] = _flatten(given[key])
     try:
         for key, part in given.items():
             if key in parameters and parameters[key].is_required and part == "":
-                empty = _said("value_error", "is empty: give it a value")
+                empty = _custom_error("value_error", "is empty: give it a value")
                 raise _refusal([InitErrorDetails(type=empty, loc=(key,), input=part)])
         return Named(value[tag], checked_values(kind, given))
     except ValidationError as why:
@@ -114,7 +114,7 @@ def _refusal(details: list[InitErrorDetails]) -> ValidationError:
     return ValidationError.from_exception_data("section", details)
 
 
-def _said(kind: Any, message: str, context: Mapping[str, Any] | None = None) -> PydanticCustomError:
+def _custom_error(kind: Any, message: str, context: Mapping[str, Any] | None = None) -> PydanticCustomError:
     return PydanticCustomError(kind, "{said}", {**(context or {}), "said": message})
 
 
@@ -124,11 +124,13 @@ def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
         is_unknown = error["type"] == "extra_forbidden"
         kind = UNKNOWN_KEY if is_unknown else error["type"]
         context = {"known": known} if is_unknown else error.get("ctx")
-        found.append(InitErrorDetails(type=_said(kind, error["msg"], context), loc=error["loc"], input=error["input"]))
+        found.append(
+            InitErrorDetails(type=_custom_error(kind, error["msg"], context), loc=error["loc"], input=error["input"])
+        )
     return found
 
 
-def _both(first: Callable[[], Any], second: Callable[[], Any], known: list[str]) -> tuple[Any, Any]:
+def _read_both(first: Callable[[], Any], second: Callable[[], Any], known: list[str]) -> tuple[Any, Any]:
     """What two parts of a section are; or all that is wrong with either."""
     found: list[Any] = []
     wrong: list[InitErrorDetails] = []
@@ -203,16 +205,17 @@ class TriggerSection(Section):
     available_now: bool = False
 
 
-Sink = Annotated[Named, PlainValidator(partial(_named, SINKS))]
-Operations = Annotated[FilesSource | KafkaSource, PlainValidator(lambda value: _source(value, OPERATIONS, []))]
+Sink = Annotated[Named, PlainValidator(partial(_read_named, SINKS))]
+Operations = Annotated[FilesSource | KafkaSource, PlainValidator(lambda value: _read_source(value, OPERATIONS, []))]
 Events = Annotated[
-    FilesEvents | KafkaEvents | GeneratedEvents, PlainValidator(lambda value: _source(value, EVENTS, WORKLOADS.names()))
+    FilesEvents | KafkaEvents | GeneratedEvents,
+    PlainValidator(lambda value: _read_source(value, EVENTS, WORKLOADS.names())),
 ]
 OPERATIONS: dict[str, type[Section]] = {"files": FilesSource, "kafka": KafkaSource}
 EVENTS: dict[str, type[Section]] = {"files": FilesEvents, "kafka": KafkaEvents}
 
 
-def _source(value: Any, models: Mapping[str, type[Section]], workloads: list[str]) -> Section:
+def _read_source(value: Any, models: Mapping[str, type[Section]], workloads: list[str]) -> Section:
     if isinstance(value, Section):
         return value
     kind = _tag(value, "kind", [*models, *workloads])
@@ -224,8 +227,8 @@ def _source(value: Any, models: Mapping[str, type[Section]], workloads: list[str
     known = [parameter.name for parameter in parameters_of(Pace)]
     beside = {key: part for key, part in value.items() if key in known}
     own = {key: part for key, part in value.items() if key not in known}
-    pace, named = _both(
-        partial(checked_values, Pace, beside), partial(_named, WORKLOADS, own, known_beside=tuple(known)), known
+    pace, named = _read_both(
+        partial(checked_values, Pace, beside), partial(_read_named, WORKLOADS, own, known_beside=tuple(known)), known
     )
     return GeneratedEvents(workload=named, pace=Pace(**pace))
 
@@ -245,7 +248,7 @@ class StageSection(StageFields):
     operator: Named
 
 
-def _stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
+def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
     """`operator` is that of a section that is called by it."""
     if isinstance(value, StageSection):
         return value
@@ -257,14 +260,14 @@ def _stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSec
     _tag(table, "operator", OPERATORS.names())
     beside = {key: part for key, part in table.items() if key in known}
     own = {key: part for key, part in table.items() if key not in known}
-    fields, named = _both(
+    fields, named = _read_both(
         partial(StageFields.model_validate, beside),
-        partial(_named, OPERATORS, own, "operator", tuple(known)),
+        partial(_read_named, OPERATORS, own, "operator", tuple(known)),
         known,
     )
     return StageSection(operator=named, **{name: getattr(fields, name) for name in known})
 
 
-Stage = Annotated[StageSection, PlainValidator(_stage)]
-Delivery = Annotated[StageSection, PlainValidator(partial(_stage, operator="delivery", on="matches"))]
-Trending = Annotated[StageSection, PlainValidator(partial(_stage, operator="trending"))]
+Stage = Annotated[StageSection, PlainValidator(_read_stage)]
+Delivery = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="delivery", on="matches"))]
+Trending = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="trending"))]
