@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types contracts bench clean
+.PHONY: help demo test quick soak check lint types contracts bench clean
 
 help: ## this list
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -22,6 +22,14 @@ demo: $(READY) ## run the engine on an embedded workload, live in the terminal
 test: $(READY) ## all tests; make test ARGS='-k grid' for some
 	@echo '== tests'
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+
+# Kernels that are compiled already are found on the disk: the first run after a change of them takes longer.
+quick: $(READY) ## tests without Spark and services, in a minute
+	@echo '== quick tests'
+	$(BIN)/python -m pytest -m quick --numprocesses 2 --dist worksteal $(ARGS)
+
+soak: $(READY) ## fresh seeds for random worlds: make soak MINUTES=5
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)
 
 check: lint types contracts test ## what CI runs: lint, types, contracts, test
 	@echo '== all checks passed'

@@ -15,7 +15,7 @@ from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.sensing import triggers
 from geoswarm.store.checkpoint import Checkpoint
-from pure_engine import PureEngine, Through
+from stepped import SteppedEngine, Through
 from worlds import events
 
 WORLD = Contract(bounds=(-180.0, -90.0, 180.0, 90.0), columns=60, rows=40, executors=4)
@@ -72,7 +72,7 @@ class Attacked:
         self.open()
 
     def open(self) -> None:
-        self.engine = PureEngine(self.folder, WORLD, guard=self.settings)
+        self.engine = SteppedEngine(self.folder, WORLD, guard=self.settings)
         self.loop = ControlLoop(strategy("swarm"), self.held.plan, STEP_S, self.held)
         self.held.take_churn()
 
@@ -106,5 +106,5 @@ class Attacked:
         if outcome is not None and outcome.plan is not None:
             held.adopt_plan(outcome.plan)
             work = {i: float(load.cpu_us) for i, load in through.report.partitions.items()}
-            hot = set(triggers(before, outcome.entry["changes"], work))
+            hot = set(triggers(before, outcome.entry.changes, work))
             held.sense(p for p in before.partitions if p.id in hot)

@@ -1,20 +1,44 @@
 """geoswarm: millions of standing geo-subscriptions meet a stream on Spark, and every match goes out once.
 
 The package as an object: `import geoswarm as gs`, then `gs.Engine`, `gs.Contract`, ... Names that need Spark or numba
-are loaded when they are first used.
+are imported when they are first used. They stand here twice: once for type checkers, which follow imports only, and
+once in `_LATER`, which says where to find a name at run time. `tests/docs/test_public_names.py` compares the two.
 """
 
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 
 from geoswarm.config import Contract, KeyTuning, Tuning
+from geoswarm.version import __version__
 
-__version__ = "0.1.0"
+if TYPE_CHECKING:
+    from geoswarm.control.strategy import Sample as Sample
+    from geoswarm.flow.keyed import operators as operators
+    from geoswarm.guard.limits import GuardSettings as GuardSettings
+    from geoswarm.guard.rules import GuardRules as GuardRules
+    from geoswarm.lab.workload.posts import Posts as Posts
+    from geoswarm.lab.workload.tweets import Tweets as Tweets
+    from geoswarm.run import local as local
+    from geoswarm.run import sinks as sinks
+    from geoswarm.run.local.engine import LocalEngine as LocalEngine
+    from geoswarm.run.local.keyed_stream import LocalKeyedStream as LocalKeyedStream
+    from geoswarm.run.spark import sources as sources
+    from geoswarm.run.spark.batch_join import join as join
+    from geoswarm.run.spark.engine import Engine as Engine
+    from geoswarm.run.spark.generator import posts_stream as posts_stream
+    from geoswarm.run.spark.generator import tweets_stream as tweets_stream
+    from geoswarm.run.spark.keyed_stream import KeyedStream as KeyedStream
+    from geoswarm.run.spark.session import build_session as build_session
+    from geoswarm.run.stages import Stage as Stage
+    from geoswarm.store.key_source import KeySource as KeySource
 
 _LATER = {
     "Engine": "geoswarm.run.spark.engine",
+    "LocalEngine": "geoswarm.run.local.engine",
+    "LocalKeyedStream": "geoswarm.run.local.keyed_stream",
+    "local": "geoswarm.run.local",
     "build_session": "geoswarm.run.spark.session",
-    "sinks": "geoswarm.run.spark.sinks",
+    "sinks": "geoswarm.run.sinks",
     "sources": "geoswarm.run.spark.sources",
     "tweets_stream": "geoswarm.run.spark.generator",
     "posts_stream": "geoswarm.run.spark.generator",
@@ -26,15 +50,22 @@ _LATER = {
     "KeySource": "geoswarm.store.key_source",
     "join": "geoswarm.run.spark.batch_join",
     "KeyedStream": "geoswarm.run.spark.keyed_stream",
-    "Stage": "geoswarm.run.spark.stages",
+    "Stage": "geoswarm.run.stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
+"""By name, the module that has it, or that is it."""
 
-__all__ = ["Contract", "KeyTuning", "Tuning", *_LATER]
+__all__ = ["Contract", "KeyTuning", "Tuning", "__version__", *_LATER]
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _LATER:
-        raise AttributeError(f"geoswarm has no {name!r}: it has {', '.join(__all__)}")
-    module = import_module(_LATER[name])
-    return module if module.__name__.endswith(f".{name}") else getattr(module, name)
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+if not TYPE_CHECKING:  # a type checker would take every name for known, and of any type
+
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"geoswarm has no {name!r}: it has {', '.join(__all__)}")
+        module = import_module(_LATER[name])
+        return module if module.__name__.endswith(f".{name}") else getattr(module, name)

@@ -3,7 +3,7 @@
 Every limit of the engine has its name, unit and reason here. `settings_file.py` reads them from TOML.
 """
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -49,7 +49,10 @@ class Tuning(_Settings):
     """What may change from one start to the next."""
 
     strategy: str = "swarm-measured"
-    """Who redraws the plan: a name from `control/balance/`. "static-uniform" keeps equal shares of the map for ever."""
+    """Who redraws the plan: a name that `geoswarm strategies` lists. "static-uniform" keeps equal shares of the map for
+    ever."""
+    options: dict[str, Any] = {}
+    """Parameters of the strategy, by name."""
     round_s: float = Field(default=15.0, gt=0)
     """Between two looks at the load (SWARM §4.3.1); shorter follows faster, and mistakes noise for change."""
     object_ttl_s: float = Field(default=3600.0, gt=0)
@@ -87,20 +90,27 @@ class Tuning(_Settings):
     """Batches whose dead letters are kept; the oldest go first."""
 
 
-class KeyTuning(_Settings):
-    """How a keyed operator is spread over executors (Mixed, Table II). May change from one start to the next."""
+class KeyBalancing(_Settings):
+    """Who deals the keys of an operator out to executors, and within which limits (Mixed, Table II)."""
+
+    round_s: float | None = Field(default=None, ge=0.001)
+    """Between two looks at the load; None: when an interval ends. Shorter follows faster."""
+    planner: str = "mixed"
+    """Who redraws the table: a name that `geoswarm strategies` lists. "hash" never does."""
+    options: dict[str, Any] = {}
+    """Parameters of the planner, by name."""
+    theta_max: float = Field(default=0.08, ge=0)
+    """θ_max: how far an executor may lie above the average load, as a share of it."""
+    table_max: int = Field(default=3000, ge=0)
+    """A_max: keys that may live elsewhere than their hash says; 0 is plain hashing."""
+    beta: float = Field(default=1.5, ge=0, le=10)
+    """β: above 1, few heavy keys are moved rather than many light ones."""
+
+
+class KeyTuning(KeyBalancing):
+    """How a keyed operator is spread over executors. May change from one start to the next."""
 
     executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
     """That share the keys; also a running stream can be given more or fewer."""
     interval_s: float = Field(default=10.0, ge=0.001)
     """State is kept per interval, and forgotten by intervals."""
-    round_s: float | None = Field(default=None, ge=0.001)
-    """Between two looks at the load; None: when an interval ends. Shorter follows faster."""
-    planner: str = "mixed"
-    """Who redraws the table: a name from `control/keyed/`. "hash" never does."""
-    theta_max: float = Field(default=0.08, ge=0)
-    """How far an executor may lie above the average load, as a share of it."""
-    table_max: int = Field(default=3000, ge=0)
-    """Keys that may live elsewhere than their hash says; 0 is plain hashing."""
-    beta: float = Field(default=1.5, ge=0, le=10)
-    """Above 1, few heavy keys are moved rather than many light ones."""

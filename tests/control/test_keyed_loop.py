@@ -40,7 +40,7 @@ def test_a_key_too_heavy_for_one_executor_is_split_and_all_are_level() -> None:
     assert outcome is not None
     assert outcome.plan is loop.plan
     assert outcome.plan.epoch == 1, "splitting and moving are one step"
-    assert "0" in outcome.entry["splits"]
+    assert 0 in (outcome.entry.splits or {})
     loads = loads_of(loop.plan, ids, work)
     assert loads.max() <= 1.1 * loads.mean(), loads
 
@@ -50,9 +50,10 @@ def test_without_a_merge_the_heavy_key_is_named_and_stays_whole() -> None:
     loop.take(ids, work, np.ones(len(ids)))
     outcome = loop.close_round()
     assert outcome is not None
-    assert outcome.entry["splits"] == {}
-    assert "0 (" in outcome.entry["overweight"]
-    assert "split them over executors" in outcome.entry["remedy"]
+    assert outcome.entry.splits == {}
+    assert outcome.entry.figures is not None
+    assert "0 (" in (outcome.entry.figures.overweight or "")
+    assert "split them over executors" in (outcome.entry.figures.remedy or "")
 
 
 def test_a_split_key_that_cools_down_becomes_whole_again() -> None:
@@ -103,11 +104,12 @@ def test_what_several_executors_report_of_a_key_is_added_up() -> None:
     outcome = loop.close_round()
     assert outcome is not None
     assert outcome.plan is None
-    assert outcome.entry["keys"] == 2
+    assert outcome.entry.figures is not None
+    assert outcome.entry.figures.keys == 2
     total = 3 * 1.0 + 3 * 2.0 + 4.0
     homes = loop.plan.homes(np.array([3, 9]))
     high = 10.0 if homes[0] != homes[1] else total
-    assert outcome.entry["skew_before"] == pytest.approx(high / (total / 2))
+    assert outcome.entry.figures.skew_before == pytest.approx(high / (total / 2))
 
 
 def test_parts_of_a_key_are_named_alike_everywhere() -> None:

@@ -89,11 +89,11 @@ DECISIONS = [
 # fmt: on
 
 
-@pytest.mark.parametrize(("same_rounds_max", "arrivals", "decisions"), DECISIONS)
+@pytest.mark.parametrize(("beta", "arrivals", "decisions"), DECISIONS)
 def test_the_decision_is_kept_while_arrivals_grow_and_flipped_after_two_steps_left(
-    same_rounds_max: int, arrivals: list[float], decisions: str
+    beta: int, arrivals: list[float], decisions: str
 ) -> None:
-    machine = DecisionMachine(same_rounds_max)
+    machine = DecisionMachine(beta)
     assert "".join("wr"[machine.step(r)] for r in arrivals) == decisions
 
 
@@ -202,9 +202,9 @@ def test_merging_has_its_own_slower_clock() -> None:
     assert [i for i, kind in enumerate(kinds) if kind == "merge"] == [2, 5]
 
 
-@pytest.mark.parametrize("wrong", [{"same_rounds_max": 0}, {"merge_every_rounds": 0}, {"subset_share_min": 1.5}])
+@pytest.mark.parametrize("wrong", [{"beta": 0}, {"merge_every_rounds": 0}, {"subset_share_min": 1.5}])
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(SettingsError, match="use"):
+    with pytest.raises(SettingsError, match="give"):
         Swarm(**wrong)  # type: ignore[arg-type]
 
 

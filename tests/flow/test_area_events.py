@@ -19,8 +19,8 @@ from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
 from geoswarm.run.oracle.oracle import Oracle
-from pure_engine import PureEngine
 from restless import divided, legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_areas, with_keywords, with_predicates, with_shapes, with_texts
 
 CONTRACT = Contract(columns=40, rows=40, executors=3)
@@ -47,7 +47,7 @@ def registered(*regions: dict[str, Any]) -> pa.Table:
 
 
 def met(folder: Path, regions: list[dict[str, Any]], batch: pa.Table) -> list[tuple[int, int]]:
-    engine = PureEngine(folder, CONTRACT)
+    engine = SteppedEngine(folder, CONTRACT)
     pairs = sorted(engine.batch(0, batch, registered(*regions), 0).pairs)
     engine.close()
     return pairs
@@ -64,7 +64,7 @@ def test_points_and_areas_meet_regions_by_every_predicate_as_shapely_says(
     tuning = Tuning(
         deltas_max=2, match_rows_max=int(rng.choice([7, 1000])), match_pairs_max=int(rng.choice([5, 10**6]))
     )
-    engine, asked = PureEngine(tmp_path, CONTRACT, tuning), set[str]()
+    engine, asked = SteppedEngine(tmp_path, CONTRACT, tuning), set[str]()
     for b in range(6):
         storm = with_shapes(rng, operations(rng, 70, ids=60, now_us=10 * b, near=near), snap=snap)
         storm = with_predicates(rng, storm)
@@ -90,7 +90,7 @@ def test_points_and_areas_meet_regions_by_every_predicate_as_shapely_says(
 @pytest.mark.parametrize("seed", range(8))
 def test_an_area_is_matched_once_however_terms_are_divided(seed: int, tmp_path: Path) -> None:
     rng, oracle, copies = np.random.default_rng((seed, 8)), Oracle(BOUNDS), 0
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     plan = engine.checkpoint.plan
     engine.checkpoint.adopt_plan(plan.apply([Divide(p.id, TermCut.of(3, {}), (0, 1, 2)) for p in plan.partitions]))
     share = float(rng.choice([0.6, 1.0]))
@@ -109,7 +109,7 @@ def test_an_area_is_matched_once_however_terms_are_divided(seed: int, tmp_path: 
 
 
 def test_regions_without_words_are_found_where_terms_are_divided(tmp_path: Path) -> None:
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     plan = engine.checkpoint.plan
     engine.checkpoint.adopt_plan(plan.apply([Divide(p.id, TermCut.of(3, {}), (0, 1, 2)) for p in plan.partitions]))
     regions = registered({"geometry": b"POLYGON((0 0, 10 0, 0 10, 0 0))"}, {"box": (0, 0, 9, 9), "keywords": "flood"})
@@ -221,7 +221,7 @@ def test_a_geometry_may_be_text(tmp_path: Path) -> None:
 
 def test_what_one_run_finds_is_bounded_and_events_stay_in_order(tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     boxes = [{"box": (x, y, x + 1, y + 1)} for x, y in rng.uniform(-80, 80, (400, 2))]
     world = "POLYGON((-180 -90, 0 -90, 180 -90, 180 90, 0 90, -180 90, -180 -90))"
     batch = published(*[world, None, "CIRCLE(0 0, 1000)", None] * 25, x=0.0, y=0.0)
@@ -241,7 +241,7 @@ def test_what_one_run_finds_is_bounded_and_events_stay_in_order(tmp_path: Path) 
 
 
 def test_segments_where_everybody_intersects_rest_as_ever(tmp_path: Path) -> None:
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     triangle = b"POLYGON((0 0, 10 0, 0 10, 0 0))"
     engine.batch(0, published(None), registered({"geometry": triangle, "predicate": "intersects"}), 0)
     (name,) = engine.checkpoint._view.segments
@@ -263,7 +263,7 @@ def test_no_region_lies_in_a_point_and_a_border_is_not_contained(tmp_path: Path)
 
 
 def test_a_predicate_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     through = engine.batch(0, published(None), registered({"box": (0, 0, 1, 1), "predicate": "touches"}), 0)
     assert through.manifest.subs == 0
     assert through.manifest.refused == 1
@@ -294,6 +294,7 @@ def test_large_ids_of_subscriptions_come_back_as_they_are(tmp_path: Path) -> Non
     assert [sub for _, sub in met(tmp_path, regions, published("POLYGON((1 2, 3 2, 3 6, 1 2))"))] == ids
 
 
+@pytest.mark.slow
 def test_a_huge_area_that_many_ask_for_goes_out_in_pieces() -> None:
     geometries = pa.array([b"x" * 1_000_000, *[b""] * 999])
     batch = pa.record_batch({"event_id": np.arange(1000), "geometry": geometries})

@@ -15,8 +15,8 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.errors import PlanError
 from geoswarm.run.oracle.oracle import Oracle
-from pure_engine import PureEngine, Through
 from restless import illegal, legal
+from stepped import SteppedEngine, Through
 from worlds import BOUNDS, events, operations
 
 WORLDS = 120
@@ -50,7 +50,7 @@ def test_however_plans_are_redrawn_the_matches_are_the_oracles(tmp_path: Path, s
     columns, rows = (int(side) for side in rng.integers(1, 41, 2))
     executors, snap = int(rng.integers(1, min(8, columns * rows + 1))), rng.choice([0.0, 9.0]) or None
     contract = Contract(columns=columns, rows=rows, executors=executors)
-    engine, oracle = PureEngine(tmp_path, contract, tuning_of(rng)), Oracle(BOUNDS)
+    engine, oracle = SteppedEngine(tmp_path, contract, tuning_of(rng)), Oracle(BOUNDS)
     for b in range(BATCHES):
         now_us = STEP_US * b
         batch = pa.table(events(rng, int(rng.integers(0, 120)), first_id=1000 * b, snap=snap))

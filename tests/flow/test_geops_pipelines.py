@@ -11,19 +11,16 @@ import shapely
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import pack
-from geoswarm.flow.merge import as_arrays, joined
-from geoswarm.flow.rivals.static_side import parcels_of
-from geoswarm.flow.route import route
-from geoswarm.flow.validate import validate_events
+from geoswarm.flow.exchange import PACKED
+from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
-from geoswarm.run.spark.matchers import matched_parcels
-from geoswarm.run.spark.route import sent_several
-from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.run.pipeline import exchange, match
+from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from restless import legal
+from stepped import rows_of, task_of
 from worlds import (
     BOUNDS,
     events,
@@ -41,36 +38,18 @@ WAYS = list(product(("spis", "sps", "rihps", "risps"), ("static", "stream")))
 
 
 def through(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple[list[Pair], int]:
-    """The matches of a batch, and how many rows reached an executor."""
-    parcels, first, owed = [], 0, 0
-    for batch in table.combine_chunks().to_batches(max_chunksize=len(table) // 2):
-        good = validate_events(batch, task.grid, DeadLetters("event", 0), marks=True)
-        if not task.splits_events:
-            parcels.append(pack(route(good, task.plan())))
-            owed += len(good)
-            continue
-        for sent in sent_several(good, first, task):
-            parcels.append(pack(sent.parcels))
-            owed += sent.copies - sent.dropped
-        owed += len(good)
-        first += len(batch)
-    if task.is_at_stream:
-        for slot in range(len(task.plan().partitions)):
-            shares = [share.of(slot, segment) for segment, share in task.shares()]
-            parcels.append(pack(parcels_of(shares, task.plan(), slot, task.manifest.now_us)))
-    rows, arrived = pa.Table.from_batches(parcels), 0
-    found: list[pa.RecordBatch] = []
-    for executor in range(task.plan().executors):
-        mine = rows.filter(pa.array(rows["executor"].to_numpy() == executor))
-        mine = mine.take(pa.array(rng.permutation(len(mine))))  # nobody promises an order
-        for _, runs in matched_parcels(iter(mine.to_batches()), task):
-            for met in runs:
-                arrived += len(met.events)
-                found += as_arrays(met)
-    assert arrived == owed
-    if task.splits_events and found:
-        found = [joined(found)]
-    return pairs_of([pa.table(part) for part in found]), arrived
+    """The matches of a batch, and how many rows reached an executor. No runner promises an order of parcels."""
+
+    def shuffle(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        mine = pa.Table.from_batches(list(batches), PACKED)
+        yield from mine.take(pa.array(rng.permutation(len(mine)))).to_batches()
+
+    found = match(exchange(rows_of(table), task).map(shuffle, PACKED), task).to_arrow()
+    assert isinstance(task.state, StoredBatch)
+    report = sum(task.state.reports().values(), LoadReport())
+    assert report.events + report.dead == report.events_in == len(table)
+    assert report.in_transit == 0
+    return pairs_of([found]), sum(load.events for load in report.partitions.values())
 
 
 def world(
@@ -91,7 +70,7 @@ def world(
         oracle.operate(storm, now_us)
         manifest = checkpoint.prepare(b, lambda storm=storm: [storm], now_us, "", None)  # type: ignore[misc]
         yield (
-            BatchTask(checkpoint.storage, CONTRACT, tuning, b, manifest, table.schema),
+            task_of(StoredBatch(checkpoint.storage, b, manifest), CONTRACT, tuning, table.schema),
             table,
             oracle.match(table, now_us),
             rng,
@@ -101,6 +80,7 @@ def world(
     checkpoint.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pipeline", "join_at"), WAYS)
 @pytest.mark.parametrize("kind", ["places", "words", "areas", "words and areas"])
 def test_every_way_to_join_finds_what_the_oracle_finds(tmp_path: Path, pipeline: str, join_at: str, kind: str) -> None:
@@ -123,7 +103,7 @@ def test_an_area_visits_the_partitions_it_meets_and_is_told_once(tmp_path: Path)
     island = shapely.to_wkb(shapely.segmentize(shapely.box(-170.0, -80.0, 170.0, 80.0), 90.0))
     table = pa.table(events(np.random.default_rng(2), 2)).append_column("geometry", pa.array([island, None]))
     manifest = checkpoint.prepare(0, lambda: [storm], 0, "", None)
-    task = BatchTask(checkpoint.storage, CONTRACT, tuning, 0, manifest, table.schema)
+    task = task_of(StoredBatch(checkpoint.storage, 0, manifest), CONTRACT, tuning, table.schema)
     partitions = len(task.plan().partitions)
     assert partitions > 1
     got, arrived = through(task, table, np.random.default_rng(3))
@@ -138,7 +118,7 @@ def test_an_event_without_candidates_goes_nowhere(tmp_path: Path, pipeline: str)
     checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
     table = pa.table(events(np.random.default_rng(1), 50))
     manifest = checkpoint.prepare(0, lambda: [], 0, "", None)
-    task = BatchTask(checkpoint.storage, CONTRACT, tuning, 0, manifest, table.schema)
+    task = task_of(StoredBatch(checkpoint.storage, 0, manifest), CONTRACT, tuning, table.schema)
     assert through(task, table, np.random.default_rng(2)) == ([], 0)
     checkpoint.close()
 
@@ -155,7 +135,9 @@ def test_lists_outlive_a_partition_that_changes_hands_and_not_one_that_is_cut(tm
         if change == "split":
             checkpoint.adopt_plan(plan.split(plan.partitions[0].id, "row", plan.partitions[0].row0, (0, 1)))
         manifest = checkpoint.prepare(b, lambda b=b: [storm] if b == 0 else [], 0, "", None)  # type: ignore[misc]
-        task = BatchTask(checkpoint.storage, CONTRACT, tuning, b, manifest, events(np.random.default_rng(0), 0).schema)
+        task = task_of(
+            StoredBatch(checkpoint.storage, b, manifest), CONTRACT, tuning, events(np.random.default_rng(0), 0).schema
+        )
         held.append(task.shares()[0][1])
         checkpoint.finish(b)
     assert held[0] is held[1]

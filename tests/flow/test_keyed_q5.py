@@ -67,6 +67,7 @@ def wanted(stream: list[Batch], window: int, interval: int, static: Static = STA
     return q5(table, static.customer_nation, static.supplier_nation, static.nation_region, ASIA)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 2**32 - 1), window=st.integers(1, 6), early=st.booleans())
 def test_each_window_ends_with_what_the_sql_says_of_it(seed: int, window: int, early: bool) -> None:

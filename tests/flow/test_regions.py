@@ -10,8 +10,8 @@ import shapely
 from geoswarm.config import Contract
 from geoswarm.core.index.regions import CORE
 from geoswarm.run.oracle.oracle import Oracle
-from pure_engine import PureEngine
 from restless import legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts
 
 CONTRACT = Contract(columns=40, rows=40, executors=3)
@@ -22,7 +22,7 @@ CONTRACT = Contract(columns=40, rows=40, executors=3)
 def test_polygons_and_circles_meet_what_is_inside_of_them(tmp_path: Path, seed: int, words: bool) -> None:
     rng, oracle = np.random.default_rng(seed), Oracle(BOUNDS)
     snap = 2.0 if seed % 2 else None  # corners, edges and events on one lattice, so that borders are met
-    engine, seen, regions = PureEngine(tmp_path, CONTRACT), 0, 0
+    engine, seen, regions = SteppedEngine(tmp_path, CONTRACT), 0, 0
     for b in range(8):
         storm = with_shapes(rng, operations(rng, 70, ids=60, now_us=10 * b, near=50.0), snap=snap)
         batch = pa.table(events(rng, 300, first_id=1000 * b, snap=snap))
@@ -41,7 +41,7 @@ def test_polygons_and_circles_meet_what_is_inside_of_them(tmp_path: Path, seed: 
 
 
 def test_points_deep_inside_a_region_are_not_tested(tmp_path: Path) -> None:
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     disc = shapely.Point(10.0, 10.0).buffer(20.0, quad_segs=200)
     row = {"op": "register", "sub_id": 7, "user": "", "geometry": shapely.to_wkb(disc)}
     batch = pa.table(events(np.random.default_rng(1), 2000))
@@ -57,7 +57,7 @@ def test_points_deep_inside_a_region_are_not_tested(tmp_path: Path) -> None:
 
 
 def test_a_region_that_is_replaced_by_a_rectangle_is_forgotten(tmp_path: Path) -> None:
-    engine = PureEngine(tmp_path, CONTRACT)
+    engine = SteppedEngine(tmp_path, CONTRACT)
     triangle = {"op": "register", "sub_id": 1, "user": "", "geometry": b"POLYGON((0 0, 10 0, 0 10, 0 0))"}
     triangle |= {"keywords": "flood"}
     square = {"op": "replace", "sub_id": 1, "user": "", "xmin": 0.0, "ymin": 0.0, "xmax": 10.0, "ymax": 10.0}

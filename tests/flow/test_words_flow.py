@@ -19,8 +19,8 @@ from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
-from pure_engine import PureEngine
 from restless import divided
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_texts
 
 CONTRACT = Contract(columns=30, rows=30, executors=4)
@@ -29,7 +29,7 @@ CONTRACT = Contract(columns=30, rows=30, executors=4)
 @pytest.mark.parametrize("seed", range(12))
 def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
-    engine, oracle = PureEngine(tmp_path, CONTRACT, Tuning(deltas_max=2, dead_share_max=0.2)), Oracle(BOUNDS)
+    engine, oracle = SteppedEngine(tmp_path, CONTRACT, Tuning(deltas_max=2, dead_share_max=0.2)), Oracle(BOUNDS)
     refused = 0
     for number in range(6):
         now_us = 10 * number
@@ -48,7 +48,7 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
 def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng((seed, 7))
     tuning = Tuning(matches=str(rng.choice(["arrays", "pairs"])), match_rows_max=int(rng.choice([7, 1000])))
-    engine, oracle, copies, dropped = PureEngine(tmp_path, CONTRACT, tuning), Oracle(BOUNDS), 0, 0
+    engine, oracle, copies, dropped = SteppedEngine(tmp_path, CONTRACT, tuning), Oracle(BOUNDS), 0, 0
     plan = engine.checkpoint.plan
     three = TermCut.of(3, {})
     engine.checkpoint.adopt_plan(plan.apply([Divide(p.id, three, (0, 1, 2)) for p in plan.partitions]))
@@ -71,7 +71,7 @@ def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_pa
 
 def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
-    engine, oracle = PureEngine(tmp_path, CONTRACT), Oracle(BOUNDS)
+    engine, oracle = SteppedEngine(tmp_path, CONTRACT), Oracle(BOUNDS)
     storm, silent = with_keywords(rng, operations(rng, 100, ids=90)), pa.table(events(rng, 100))
     oracle.operate(storm, 0)
     through = engine.batch(0, silent, storm, 0)
@@ -119,7 +119,7 @@ def test_events_dealt_to_all_go_where_they_went_when_a_task_is_run_again_in_anot
 
 
 def test_an_index_that_is_made_again_is_the_same_one(tmp_path: Path) -> None:
-    rng, engine = np.random.default_rng(6), PureEngine(tmp_path, CONTRACT)
+    rng, engine = np.random.default_rng(6), SteppedEngine(tmp_path, CONTRACT)
     engine.batch(0, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)
     engine.checkpoint.finish(0, ["flood flood river", "dam"] * 20)
     engine.batch(1, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.guard.guard import Guard, Round
-from geoswarm.guard.sensor import AGES, Hotspot
+from geoswarm.guard.guard import ClosedRound, Guard
+from geoswarm.guard.sensor import AGES, HotspotSummary
 
 STEP_S = 15.0
 CITIES = 40
@@ -86,7 +86,7 @@ class World:
         self.parties, self.guard = parties, guard
         self._rng = np.random.default_rng(seed)
         self._level = np.zeros(CITIES)
-        self.rounds: list[Round] = []
+        self.rounds: list[ClosedRound] = []
         self.blocked: dict[str, int] = {}
         """In which round."""
         self.hot: list[tuple[int, int]] = []
@@ -135,14 +135,14 @@ class World:
             self.hot.append((self.guard.round, city))
             self.guard.hotspot(self._hotspot(city))
 
-    def _hotspot(self, city: int) -> Hotspot:
+    def _hotspot(self, city: int) -> HotspotSummary:
         codes = self.guard.codes(pa.array([name for party in self.parties for name in party.names]))
         counts = np.concatenate([party.live[:, city] for party in self.parties])
         users, which = np.unique(codes, return_inverse=True)  # a user may be of two parties
         summed = np.zeros((len(users), AGES + 1), np.int64)
         np.add.at(summed, which, counts)
         there = summed.any(axis=1) & (users >= 0)
-        return Hotspot(users[there], summed[there], place_of_city(city))
+        return HotspotSummary(users[there], summed[there], place_of_city(city))
 
     def _close(self, now_s: float) -> None:
         closed = self.guard.round

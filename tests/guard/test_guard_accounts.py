@@ -12,8 +12,8 @@ from geoswarm.guard.accounts import (
     RATE,
     SUBSCRIPTIONS,
     Accounts,
-    Operations,
-    SubscriptionFacts,
+    HeldSubscriptions,
+    UserOperations,
 )
 from geoswarm.guard.limits import GuardSettings, costs
 from geoswarm.guard.rules import GuardRules
@@ -67,13 +67,15 @@ def story(rng: np.random.Generator) -> set[int]:
     free = np.arange(6) == 5
     for second in range(0, 40, 4):
         n = int(rng.integers(1, 200))
-        todo = Operations(rng.integers(0, 3, n), rng.integers(0, 25, n), rng.integers(0, 6, n), rng.integers(1, 8, n))
+        todo = UserOperations(
+            rng.integers(0, 3, n), rng.integers(0, 25, n), rng.integers(0, 6, n), rng.integers(1, 8, n)
+        )
         taken = accounts.take(NAMES, free, todo.user, float(second))
         assert taken.tolist() == [obvious.take(user, bool(free[user])) for user in todo.user.tolist()]
         seen |= set(taken.tolist())
-        todo = Operations(*(column[taken == FINE] for column in todo))
+        todo = UserOperations(*(column[taken == FINE] for column in todo))
         before = dict(obvious.live)
-        held = SubscriptionFacts(
+        held = HeldSubscriptions(
             np.array([i in before for i in range(25)]),
             np.array([before.get(i, (-1, 0))[0] for i in range(25)]),
             np.array([before.get(i, (-1, 0))[1] for i in range(25)]),

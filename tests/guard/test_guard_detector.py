@@ -42,7 +42,8 @@ def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_ag
     first, second = detector.detect(table(), 1), detector.detect(table(), 2)
     assert (first.suspicious.tolist(), first.confirmed.tolist()) == (GANG_CODES, [])
     assert second.confirmed.tolist() == GANG_CODES
-    assert second.evidence["alqr"] > 3 * second.evidence["alqr_normal"]
+    (cluster,) = second.evidence.groups
+    assert cluster.alqr > 3 * cluster.alqr_normal
 
 
 @pytest.mark.parametrize(
@@ -58,6 +59,7 @@ def test_as_printed_there_is_no_attack(why: str, changed: FeatureTable) -> None:
         assert detector.detect(changed, now_round).suspicious.tolist() == [], why
 
 
+@pytest.mark.slow
 def test_as_printed_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
     remembered = []
     for seed in range(40):

@@ -3,13 +3,13 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from crowd import World, attack, normal
 
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.names import NAME_BYTES_MAX, known_as
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import Hotspot, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise
+from guard.crowd import World, attack, normal
 
 SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
 
@@ -44,7 +44,7 @@ def test_those_who_have_been_silent_for_long_make_room_first() -> None:
         guard.close_round(minute * 60.0)
     register(guard, [f"new{i}" for i in range(50)], 40 * 60.0)
     assert all(guard._names.code(f"busy{i}") >= 0 for i in range(50))
-    assert guard.close_round(41 * 60.0).entry["users_driven_out"] == 0
+    assert guard.close_round(41 * 60.0).entry.users_driven_out == 0
 
 
 def test_a_flood_of_names_drives_out_its_own_before_those_who_were_there() -> None:
@@ -111,8 +111,8 @@ def test_the_oldest_block_is_lifted_when_there_are_too_many_but_no_operators() -
     world = World([normal(np.random.default_rng(1)), attack()], guard, 1).run(600.0)
     assert len(guard.blocked()) == 6
     assert guard.blocked()[0][0] == "spammer"
-    blocks = 1 + sum(found.entry["blocked_users"] for found in world.rounds)
-    assert sum(len(found.entry["lifted"]) for found in world.rounds) == blocks - 6 > 0
+    blocks = 1 + sum(found.entry.blocked_users for found in world.rounds)
+    assert sum(len(found.entry.lifted) for found in world.rounds) == blocks - 6 > 0
 
 
 def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:
@@ -163,9 +163,9 @@ def test_what_does_not_fit_together_is_refused() -> None:
     with pytest.raises(InputError, match="no time"):
         guard.is_due(float("nan"))
     with pytest.raises(InputError, match="ask `Guard"):
-        guard.hotspot(Hotspot(np.array([10**6]), np.ones((1, 6), np.int64)))
+        guard.hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
     with pytest.raises(InputError, match="summarise"):
-        guard.hotspot(Hotspot(np.array([0]), np.ones((1, 5), np.int64)))
+        guard.hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
 
 
 def test_a_suspicion_is_not_inherited_by_whoever_gets_the_row() -> None:

@@ -22,6 +22,7 @@ from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal.entries import BatchEntry, RunTotals
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -56,6 +57,7 @@ def test_the_bare_command_shows_help_and_the_version_has_its_option() -> None:
     assert runner.invoke(app, ["--version"]).stdout == f"geoswarm {geoswarm.__version__}\n"
 
 
+@pytest.mark.slow
 def test_help_comes_without_loading_spark() -> None:
     program = "import sys, geoswarm.service.cli; sys.exit('pyspark' in sys.modules or 'numba' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], env=environment()).returncode == 0
@@ -101,10 +103,10 @@ def test_looking_at_a_folder_that_is_no_checkpoint_does_not_make_one(tmp_path: P
 def test_status_reads_a_checkpoint_that_an_engine_holds(tmp_path: Path) -> None:
     folder = str(tmp_path / "state")
     held = Checkpoint(folder, Contract(executors=4), Tuning())
-    loads = {"3": [1, 60, 50, 70, 1000]}
-    entry = {"events_in": 100, "dead": 40, "matched": 50, "matches": 70, "batch_s": 0.5, "partitions": loads}
-    totals = {"batches": 1, "events": 100, "dead": 40, "matched": 50, "matches": 70}
-    held.journal.append("batch", batch=0, now_us=NOW_US, subscriptions=0, totals=totals, **entry)
+    totals = RunTotals(batches=1, events=100, dead=40, matched=50, matches=70)
+    held.journal.append(
+        BatchEntry(0, totals, now_us=NOW_US, events_in=100, dead=40, matched=50, matches=70, batch_s=0.5)
+    )
     found = json.loads(runner.invoke(app, ["status", folder, "--json"]).stdout)
     assert (found["batches"], found["events"], found["matches"], found["dead"]) == (1, 100, 70, 40)
     assert (found["engines"], found["last_process"]) == (1, str(os.getpid()))
@@ -113,6 +115,7 @@ def test_status_reads_a_checkpoint_that_an_engine_holds(tmp_path: Path) -> None:
     held.close()
 
 
+@pytest.mark.slow
 def test_the_doctor_is_machine_readable_and_fails_when_something_would(tmp_path: Path) -> None:
     shown = runner.invoke(app, ["doctor", "--json", "--folder", str(tmp_path)])
     assert shown.exit_code == 0
@@ -121,6 +124,7 @@ def test_the_doctor_is_machine_readable_and_fails_when_something_would(tmp_path:
     assert runner.invoke(app, ["doctor", "--folder", str(tmp_path / "file")]).exit_code == 1
 
 
+@pytest.mark.slow
 def test_benchmarks_are_listed_and_a_wrong_name_or_scale_is_refused() -> None:
     assert "kernel" in runner.invoke(app, ["bench", "list"]).stdout
     assert "kernel" in runner.invoke(app, ["bench", "kernal"]).stderr

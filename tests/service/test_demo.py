@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from geoswarm.config import Contract
 from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.outcome import RoundEntry
+from geoswarm.core.space.change import Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport
@@ -19,7 +21,7 @@ from geoswarm.lab.demo.story import Story
 from geoswarm.lab.demo.view import DemoView, sparkline
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.service.cli import app
-from geoswarm.service.watch import Batch
+from geoswarm.store.journal.entries import BatchEntry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,22 +34,24 @@ CUT = FIRST.split(BUSY.id, "row", BUSY.row0, (0, 1))
 PLANS = {plan.epoch: plan for plan in (FIRST, CUT)}
 
 
-def batch(number: int, plan: Plan, cpu_us: list[int], events: int = 400) -> Batch:
+def batch(number: int, plan: Plan, cpu_us: list[int], events: int = 400) -> BatchEntry:
     """`cpu_us` of the plan's partitions."""
     report = LoadReport(events_in=events)
     each = events // len(cpu_us)
     for partition, cpu in zip(plan.partitions, cpu_us, strict=True):
         report.add(partition.id, partition.executor, Load(each, each // 2, each, cpu))
-    return {
-        "batch": number,
-        "now_us": number * 1_000_000,
-        "batch_s": 0.5,
-        "subscriptions": 7,
-        "plan_epoch": plan.epoch,
-        "matched": events // 2,
-        "matches": events,
-        **report.to_json(),
-    }
+    return BatchEntry(
+        number,
+        now_us=number * 1_000_000,
+        batch_s=0.5,
+        subscriptions=7,
+        plan_epoch=plan.epoch,
+        matched=events // 2,
+        matches=events,
+        events_in=report.events_in,
+        partitions=report.partitions,
+        executors=report.executors,
+    )
 
 
 @pytest.fixture
@@ -57,9 +61,9 @@ def story() -> Story:
     halves = [1000 if BUSY.id in p.parent else 100 for p in CUT.partitions]
     told.add([batch(0, FIRST, [100, 100, 100, 100]), batch(1, FIRST, [1700, 100, 100, 100])])
     told.add([batch(number, CUT, halves, events=500) for number in range(2, 8)])
-    split = {"change": "split"}
-    kept = {"epoch": 0, "outcome": "kept", "changes": []}
-    told.rounds = [kept, {"epoch": 0, "outcome": "applied", "epoch_next": 1, "changes": [split]}]
+    split = Split(BUSY.id, "row", BUSY.row0, (0, 1))
+    kept = RoundEntry(1, "swarm", 0, "kept")
+    told.rounds = [kept, RoundEntry(2, "swarm", 0, "applied", changes=(split,), epoch_next=1)]
     return told
 
 

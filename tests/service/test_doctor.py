@@ -13,6 +13,7 @@ from geoswarm.service.doctor import Finding, examine, render
 from geoswarm.store.key_source import KEY_FILE, make_key_file
 
 
+@pytest.mark.slow
 def test_every_check_reports_once_and_every_complaint_has_a_remedy(tmp_path: Path) -> None:
     findings = examine(tmp_path)
     assert [f.name for f in findings] == [
@@ -84,6 +85,7 @@ def test_spark_without_pandas_is_a_failure_before_the_first_batch(monkeypatch: p
     assert "pip install 'pandas>=2.2,<3'" in finding.remedy
 
 
+@pytest.mark.slow
 def test_a_session_that_does_not_start_is_a_finding_and_not_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     def stuck() -> str:
         raise MachineError("Spark did not start within 180 s: free some memory")

@@ -1,6 +1,8 @@
 """`geoswarm explain` tells how a plan came about."""
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -29,7 +31,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
             report.add_stat(parcel.partition, count_points(parcel.events, loop.plan, parcel.partition))
         outcome = loop.batch([], [], report, number * 15.0)
         if outcome is not None:
-            checkpoint.journal.append("round", **outcome.entry)
+            checkpoint.journal.append(outcome.entry)
     checkpoint.close()
     return root
 
@@ -58,3 +60,29 @@ def test_a_plan_nobody_made_is_an_error_that_says_which_there_are(told: str) -> 
     done = CliRunner().invoke(app, ["explain", told, "999"])
     assert done.exit_code == 2
     assert "does not say how plan 999 came about: plans 1 to" in done.stderr
+
+
+def test_a_journal_written_before_gives_the_sentences_it_gave_then(tmp_path: Path) -> None:
+    """Rounds of two strategies, one of which was refused, keys that were scaled and rebalanced."""
+    Checkpoint(str(tmp_path), Contract(executors=4), Tuning()).close()
+    (tmp_path / "journal").mkdir(exist_ok=True)
+    shutil.copy(Path(__file__).parents[1] / "store" / "journal_before.jsonl", tmp_path / "journal" / "00000000.jsonl")
+    rounds = CliRunner().invoke(app, ["explain", str(tmp_path)], env={"COLUMNS": "300"}).stdout
+    keys = CliRunner().invoke(app, ["explain", str(tmp_path), "--operator", "count"], env={"COLUMNS": "300"}).stdout
+    for sentence in (
+        "  executor 3 (cost 2.04e+05) hands 1.25e+04 to executor 1 (cost 1.98e+04) by a split",
+        "  split partition 6, axis column, after 36, executors [3, 1]",
+        "  plan 1 from the next batch on, estimated maximum 2.04e+05 -> 1.89e+05",
+        "  decision scaled from 2 to 3 executors",
+        "  divide partition 0, terms 2 shares, 2 terms by name, executors [0, 1]",
+        "  refused: plan 1 raises the estimated maximum from 12 to 13: plan 0 stays",
+    ):
+        assert sentence in rounds.splitlines()
+    assert keys.splitlines() == [
+        "scaled from 3 to 5 executors: plan 2",
+        "round 1, mixed: rebalanced (busiest of 5 executors 1.40 times the mean)",
+        "  6 of 275 keys go elsewhere, with 2.5% of the state, which stays where it lies; "
+        "the table has 16 entries of 3000",
+        "  plan 3 from the next batch on, busiest 1.08 times the mean",
+        "  keys in parts, by their ids: 359759859675409748 in 3",
+    ]

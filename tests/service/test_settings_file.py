@@ -4,10 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import Contract, KeyBalancing, Tuning
+from geoswarm.control.registry import strategies
 from geoswarm.errors import SettingsError
-from geoswarm.lab.workload.posts import Posts
-from geoswarm.service.cli.settings_file import FilesSource, PipelineSettings, PostsEvents, TweetsEvents, read_settings
+from geoswarm.service.cli.settings_file import PipelineSettings, read_settings
+from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents, Named
 from geoswarm.service.cli.toml_lines import find_line, key_lines
 
 GOOD = """\
@@ -38,7 +39,8 @@ def test_three_sections_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> 
     settings = read(tmp_path, GOOD)
     assert settings.contract == Contract()
     assert settings.tuning == Tuning()
-    assert isinstance(settings.events, TweetsEvents)
+    assert isinstance(settings.events, GeneratedEvents)
+    assert settings.events.kind == "tweets"
     assert settings.operations is None
     assert settings.trigger.every_s == 0
     assert not settings.needs_kafka
@@ -47,8 +49,9 @@ def test_three_sections_are_enough_and_the_rest_has_defaults(tmp_path: Path) -> 
 def test_posts_with_words_are_a_source_with_options_of_their_own(tmp_path: Path) -> None:
     text = GOOD.replace('"tweets"', '"posts"\ncountry = "DE"\nwords = 500\nrows_total = 9')
     settings = read(tmp_path, text)
-    assert isinstance(settings.events, PostsEvents)
-    assert settings.events.workload() == Posts(country="DE", words=500)
+    assert isinstance(settings.events, GeneratedEvents)
+    assert settings.events.workload == Named("posts", {"country": "DE", "words": 500})
+    assert settings.events.pace.rows_total == 9
     (complaint,) = complaints(tmp_path, text.replace("words = 500", "words = 5"))
     assert complaint == "pipeline.toml, line 7: [events] words of the posts is 5: give a value from 100 to 621435"
 
@@ -73,12 +76,53 @@ sink = { kind = "kafka", bootstrap = "b", topic = "t" }
     settings = read_settings(file)
     assert settings.delivery is not None
     assert settings.trending is not None
-    assert settings.delivery.sink.path == str(tmp_path / "out")  # type: ignore[union-attr]
-    assert settings.trending.window == 6
+    assert settings.delivery.sink == Named("parquet", {"path": str(tmp_path / "out")})
+    assert settings.delivery.on == "matches"
+    assert settings.trending.operator == Named("trending", {"region_deg": 2.0})
     assert settings.needs_kafka
     file.write_text(text.replace("per_interval = 5", "per_interval = 0\ndigest = false"))
-    with pytest.raises(SettingsError, match=r"line 10: \[delivery\] neither"):
+    with pytest.raises(SettingsError, match=r"line 8: \[delivery\] 0 matches per interval without a digest"):
         read_settings(file)
+
+
+STAGES = (
+    GOOD
+    + """
+[[stages]]
+operator = "word-count"
+window = 5
+on = "matches"
+interval_s = 30.0
+sink = { kind = "parquet", path = "words" }
+
+[[stages]]
+operator = "count"
+key = "country"
+sink = { kind = "kafka", bootstrap = "b", topic = "t", options.acks = 1 }
+
+[stages.tuning]
+planner = "mixed-compact"
+theta_max = 0.2
+options = { level_bits = 5 }
+"""
+)
+
+
+def test_any_operator_is_a_stage_with_its_own_parameters(tmp_path: Path) -> None:
+    settings = read(tmp_path, STAGES)
+    words, countries = settings.stages
+    assert words.operator == Named("word-count", {"window": 5})
+    assert (words.on, words.interval_s, words.executors) == ("matches", 30.0, None)
+    assert words.sink == Named("parquet", {"path": str(tmp_path / "words")})
+    assert countries.operator == Named("count", {"key": "country"})
+    assert countries.sink.options["options"] == {"acks": "1"}
+    assert countries.tuning == KeyBalancing(planner="mixed-compact", theta_max=0.2, options={"level_bits": 5})
+    assert settings.needs_kafka
+
+
+def test_a_strategy_takes_its_parameters_from_a_section_of_options(tmp_path: Path) -> None:
+    settings = read(tmp_path, GOOD + '[tuning]\nstrategy = "swarm"\n[tuning.options]\nbeta = 7\n')
+    assert settings.tuning == Tuning(strategy="swarm", options={"beta": 7})
 
 
 def test_relative_paths_start_at_the_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +133,7 @@ def test_relative_paths_start_at_the_settings_file(tmp_path: Path, monkeypatch: 
     assert settings.checkpoint.path == str(tmp_path / "state")
     assert isinstance(settings.events, FilesSource)
     assert settings.events.path == str(tmp_path / "in")
-    assert getattr(settings.sink, "path", None) == "s3://bucket/out"
+    assert settings.sink == Named("parquet", {"path": "s3://bucket/out"})
 
 
 def test_options_with_dots_need_no_quotes_and_become_text(tmp_path: Path) -> None:
@@ -113,6 +157,79 @@ ERRORS = {
     "an unknown key of one kind of source": (
         GOOD.replace('"tweets"', '"tweets"\ncuontry = "DE"'),
         "pipeline.toml, line 6: [events] has no key 'cuontry': did you mean 'country'?",
+    ),
+    "an unknown strategy": (
+        GOOD + '[tuning]\nstrategy = "replicate"\n',
+        "pipeline.toml, line 10: [tuning] there is no strategy 'replicate': did you mean 'replicated'? There are "
+        + ", ".join(f"'{name}'" for name in sorted(strategies())),
+    ),
+    "an unknown parameter of a strategy": (
+        GOOD + '[tuning]\nstrategy = "swarm"\n[tuning.options]\nmerge_every_rounds = 9\nbta = 3\n',
+        "pipeline.toml, line 13: [tuning.options] has no key 'bta': did you mean 'beta'?",
+    ),
+    "a parameter of a strategy out of range": (
+        GOOD + '[tuning]\nstrategy = "swarm"\noptions.beta = 0\n',
+        "pipeline.toml, line 11: [tuning.options] beta is 0: give 1 or more",
+    ),
+    "parameters of a strategy that do not fit": (
+        GOOD + '[tuning]\nstrategy = "ps2-adjusted"\n[tuning.options]\nsigma = 1.1\naim = 1.2\n',
+        "pipeline.toml, line 13: [tuning.options] aim 1.2 is above sigma 1.1, so nothing would move: give 1 to sigma",
+    ),
+    "an unknown sink": (
+        GOOD.replace('"console"', '"parkuet"'),
+        "pipeline.toml, line 8: [sink] has no kind 'parkuet': did you mean 'parquet'?",
+    ),
+    "an unknown parameter of a sink": (
+        GOOD.replace('"console"', '"console"\nrow_max = 3'),
+        "pipeline.toml, line 9: [sink] has no key 'row_max': did you mean 'rows_max'?",
+    ),
+    "a sink without what it needs": (
+        GOOD.replace('"console"', '"parquet"'),
+        "pipeline.toml, line 7: [sink] lacks the key 'path': add it",
+    ),
+    "a sink with an empty path": (
+        GOOD.replace('"console"', '"parquet"\npath = ""'),
+        "pipeline.toml, line 9: [sink] path is empty: give it a value",
+    ),
+    "an operator in a section that is called by its own": (
+        GOOD + '[trending]\noperator = "count"\nsink = { kind = "console" }\n',
+        "pipeline.toml, line 10: [trending] operator is trending, which the section is called by: leave the key out",
+    ),
+    "a pace that is none": (
+        GOOD.replace('"tweets"', '"tweets"\nrows_per_batch = 0'),
+        "pipeline.toml, line 6: [events] rows_per_batch of the generator is 0: give 1 or more",
+    ),
+    "a pace and a parameter that are wrong": (
+        GOOD.replace('"tweets"', '"tweets"\npaced = 1\nseed = "x"'),
+        "pipeline.toml, line 6: [events] paced is 1: give true or false, without quotes\n"
+        "pipeline.toml, line 7: [events] seed is 'x': give a whole number, without quotes",
+    ),
+    "an unknown operator": (
+        STAGES.replace('"count"', '"cuont"'),
+        "pipeline.toml, line 18: [[stages]] has no operator 'cuont': did you mean 'count'?",
+    ),
+    "an unknown parameter of an operator": (
+        STAGES.replace("window = 5", "windw = 5"),
+        "pipeline.toml, line 12: [[stages]] has no key 'windw': did you mean 'window'?",
+    ),
+    "an operator's parameter of the wrong type": (
+        STAGES.replace('key = "country"', "key = 7"),
+        "pipeline.toml, line 19: [[stages]] key is 7: give text, in quotes",
+    ),
+    "a parameter that an operator refuses": (
+        STAGES.replace("window = 5", "window = 0"),
+        "pipeline.toml, line 10: [[stages]] a window of 0 intervals holds nothing: use 1 or more; 1 is the present "
+        "interval only",
+    ),
+    "a stage without a sink": (
+        STAGES.replace('sink = { kind = "parquet", path = "words" }', ""),
+        "pipeline.toml, line 10: [[stages]] lacks the key 'sink': add it",
+    ),
+    "a planner that only compares": (
+        STAGES.replace('"mixed-compact"', '"pkg"').replace("options = { level_bits = 5 }", ""),
+        "pipeline.toml, line 23: [stages.tuning] planner pkg does not route by a plan: a stream would route by plain "
+        "hash, and report loads that are not true. It is there to compare with: use one of hash, llfd, min-mig, "
+        "min-table, mixed, mixed-bf, mixed-compact, readj, readj-searched, readj-sorted, simple",
     ),
     "an unknown section": (
         GOOD + "[triger]\n",
@@ -188,7 +305,7 @@ ERRORS = {
 
 @pytest.mark.parametrize(("text", "complaint"), ERRORS.values(), ids=ERRORS)
 def test_an_error_names_its_line_and_the_remedy(tmp_path: Path, text: str, complaint: str) -> None:
-    assert complaints(tmp_path, text) == [complaint]
+    assert complaints(tmp_path, text) == complaint.splitlines()
 
 
 def test_bounds_without_area_are_named_on_their_own_line(tmp_path: Path) -> None:

@@ -16,15 +16,16 @@ import pytest
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, GeoswarmError, MachineError, SettingsError
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.service.watch import Follower, status
-from geoswarm.store import journal
+from geoswarm.service.watch import status
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.cipher import key_id_of
+from geoswarm.store.journal import Journal, JournalReader
+from geoswarm.store.journal.entries import BatchEntry, CommandEntry, RepairEntry
 from geoswarm.store.key_source import KEY, KEY_FILE, KeySource, make_key_file
 from geoswarm.store.lines import LineFile, read_lines
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
 from restless import legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts
 
 CONTRACT = Contract(columns=60, rows=60, executors=4)
@@ -66,11 +67,11 @@ def live_through(folder: Path, batches: int = 6) -> set[bytes]:
         want = sorted(oracle.match(table, now_us))
         assert number == 0 or want
         for attempt in range(2 if number % 3 == 0 else 1):
-            engine = PureEngine(folder, CONTRACT, TUNING)
+            engine = SteppedEngine(folder, CONTRACT, TUNING)
             plan = engine.checkpoint.plan
             got = engine.batch(number, table, storm, now_us, lambda p=plan: p.apply(legal(p, rng, 2)))
             assert sorted(got.pairs) == want, (number, attempt)
-            engine.checkpoint.journal.append("batch", batch=number, totals={}, users=["ana"])
+            engine.checkpoint.journal.append(CommandEntry("block", "ana"))
             engine.close()
     return {np.float64(side).tobytes() for held in oracle.live.values() for side in held[:4]}
 
@@ -112,7 +113,7 @@ def test_an_encrypted_checkpoint_gives_the_oracles_matches_and_shows_nothing(
         assert key_file.read_bytes().strip() not in data
         assert name == "lock" or name.startswith("journal/") or key_id_of(data) is not None, name
         assert [secret for secret in secrets if secret in data] == [], name
-    assert {entry["users"][0] for entry in journal.read(Storage(str(lived)), "batch")} == {"ana"}
+    assert {entry.user for entry in JournalReader(Storage(str(lived))).read(CommandEntry)} == {"ana"}
     assert status(str(lived))["version"] > 0
     # That the search would find something: the same life without a key.
     monkeypatch.delenv(KEY_FILE)
@@ -172,7 +173,8 @@ def test_a_damaged_index_is_made_again_from_its_records(lived: Path) -> None:
     file = max(lived.glob("subscriptions/*.index"))
     file.write_bytes(flip(file.read_bytes()))
     Checkpoint(str(lived), CONTRACT, TUNING).close()
-    assert [entry["kind"] for entry in journal.read(Storage(str(lived)), "repair")] == ["repair"]
+    (repair,) = JournalReader(Storage(str(lived))).read(RepairEntry)
+    assert repair.segment == file.name.removesuffix(".index")
 
 
 def test_storage_travels_with_the_name_of_its_key_and_never_with_the_key(lived: Path, key_file: Path) -> None:
@@ -229,18 +231,18 @@ def test_arrays_in_memory_are_as_those_that_are_mapped(key_file: Path, tmp_path:
 
 def test_a_journal_is_followed_line_by_line_and_forged_lines_are_passed_over(key_file: Path, tmp_path: Path) -> None:
     storage = Storage(str(tmp_path / "state"))
-    keeper = journal.Journal(storage)
-    keeper.append("batch", batch=0)
-    follower = Follower(storage)
-    keeper.append("batch", batch=1)
-    assert [entry["batch"] for entry in follower.batches()] == [1]
+    keeper, reader = Journal(storage), JournalReader(storage)
+    keeper.append(BatchEntry(0))
+    follower = reader.follow(BatchEntry)
+    keeper.append(BatchEntry(1))
+    assert [entry.batch for entry in follower.new()] == [1]
     (file,) = files_of(tmp_path / "state" / "journal")
     first, second = file.read_bytes().splitlines()
-    keeper.append("batch", batch=2)
+    keeper.append(BatchEntry(2))
     third = file.read_bytes().splitlines()[-1]
     forged = [second, first, flip(first), b"2" + first[1:], b'{"kind":"batch","batch":9}', third[:-30], third]
     file.write_bytes(b"\n".join(forged) + b"\n" + third[:9])
-    assert [entry["batch"] for entry in journal.read(storage)] == [1, 2]
+    assert [entry.batch for entry in reader.read(BatchEntry)] == [1, 2]
 
 
 def test_no_error_tells_the_key(lived: Path, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -260,6 +262,7 @@ def test_no_error_tells_the_key(lived: Path, key_file: Path, tmp_path: Path, mon
         assert base64.b64decode(text).hex() not in told
 
 
+@pytest.mark.slow
 def test_a_key_is_made_by_command_and_the_doctor_says_that_it_is_on(tmp_path: Path) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in (KEY, KEY_FILE)}
     command = [sys.executable, "-m", "geoswarm.service.cli"]

@@ -13,15 +13,18 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.columns import BIRTH, OPERATION
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.errors import InputError
-from geoswarm.guard import limits
+from geoswarm.guard import door, limits
+from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.store import commands, dead_files, guarding, journal
+from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.commands import Command
-from pure_engine import PureEngine
+from geoswarm.store.guard_files import COMMANDS_FOLDER, put_command
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import CommandEntry
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes
 
 WORLD = Contract(columns=30, rows=20, executors=4)
@@ -201,7 +204,7 @@ def test_a_subscription_keeps_its_birth_through_merges_and_a_replacement_is_born
 
 def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Path) -> None:
     held = opened(tmp_path)
-    commands.put(held.storage, Command("block", "ana", NOW_US, "spam"))
+    put_command(held.storage, Command("block", "ana", NOW_US, "spam"))
     assert [reason for reason, _ in Batches(held).run(register(1, "ana"))] == ["blocked"]
     held.close()
     plain = Checkpoint(str(tmp_path), WORLD, Tuning())
@@ -217,7 +220,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
 
 def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
     rng, oracle = np.random.default_rng(5), Oracle(BOUNDS)
-    engine = PureEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
+    engine = SteppedEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
     for b in range(12):
         batch, storm = pa.table(events(rng, 200, first_id=200 * b)), operations(rng, 80, ids=100, now_us=10 * b)
         storm = with_keywords(rng, with_shapes(rng, storm), 0.3)
@@ -229,7 +232,7 @@ def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: 
         assert read(engine.checkpoint, "ana")[0] == live(engine.checkpoint)
     kept = read(engine.checkpoint, "ana")
     engine.close()
-    again = PureEngine(tmp_path, WORLD, guard=GuardRules())
+    again = SteppedEngine(tmp_path, WORLD, guard=GuardRules())
     assert read(again.checkpoint, "ana") == kept, "what was added and taken is what there is"
     assert kept[0] > 20
     again.close()
@@ -282,7 +285,7 @@ def test_where_nothing_has_changed_guards_file_stays(batches: Batches) -> None:
 
 def test_a_block_names_when_and_why_and_an_unblock_ends_it(batches: Batches) -> None:
     batches.run(register(1, "ana"))
-    commands.put(batches.held.storage, Command("block", "ana", NOW_US, "spam since noon"))
+    put_command(batches.held.storage, Command("block", "ana", NOW_US, "spam since noon"))
     assert (
         batches.run(register(2, "ana"), cancel(1, "ana"), register(3, "ben"))
         == [
@@ -293,8 +296,8 @@ def test_a_block_names_when_and_why_and_an_unblock_ends_it(batches: Batches) -> 
         ]
         * 2
     )
-    assert batches.held.storage.names(commands.FOLDER) == []
-    commands.put(batches.held.storage, Command("unblock", "ana", NOW_US))
+    assert batches.held.storage.names(COMMANDS_FOLDER) == []
+    put_command(batches.held.storage, Command("unblock", "ana", NOW_US))
     assert batches.run(register(2, "ana")) == []
     assert live(batches.held) == 3
 
@@ -305,7 +308,7 @@ def test_a_block_may_remove_what_is_recent_or_all(tmp_path: Path) -> None:
     batches.run(register(1, "ana"), register(2, "ben"))
     batches.run(register(3, "ana"), register(4, "ben"), seconds=100)
     for user, which in (("ana", "recent"), ("ben", "all")):
-        commands.put(held.storage, Command("block", user, NOW_US, "", which))
+        put_command(held.storage, Command("block", user, NOW_US, "", which))
     batches.run(seconds=101)
     assert (read(held, "ana")[0], read(held, "ben")[0], live(held)) == (1, 0, 1)
     held.close()
@@ -313,14 +316,15 @@ def test_a_block_may_remove_what_is_recent_or_all(tmp_path: Path) -> None:
 
 def test_an_exempt_user_has_no_limits(tmp_path: Path) -> None:
     held = opened(tmp_path, user_operations_per_s=1.0, user_operations_burst=1, user_subscriptions_max=2)
-    commands.put(held.storage, Command("exempt", "fleet", NOW_US))
+    put_command(held.storage, Command("exempt", "fleet", NOW_US))
     batches = Batches(held)
     assert batches.run(*(register(i, "fleet") for i in range(50))) == []
-    commands.put(held.storage, Command("unexempt", "fleet", NOW_US))
+    put_command(held.storage, Command("unexempt", "fleet", NOW_US))
     assert [reason for reason, _ in batches.run(register(99, "fleet"))] == ["user-subscriptions"]
     held.close()
 
 
+@pytest.mark.slow
 def test_commands_come_from_another_process_while_the_engine_runs(batches: Batches) -> None:
     batches.run(register(1, "ana"))
     program = "import sys; from geoswarm.service.cli import app; app(sys.argv[1:])"
@@ -334,8 +338,8 @@ def test_commands_come_from_another_process_while_the_engine_runs(batches: Batch
 def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
-    assert batches.held.storage.names(commands.FOLDER) == []
-    assert [entry["why"] for entry in journal.read(batches.held.storage, "operator")] == [
+    assert batches.held.storage.names(COMMANDS_FOLDER) == []
+    assert [entry.why for entry in JournalReader(batches.held.storage).read(CommandEntry)] == [
         "a file in commands/ is damaged: give it again"
     ]
 
@@ -344,19 +348,19 @@ def test_a_command_that_nobody_can_mean_is_refused(tmp_path: Path, batches: Batc
     storage = batches.held.storage
     for command in (Command("ban", "ana", 0), Command("block", "", 0), Command("block", "ana", 0, "", "half")):
         with pytest.raises(InputError, match=r"no command|needs a user|cannot be removed"):
-            commands.put(storage, command)
+            put_command(storage, command)
     for command in (Command("block", "\udcff", 0), Command("block", "ana", 0, "since \udcff")):
         with pytest.raises(InputError, match="no Unicode text"):
-            commands.put(storage, command)
+            put_command(storage, command)
 
 
 def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: Path) -> None:
     held = opened(tmp_path)
     batches = Batches(held)
     batches.run(register(1, "ana"))
-    commands.put(held.storage, Command("block", "ana", NOW_US, "", "all"))
-    commands.put(held.storage, Command("unblock", "ana", NOW_US + 1))
-    given = {name: held.storage.read(f"commands/{name}") for name in held.storage.names(commands.FOLDER)}
+    put_command(held.storage, Command("block", "ana", NOW_US, "", "all"))
+    put_command(held.storage, Command("unblock", "ana", NOW_US + 1))
+    given = {name: held.storage.read(f"commands/{name}") for name in held.storage.names(COMMANDS_FOLDER)}
     assert batches.run(register(2, "ana")) == []
     held.close()
     for name, content in given.items():  # as if it had been killed before they were removed
@@ -364,7 +368,7 @@ def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: P
     again = opened(tmp_path)
     batches.held = again
     batches.run()
-    assert again.storage.names(commands.FOLDER) == []
+    assert again.storage.names(COMMANDS_FOLDER) == []
     assert read(again, "ana")[0] == live(again) == 1
     again.close()
 
@@ -372,14 +376,14 @@ def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: P
 def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(guarding, "USERS_EXACT_MAX", 2)
+    monkeypatch.setattr(door, "USERS_EXACT_MAX", 2)
     held = opened(tmp_path)
     batches = Batches(held)
     batches.run(*(register(i, f"user{i}") for i in range(5)), seconds=0)
     first = held.manifest.guard
     batches.run(register(5, "user0"), seconds=1)
     assert held.manifest.guard == first
-    commands.put(held.storage, Command("block", "user1", NOW_US))
+    put_command(held.storage, Command("block", "user1", NOW_US))
     batches.run(register(6, "user0"), seconds=2)
     assert held.manifest.guard not in (None, first)
     second = held.manifest.guard
@@ -398,8 +402,8 @@ def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late
 def test_of_a_flood_so_many_refusals_are_kept_and_all_are_counted(
     batches: Batches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geoswarm.store.letters.LETTERS_MAX", 10)
-    commands.put(batches.held.storage, Command("block", "ana", NOW_US, "spam"))
+    monkeypatch.setattr("geoswarm.guard.letters.LETTERS_MAX", 10)
+    put_command(batches.held.storage, Command("block", "ana", NOW_US, "spam"))
     letters = batches.run_table(many(1000, ["ana"] * 990 + ["ben"] * 10))
     assert [reason for reason, _ in letters] == ["blocked"] * 11
     assert letters[-1][1] == "980 more operations were refused for this reason, of ana (980): not kept"

@@ -7,11 +7,14 @@ from pathlib import Path
 import pytest
 
 from attacked import GANG, NORMAL, SETTINGS, Attacked
+from geoswarm.guard.commands import Command
+from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.limits import GuardSettings
-from geoswarm.service.users import overview, told_of, user_sentences
-from geoswarm.store import commands, dead_files, journal
-from geoswarm.store.commands import Command
+from geoswarm.service.users import overview, user_record, user_sentences
+from geoswarm.store import dead_files
+from geoswarm.store.guard_files import put_command
+from geoswarm.store.journal import JournalReader
 
 CALM, TOGETHER = 12, 40
 
@@ -39,15 +42,15 @@ def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: P
     assert {(row["kind"], row["reason"]) for row in letters} == {("operation", "blocked")}
     assert "made hotspots" in letters[0]["detail"]
     world.close()
-    told = told_of(world.held.storage, GANG[0])
-    lines = list(user_sentences(told))
+    record = user_record(world.held.storage, GANG[0])
+    lines = list(user_sentences(record))
     assert lines[0].startswith("mallory0 is blocked since 2023-11-14T")
     assert lines[0].endswith("and has 150 live subscriptions")
     assert any("suspected with 4 others" in line for line in lines)
     assert any("blocked with 4 others" in line for line in lines)
     assert any(line.startswith("  hotspot ") and "at (" in line for line in lines)
     assert any("asked for" in line and "(others" in line for line in lines)
-    calm = list(user_sentences(told_of(world.held.storage, NORMAL[0])))
+    calm = list(user_sentences(user_record(world.held.storage, NORMAL[0])))
     assert calm[0] == "user0 is neither blocked nor suspected, and has 30 live subscriptions"
     assert "was suspicious in none of them" in calm[1]
     found = overview(world.held.storage, 3)
@@ -73,7 +76,7 @@ def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_p
     world.open()
     assert world.blocked() == set(GANG)
     assert world.step().manifest.refused >= 30 * len(GANG)
-    rounds = [entry["round"] for entry in journal.read(world.held.storage, "guard")]
+    rounds = [entry.round for entry in JournalReader(world.held.storage).read(DetectionEntry)]
     assert rounds == list(range(len(rounds))), "each round was closed once"
     world.close()
 
@@ -85,7 +88,7 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:  # prepares a batch, and is killed before it has run
         world.open()
-        commands.put(world.held.storage, Command("block", "user0", world.now_us, "by hand"))
+        put_command(world.held.storage, Command("block", "user0", world.now_us, "by hand"))
         rows = world.traffic.operations(world.batches, attacks=True)
         world.held.prepare(world.batches, lambda: [rows], world.now_us)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -101,7 +104,7 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
 
 def test_whoever_is_exempt_is_never_blocked(tmp_path: Path) -> None:
     world = Attacked(tmp_path)
-    commands.put(world.held.storage, Command("exempt", GANG[0], 0))
+    put_command(world.held.storage, Command("exempt", GANG[0], 0))
     until_blocked(world)
     for _ in range(8):
         world.step()
@@ -114,7 +117,7 @@ def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(t
     world = Attacked(tmp_path)
     until_blocked(world)
     for user in GANG:
-        commands.put(world.held.storage, Command("unblock", user, 0))
+        put_command(world.held.storage, Command("unblock", user, 0))
     assert world.step(attacks=False).manifest.refused == 0
     for _ in range(4):
         world.step(attacks=False)

@@ -16,11 +16,12 @@ from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.keyed import turn as turns
 from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.state import DELTAS_MAX, NOTHING_KEPT
 from geoswarm.flow.keyed.turn import group
 from geoswarm.store import storage
-from geoswarm.store.keyed_state import DELTAS_MAX, NOTHING, KeyedState
+from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
-from pure_keyed import PureKeyed, any_plan
+from stepped_keyed import SteppedKeyed, any_plan
 
 WORDS = [f"word {i}" for i in range(40)]
 
@@ -95,7 +96,7 @@ class Memory:
 def test_all_that_is_held_is_found_under_any_plan(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     window, ids = int(rng.integers(1, 5)), key_ids(pa.array(WORDS))
-    engine, memory, interval = PureKeyed(tmp_path, Tell(window)), Memory(window), 0
+    engine, memory, interval = SteppedKeyed(tmp_path, Tell(window)), Memory(window), 0
     for b in range(25):
         interval += int(rng.choice([0, 0, 0, 1, 1, 3]))
         rows = rows_of(rng, b, int(rng.choice([0, 5, 60])))
@@ -108,14 +109,14 @@ def test_all_that_is_held_is_found_under_any_plan(tmp_path: Path, seed: int) -> 
         if rng.random() < 0.3:
             assert told(engine.batch(b, interval, rows)) == got, "a replay after the commit gives the same"
         if rng.random() < 0.2:
-            engine = PureKeyed(tmp_path, Tell(window))
+            engine = SteppedKeyed(tmp_path, Tell(window))
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_a_split_key_is_counted_as_if_it_were_whole(tmp_path: Path, seed: int) -> None:
     rng = np.random.default_rng(seed)
     ids = key_ids(pa.array(WORDS))
-    engine, seen = PureKeyed(tmp_path, Count(key=KEY, window=3)), list[tuple[int, str]]()
+    engine, seen = SteppedKeyed(tmp_path, Count(key=KEY, window=3)), list[tuple[int, str]]()
     splits = 0
     for b in range(20):
         interval, rows = b // 3, rows_of(rng, b)
@@ -133,7 +134,7 @@ def test_a_split_key_is_counted_as_if_it_were_whole(tmp_path: Path, seed: int) -
 
 
 def test_files_are_merged_within_their_interval_and_go_with_it(tmp_path: Path) -> None:
-    engine, rng = PureKeyed(tmp_path, Count(key=KEY, window=2), executors=2), np.random.default_rng(0)
+    engine, rng = SteppedKeyed(tmp_path, Count(key=KEY, window=2), executors=2), np.random.default_rng(0)
     for b in range(40):
         engine.batch(b, b // 20, rows_of(rng, b))
         files = engine.state.before(b + 1).files
@@ -170,7 +171,7 @@ def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypa
 
         def go_on(folder: Path, delivered: dict[int, Any]) -> None:
             nonlocal through
-            engine = PureKeyed(folder, Tell(2))
+            engine = SteppedKeyed(folder, Tell(2))
             while through < len(batches):
                 got = told(engine.batch(through, through // 2, batches[through]))
                 assert delivered.setdefault(through, got) == got
@@ -199,14 +200,14 @@ def test_keys_that_share_an_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, t
         part = grouped.rows.slice(grouped.starts[i], grouped.starts[i + 1] - grouped.starts[i])
         assert set(part.column(KEY).to_pylist()) == {key}
         assert part.column("number").to_pylist() == sorted(part.column("number").to_pylist())
-    engine, memory = PureKeyed(tmp_path, Tell(2)), Memory(2)
+    engine, memory = SteppedKeyed(tmp_path, Tell(2)), Memory(2)
     for b in range(12):
         rows = rows_of(np.random.default_rng(b), b)
         assert told(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
 
 
 def test_what_a_restore_left_behind_is_noticed(tmp_path: Path) -> None:
-    engine = PureKeyed(tmp_path, Count(key=KEY, window=2))
+    engine = SteppedKeyed(tmp_path, Count(key=KEY, window=2))
     for b in range(4):
         engine.batch(b, b, rows_of(np.random.default_rng(b), b))
     with pytest.raises(StateError, match="restore both together"):
@@ -215,11 +216,13 @@ def test_what_a_restore_left_behind_is_noticed(tmp_path: Path) -> None:
     path = Path(tmp_path, engine.state.folder, "files", file.name)
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(CorruptState):
-        PureKeyed(tmp_path, Count(key=KEY, window=9)).state.open(file, pa.schema([(KEY, pa.string()), *Count().kept]))
+        SteppedKeyed(tmp_path, Count(key=KEY, window=9)).state.open(
+            file, pa.schema([(KEY, pa.string()), *Count().kept])
+        )
 
 
 def test_state_of_different_operators_lies_apart(tmp_path: Path) -> None:
-    one, other = (PureKeyed(tmp_path, Count(key=KEY, window=2, name=name)) for name in ("one", "other"))
+    one, other = (SteppedKeyed(tmp_path, Count(key=KEY, window=2, name=name)) for name in ("one", "other"))
     rows = rows_of(np.random.default_rng(0), 0)
     one.batch(0, 0, rows)
     one.batch(1, 0, rows)
@@ -247,7 +250,7 @@ def test_held_rows_that_compact_drops_are_gone_and_the_rest_keep_their_batch() -
 
 
 def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path) -> None:
-    engine, rng = PureKeyed(tmp_path, Count(key=KEY, window=2), 2), np.random.default_rng(0)
+    engine, rng = SteppedKeyed(tmp_path, Count(key=KEY, window=2), 2), np.random.default_rng(0)
     ids, seen = key_ids(pa.array(WORDS)), Counter[str]()
     for b in range(130):  # one interval, and more plans than are kept to look back at
         rows = rows_of(rng, b, 10)
@@ -261,9 +264,9 @@ def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path
 
 
 def test_intervals_count_on_when_they_are_made_longer_or_shorter() -> None:
-    hour = NOTHING.clock_at(0, 3600)
+    hour = NOTHING_KEPT.clock_at(0, 3600)
     assert (hour.interval(7200), hour.interval(7199)) == (2, 1)
-    held = replace(NOTHING, interval=hour.interval(7200), clock=hour)
+    held = replace(NOTHING_KEPT, interval=hour.interval(7200), clock=hour)
     longer = held.clock_at(7300, 10_000)
     assert longer.interval(7300) == 2, "the present one goes on"
     assert longer.interval(17_300) == 3
@@ -273,8 +276,8 @@ def test_intervals_count_on_when_they_are_made_longer_or_shorter() -> None:
 
 
 def test_more_rows_than_fit_together_are_taken_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("geoswarm.store.keyed_share.GATHERED_BYTES_MAX", 100)
-    engine, memory = PureKeyed(tmp_path, Tell(2)), Memory(2)
+    monkeypatch.setattr("geoswarm.flow.keyed.work.GATHERED_BYTES_MAX", 100)
+    engine, memory = SteppedKeyed(tmp_path, Tell(2)), Memory(2)
     for b in range(6):
         rows = rows_of(np.random.default_rng(b), b)
         assert told(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)

@@ -6,13 +6,13 @@ SWARM §4.3.1 (Figures 8 and 10).
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from geoswarm.control.estimate import executor_costs, is_worse
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
-from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.space.change import Change, Divide
+from geoswarm.core.space.change import note_of
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import PlanError
@@ -22,8 +22,8 @@ from geoswarm.flow.observe import LoadReport
 class Outcome(NamedTuple):
     plan: Plan | None
     """The next plan; None: the old one stays in force."""
-    entry: dict[str, Any]
-    """For the journal, plain values: what was decided or refused, and the numbers."""
+    entry: RoundEntry
+    """For the journal: what was decided or refused, and the numbers."""
 
 
 class Coordinator:
@@ -49,18 +49,19 @@ class Coordinator:
             decision = self.strategy.rebalance(plan, report)
         except PlanError as error:  # it looked at a plan that cannot be
             decision = Decision((), {"decision": "failed", "reason": str(error)})
-        entry: dict[str, Any] = {
-            "round": report.round,
-            "now_s": report.now_s,
-            "strategy": self.strategy.name,
-            "epoch": plan.epoch,
-            "outcome": "kept",
-            "changes": [_told(change) for change in decision.changes],
-            "why": dict(decision.why),
-        }
+        entry = RoundEntry(
+            round=report.round,
+            now_s=report.now_s,
+            strategy=self.strategy.name,
+            epoch=plan.epoch,
+            outcome="kept",
+            changes=tuple(note_of(change) for change in decision.changes),
+            why=dict(decision.why),
+        )
         if self.strategy.needs_stats:
             costs = executor_costs(plan, report.stats)
-            entry |= {f"cost_{what}": float(value) for what, value in _spread(costs).items()}
+            high, mean, low = float(costs.max()), float(costs.mean()), float(costs.min())
+            entry = replace(entry, cost_max=high, cost_mean=mean, cost_min=low)
         if not decision.changes and decision.fresh is None:
             return Outcome(None, entry)
         try:
@@ -69,35 +70,24 @@ class Coordinator:
             else:
                 proposed = plan.apply(decision.changes)
         except PlanError as error:
-            return Outcome(None, entry | {"outcome": "refused", "reason": str(error)})
+            return Outcome(None, replace(entry, outcome="refused", reason=str(error)))
         if not self.trusts:
             before, after = self.strategy.estimate(plan, report), self.strategy.estimate(proposed, report)
-            entry |= {"estimate_before": before, "estimate_after": after}
+            entry = replace(entry, estimate_before=before, estimate_after=after)
             if is_worse(after, before):
-                reason = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
-                return Outcome(None, entry | {"outcome": "refused", "reason": f"{reason}: plan {plan.epoch} stays"})
-        return Outcome(proposed, entry | {"outcome": "applied", "epoch_next": proposed.epoch})
+                raised = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
+                reason = f"{raised}: plan {plan.epoch} stays"
+                return Outcome(None, replace(entry, outcome="refused", reason=reason))
+        return Outcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
 
 
-def started_anew(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> dict[str, Any]:
+def started_anew(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:
     """The journal's entry for a plan that was not reached by changes."""
-    return {
-        "round": rounds,
-        "strategy": after.drawn_by,
-        "epoch": before.epoch,
-        "outcome": "applied",
-        "changes": [],
-        "why": dict(why),
-        "epoch_next": after.epoch,
-    }
-
-
-def _spread(costs: Floats) -> dict[str, float]:
-    return {"max": costs.max(), "mean": costs.mean(), "min": costs.min()}
-
-
-def _told(change: Change) -> dict[str, Any]:
-    told = {"change": type(change).__name__.lower(), **asdict(change)}
-    if isinstance(change, Divide):
-        told["terms"] = f"{change.terms.count} shares, {len(change.terms.hashes)} terms by name"
-    return told
+    return RoundEntry(
+        round=rounds,
+        strategy=after.drawn_by,
+        epoch=before.epoch,
+        outcome="applied",
+        why=dict(why),
+        epoch_next=after.epoch,
+    )

@@ -1,38 +1,62 @@
-"""All strategies by name, found by looking into `balance/`: a new one joins, and its laws are tested, by existing."""
+"""All strategies by name: ours, found by looking into `balance/`, and those of other packages (`geoswarm.strategies`).
 
-import importlib
+A new one joins, and its laws are tested, by existing. Its parameters are those of its constructor.
+"""
+
 import inspect
-import pkgutil
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from geoswarm.control import balance
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
+from geoswarm.registry import Registry, classes_in
+
+PARTS = ("name", "needs_stats", "needs_sample", "first_plan", "rebalance", "estimate")
+"""What makes a class a strategy."""
+
+
+def _name_of(kind: Any) -> str | None:
+    return kind.name if all(hasattr(kind, part) for part in PARTS) else None
+
+
+STRATEGIES: Registry[Strategy] = Registry(
+    "strategy", "geoswarm.strategies", classes_in("geoswarm.control.balance", _name_of), PARTS
+)
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Every class in `control/balance/` with a name, a first plan and a way to rebalance."""
-    found: dict[str, type[Strategy]] = {}
-    for module in sorted(m.name for m in pkgutil.iter_modules(balance.__path__)):
-        members = inspect.getmembers(importlib.import_module(f"{balance.__name__}.{module}"), inspect.isclass)
-        kind: Any
-        for _, kind in members:
-            has_all = all(hasattr(kind, part) for part in ("name", "first_plan", "rebalance"))
-            if has_all and kind.__module__ == f"{balance.__name__}.{module}":
-                found[kind.name] = kind
-    return found
+    """Ours, by name."""
+    return STRATEGIES.ours()
 
 
-def strategy(name: str) -> Strategy:
-    known = strategies()
-    if name not in known:
-        raise SettingsError(f"there is no strategy {name!r}: use one of {', '.join(sorted(known))}")
-    return known[name]()
+def strategy(name: str, options: Mapping[str, Any] | None = None) -> Strategy:
+    return STRATEGIES.make(name, options)
 
 
-def first_plan(name: str, sample: Sample | None, grid: Grid, executors: int) -> Plan:
-    """Of a strategy by name, and signed by it."""
-    return replace(strategy(name).first_plan(grid, executors, sample), drawn_by=name)
+def resolve_strategy(chosen: str | Strategy, options: Mapping[str, Any] | None = None) -> Strategy:
+    """The strategy of this name with these options, or the one that is given. It keeps its memory between rounds, so
+    every stream needs one of its own."""
+    if isinstance(chosen, str):
+        return strategy(chosen, options)
+    lacks = [part for part in PARTS if not hasattr(chosen, part)]
+    if lacks:
+        raise SettingsError(f"{chosen!r} is no strategy, since it has no {', '.join(lacks)}: see control/strategy.py")
+    if inspect.isclass(chosen):
+        raise SettingsError(f"strategy {chosen.name} is given as a class: call it, or give its name")
+    if options:
+        raise SettingsError(
+            f"strategy {chosen.name} is made already, and options {', '.join(options)} would not reach it: give it "
+            "these when it is made, or give its name"
+        )
+    return chosen
+
+
+def first_plan(
+    chosen: str | Strategy, sample: Sample | None, grid: Grid, executors: int, options: Mapping[str, Any] | None = None
+) -> Plan:
+    """A strategy's own, signed by it."""
+    made = resolve_strategy(chosen, options)
+    return replace(made.first_plan(grid, executors, sample), drawn_by=made.name)

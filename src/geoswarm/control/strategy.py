@@ -57,7 +57,10 @@ class Sample(NamedTuple):
 
 
 class Strategy(Protocol):
-    """Built without arguments: every parameter has a default, so that `registry.py` can make any by its name."""
+    """Every parameter of its constructor has a default, so that `registry.py` can make any by its name alone.
+
+    Parameters are keywords, with type and limits in the signature (`geoswarm/parameters.py`), and the class says in one
+    sentence what it does: `geoswarm strategies` lists both."""
 
     name: str
     needs_stats: bool

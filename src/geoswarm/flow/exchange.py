@@ -15,22 +15,27 @@ PACKED = pa.schema(
     [
         pa.field("executor", pa.int32(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
+        pa.field("kind", pa.int8(), nullable=False),  # of what is in it: one of the numbers below
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
+EVENTS, SUBSCRIPTIONS, PASSING = 0, 1, 2
+"""Events of the partition; subscriptions of the partition, on their way to its events; rows that go out as they are."""
 
 
 def pack(parcels: Iterator[Parcel]) -> pa.RecordBatch:
-    executors, partitions, ends = [], [], [0]
+    executors, partitions, kinds, ends = [], [], [], [0]
     payloads = pa.BufferOutputStream()
     for parcel in parcels:
         executors.append(parcel.executor)
         partitions.append(parcel.partition)
+        kinds.append(parcel.kind)
         payloads.write(parcel.events.serialize())
         ends.append(payloads.tell())
     offsets = pa.py_buffer(np.array(ends, np.int32))
     binary = pa.Array.from_buffers(pa.binary(), len(executors), [None, offsets, payloads.getvalue()])
-    return pa.record_batch([pa.array(executors, pa.int32()), pa.array(partitions, pa.int32()), binary], schema=PACKED)
+    numbers = (pa.array(executors, pa.int32()), pa.array(partitions, pa.int32()), pa.array(kinds, pa.int8()))
+    return pa.record_batch([*numbers, binary], schema=PACKED)
 
 
 def unpack(rows: pa.RecordBatch, events: pa.Schema) -> Iterator[Parcel]:
@@ -40,4 +45,5 @@ def unpack(rows: pa.RecordBatch, events: pa.Schema) -> Iterator[Parcel]:
             rows.column("partition")[i].as_py(),
             rows.column("executor")[i].as_py(),
             pa.ipc.read_record_batch(payload, events),
+            rows.column("kind")[i].as_py(),
         )

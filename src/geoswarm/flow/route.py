@@ -23,11 +23,12 @@ SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its
 
 
 class Parcel(NamedTuple):
-    """The events of one partition, in Z-order."""
+    """The events of one partition, in Z-order; or of another `kind` (`exchange.py`)."""
 
     partition: int
     executor: int
     events: pa.RecordBatch
+    kind: int = 0
 
 
 def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:

@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute import Attribute, Inspection
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, CANCEL, OPERATION, OPS, REGISTER
+from geoswarm.core.subscriptions.columns import ATTRIBUTES, CANCEL, OPERATION
 from geoswarm.core.subscriptions.region import clip_advice
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
+from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.sound import SOUND, unmarked
 from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import EVENT, GEOMETRY
@@ -83,18 +84,13 @@ def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: De
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
     triage.turn_away(_null(batch, "sub_id"), "null", "sub_id is null: send the id")
     triage.turn_away(_null(batch, "op"), "null", "op is null: send register, replace or cancel")
-    codes = codes_of_ops(batch.column("op"), unknown=-1)
+    codes = operation_codes(batch.column("op"), unknown=-1)
     triage.turn_away(codes < 0, "unknown-op", "op is {op!r}: send register, replace or cancel")
     inspection = Inspection(batch, (codes >= 0) & (codes != CANCEL), grid, now_us, triage)
     values = {attribute.name: attribute.parse(inspection) for attribute in ATTRIBUTES}
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
     return ValidatedOperations(batch, ~triage.doomed, values)
-
-
-def codes_of_ops(ops: pa.StringArray, unknown: int = REGISTER) -> Ints:
-    """REGISTER, REPLACE or CANCEL, row by row."""
-    return np.asarray(pc.index_in(ops, pa.array(OPS)).fill_null(unknown), np.int64)
 
 
 def conform_operations(table: pa.Table) -> pa.Table:

@@ -25,11 +25,11 @@ NOT_HERE = -1
 PRUNE_MIN = 4096
 _KEY = os.urandom(16)
 
-Verdicts = npt.NDArray[np.int8]
+AccountVerdicts = npt.NDArray[np.int8]
 
 
-class Operations(NamedTuple):
-    """As they came; parallel arrays."""
+class UserOperations(NamedTuple):
+    """In arrival order; parallel arrays."""
 
     op: Ints
     subscription: Ints
@@ -40,7 +40,7 @@ class Operations(NamedTuple):
     """Of what it would register."""
 
 
-class SubscriptionFacts(NamedTuple):
+class HeldSubscriptions(NamedTuple):
     """The subscriptions at hand, by number."""
 
     live: Bools
@@ -48,7 +48,7 @@ class SubscriptionFacts(NamedTuple):
     cost: Ints
 
 
-class Purse(NamedTuple):
+class UserTotals(NamedTuple):
     """The users at hand, by number."""
 
     subscriptions: Ints
@@ -57,8 +57,8 @@ class Purse(NamedTuple):
     """No limit holds."""
 
 
-class Judged(NamedTuple):
-    verdicts: Verdicts
+class Judgement(NamedTuple):
+    verdicts: AccountVerdicts
     begins: Bools
     """Whether an operation registers something; a replacement may do both."""
     ends: Bools
@@ -79,7 +79,7 @@ class Accounts:
 
     def read(self, user: str) -> tuple[int, float]:
         """Live subscriptions, and their cost."""
-        row = int(self._find(_hashed(pa.array([user])))[0])
+        row = int(self._find(_hashes(pa.array([user])))[0])
         return (0, 0.0) if row < 0 else (int(self._subscriptions[row]), float(self._cost[row]) / THOUSANDTHS)
 
     def add(self, names: pa.StringArray, codes: Ints, costs: Ints, sign: int) -> None:
@@ -89,16 +89,16 @@ class Accounts:
         counts = np.bincount(codes, minlength=len(names))
         sums = np.bincount(codes, costs, minlength=len(names)).astype(np.int64)
         used = np.flatnonzero(counts)
-        rows = self._rows(_hashed(names.take(pa.array(used))))
+        rows = self._rows(_hashes(names.take(pa.array(used))))
         np.add.at(self._subscriptions, rows, sign * counts[used])
         np.add.at(self._cost, rows, sign * sums[used])
 
-    def take(self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float) -> Verdicts:
-        """For each of some operations as they came, of users by number, all different: FINE, RATE or FULL. Takes what
-        the users use up of their operations."""
+    def take(self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float) -> AccountVerdicts:
+        """FINE, RATE or FULL for each of some operations in arrival order; `codes` are numbers of `users`, who are all
+        different. What the users use up of their operations is gone."""
         settings = self._settings
         self._prune(now_s)
-        keys = _hashed(users)
+        keys = _hashes(users)
         new = np.flatnonzero(self._find(keys) < 0)
         full = np.zeros(len(users), np.bool_)
         full[new[max(0, settings.accounts_max - len(self)) :]] = True
@@ -118,13 +118,15 @@ class Accounts:
         refused = np.where(full, FULL, RATE)[codes]
         return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
 
-    def judge(self, users: pa.StringArray, free: Bools, operations: Operations, held: SubscriptionFacts) -> Judged:
-        """Which operations may be carried out, one after another as they came. What users have afterwards has to be
-        told by `add`."""
-        rows = self._rows(_hashed(users))
-        purse = Purse(self._subscriptions[rows], self._cost[rows], free)
+    def judge(
+        self, users: pa.StringArray, free: Bools, operations: UserOperations, held: HeldSubscriptions
+    ) -> Judgement:
+        """Which operations may be carried out, one after another in arrival order. What users have afterwards is
+        reported by `add`."""
+        rows = self._rows(_hashes(users))
+        totals = UserTotals(self._subscriptions[rows], self._cost[rows], free)
         cost_max = int(self._settings.user_cost_max * THOUSANDTHS)
-        return Judged(*_judge(operations, held, purse, self._settings.user_subscriptions_max, cost_max))
+        return Judgement(*_judge(operations, held, totals, self._settings.user_subscriptions_max, cost_max))
 
     def _find(self, keys: Ints) -> Ints:
         """The row of each, or -1."""
@@ -158,20 +160,20 @@ class Accounts:
         self._prune_at = max(PRUNE_MIN, 2 * len(self))
 
 
-def _hashed(names: pa.StringArray) -> Ints:
+def _hashes(names: pa.StringArray) -> Ints:
     digests = [blake2b(name, digest_size=8, key=_KEY).digest() for name in names.cast(pa.binary()).to_pylist()]
     return np.frombuffer(b"".join(digests), np.int64)
 
 
 @kernel
 def _judge(
-    todo: Operations, held: SubscriptionFacts, purse: Purse, subscriptions_max: int, cost_max: int
-) -> tuple[Verdicts, Bools, Bools]:
+    todo: UserOperations, held: HeldSubscriptions, totals: UserTotals, subscriptions_max: int, cost_max: int
+) -> tuple[AccountVerdicts, Bools, Bools]:
     n = len(todo.op)
     verdicts, begins, ends = np.zeros(n, np.int8), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
     for i in range(n):
         which, user = todo.subscription[i], todo.user[i]
-        is_live, is_free = held.live[which], purse.free[user]
+        is_live, is_free = held.live[which], totals.free[user]
         if (is_live and todo.op[i] == REGISTER) or (not is_live and todo.op[i] == CANCEL):
             continue  # a duplicate, or unknown: the store says so
         if is_live and held.owner[which] != user:
@@ -180,14 +182,14 @@ def _judge(
         before = held.cost[which] if is_live else 0
         after = 0 if todo.op[i] == CANCEL else todo.cost[i]
         if todo.op[i] != CANCEL and not is_free:
-            if not is_live and purse.subscriptions[user] >= subscriptions_max:
+            if not is_live and totals.subscriptions[user] >= subscriptions_max:
                 verdicts[i] = SUBSCRIPTIONS
                 continue
-            if after > before and purse.cost[user] + after - before > cost_max:
+            if after > before and totals.cost[user] + after - before > cost_max:
                 verdicts[i] = COST
                 continue
         begins[i], ends[i] = todo.op[i] != CANCEL, is_live
-        purse.subscriptions[user] += (1 if begins[i] else 0) - (1 if is_live else 0)
-        purse.cost[user] += after - before
+        totals.subscriptions[user] += (1 if begins[i] else 0) - (1 if is_live else 0)
+        totals.cost[user] += after - before
         held.live[which], held.owner[which], held.cost[which] = begins[i], user, after
     return verdicts, begins, ends

@@ -1,6 +1,6 @@
 """Who made the hotspots of the last half hour, and where: what must hold before anybody is blocked.
 
-Not in the print, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
+Not in the thesis, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
 queries in hotspot after hotspot at one place, which is no attack. What an attack has and a crowd has not is that it
 moves: what its users register here they cancel elsewhere, or place after place becomes hot by the same users; and they
 do little besides. All of this only makes blocking rarer.
@@ -10,22 +10,23 @@ each other are one place, also by way of others between them: a crowd that drift
 """
 
 from collections import deque
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.features import Touched, ratio
+from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import Place
+from geoswarm.guard.sensor import MapPlace
 
-COLUMNS = ("codes", "weights", "asked", "focus")
+MAKER_COLUMNS = ("codes", "weights", "asked", "focus")
 
 
 class Cause(NamedTuple):
     hotspot_id: int
     round: int
-    place: Place
+    place: MapPlace
     weight_all: float
     """Of all that is new round it, the makers' and everybody's."""
     asked_all: float
@@ -42,8 +43,8 @@ class Charge(NamedTuple):
     places: Ints
     rounds: Ints
     """With a hotspot for which they did nearly all they did."""
-    hotspots: list[dict[str, Any]]
-    """Plain values of those that the group made."""
+    hotspots: tuple[HotspotNote, ...]
+    """Those that the group made."""
 
 
 class Causes:
@@ -51,7 +52,7 @@ class Causes:
         self._rules = rules
         self._causes: deque[Cause] = deque(maxlen=rules.hotspots_max)
 
-    def add(self, hotspot_id: int, now_round: int, place: Place, touched: Touched) -> None:
+    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: Touched) -> None:
         rules = self._rules
         focus = self._focus(touched)
         made = np.flatnonzero((focus >= rules.focus_min) & (touched.weights > 0))
@@ -81,7 +82,7 @@ class Causes:
         for i, cause in enumerate(self._causes):
             keep = ~np.isin(cause.codes, codes)
             if not keep.all():
-                self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in COLUMNS})
+                self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in MAKER_COLUMNS})
 
     def makers(self) -> Ints:
         """Of any hotspot that is remembered."""
@@ -126,7 +127,7 @@ class Causes:
             where[cause.focus[members] >= self._rules.trade_focus_min]
             for where, (cause, members, _) in zip(at, theirs, strict=True)
         ]
-        listed = [_plain(cause, share, int(members.sum())) for cause, members, share in theirs]
+        listed = tuple(_note(cause, share, int(members.sum())) for cause, members, share in theirs)
         rounds = _distinct(steady, [cause.round for cause, _, _ in theirs], len(group))
         return Charge(_distinct(at, labels, len(group)), rounds, listed)
 
@@ -146,8 +147,10 @@ class Causes:
     def to_arrays(self) -> dict[str, Array]:
         lengths = [len(cause.codes) for cause in self._causes]
         heads = [(c.hotspot_id, c.round, *c.place, c.weight_all, c.asked_all) for c in self._causes]
-        empty = {name: np.empty(0, np.int64 if name == "codes" else np.float64) for name in COLUMNS}
-        flat = {name: np.concatenate([empty[name], *(getattr(c, name) for c in self._causes)]) for name in COLUMNS}
+        empty = {name: np.empty(0, np.int64 if name == "codes" else np.float64) for name in MAKER_COLUMNS}
+        flat = {
+            name: np.concatenate([empty[name], *(getattr(c, name) for c in self._causes)]) for name in MAKER_COLUMNS
+        }
         return {"heads": np.array(heads, np.float64).reshape(-1, 6), "lengths": np.array(lengths, np.int64), **flat}
 
     @classmethod
@@ -156,12 +159,12 @@ class Causes:
         ends = np.cumsum(arrays["lengths"])
         for head, start, end in zip(arrays["heads"].tolist(), ends - arrays["lengths"], ends, strict=True):
             number, at, x, y, weight_all, asked_all = head
-            parts = (arrays[name][start:end] for name in COLUMNS)
+            parts = (arrays[name][start:end] for name in MAKER_COLUMNS)
             self._causes.append(Cause(int(number), int(at), (x, y), weight_all, asked_all, *parts))
         return self
 
 
-def separate(places: list[Place], gap: float) -> list[int]:
+def separate(places: list[MapPlace], gap: float) -> list[int]:
     """A label for each, the same for those within `gap` of each other, also step by step. One that is nowhere is
     alone."""
     x, y = np.array(places, np.float64).reshape(-1, 2).T
@@ -182,6 +185,7 @@ def _distinct(at: list[Ints], labels: list[int], members: int) -> Ints:
     return np.bincount(np.unique(pairs) // (max(labels) + 1), minlength=members)
 
 
-def _plain(cause: Cause, share: float, members: int) -> dict[str, Any]:
-    place = None if np.isnan(cause.place[0]) else [round(v, 4) for v in cause.place]
-    return {"id": cause.hotspot_id, "round": cause.round, "share": round(share, 3), "users": members, "place": place}
+def _note(cause: Cause, share: float, members: int) -> HotspotNote:
+    x, y = cause.place
+    place = None if np.isnan(x) else (round(x, 4), round(y, 4))
+    return HotspotNote(cause.hotspot_id, cause.round, round(share, 3), members, place)

@@ -17,26 +17,27 @@ an earlier round. The "careful" way, which is the default, differs; the reasons 
  5. Nobody is confirmed without what `causes.py` asks for, nor where there are few others to compare with.
 """
 
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
 from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
+from geoswarm.guard.findings import Cluster, Evidence
 from geoswarm.guard.rules import GuardRules
 
-NOBODY = np.empty(0, np.int64)
+NO_CODES = np.empty(0, np.int64)
 CLUSTERS_REMEMBERED_MAX = 64
 """Suspicious clusters of the printed algorithm: one a round for at most half an hour, by default."""
 
 
-class Verdict(NamedTuple):
+class Detection(NamedTuple):
     suspicious: Ints
     """Codes, ascending, of all that this round found, the confirmed included."""
     confirmed: Ints
-    evidence: dict[str, Any]
-    """Plain values, for the journal."""
+    evidence: Evidence
 
 
 class Detector:
@@ -46,7 +47,7 @@ class Detector:
         self._until = np.empty(0, np.int64)  # by code: suspected since and until which round; -1: not
         self._clusters: list[tuple[int, int, Ints]] = []  # printed: since, until, codes
 
-    def detect(self, table: FeatureTable, now_round: int, causes: Causes | None = None) -> Verdict:
+    def detect(self, table: FeatureTable, now_round: int, causes: Causes | None = None) -> Detection:
         """`causes` is needed unless the algorithm is the printed one."""
         if causes is None or self._rules.algorithm == "printed":
             return self._printed(table, now_round)
@@ -59,36 +60,36 @@ class Detector:
         codes = codes[codes < len(self._since)]
         self._since[codes] = self._until[codes] = -1
 
-    def _printed(self, table: FeatureTable, now_round: int) -> Verdict:
+    def _printed(self, table: FeatureTable, now_round: int) -> Detection:
         self._clusters = [known for known in self._clusters if known[1] >= now_round]
         rates, rows = table.raw[:, X14], np.arange(len(table.codes))
         if len(rows) < 2:
-            return Verdict(NOBODY, NOBODY, {"users": len(rows)})
+            return Detection(NO_CODES, NO_CODES, Evidence(users=len(rows)))
         rows = self.narrowed(table, self._half(table, rows, rates), rates)
         rate, norm = float(rates[rows].mean()), float(np.delete(rates, rows).mean()) if len(rows) < len(rates) else 0.0
-        evidence = {"users": len(rows), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)}
+        evidence = Evidence(users=len(rows), alqr=round(rate, 4), alqr_normal=round(norm, 4))
         if rate <= norm * self._rules.beta or not (table.raw[rows, X3] > 0).all():
-            return Verdict(NOBODY, NOBODY, evidence)
+            return Detection(NO_CODES, NO_CODES, evidence)
         codes, until = table.codes[rows], now_round + self._removal()
         for i, (since, _, before) in enumerate(self._clusters):
             if np.array_equal(before, codes):
                 self._clusters[i] = (since, until, codes)
-                return Verdict(codes, codes, evidence)
+                return Detection(codes, codes, evidence)
         self._clusters = [*self._clusters, (now_round, until, codes)][-CLUSTERS_REMEMBERED_MAX:]
-        return Verdict(codes, NOBODY, evidence)
+        return Detection(codes, NO_CODES, evidence)
 
-    def _careful(self, table: FeatureTable, now_round: int, causes: Causes) -> Verdict:
+    def _careful(self, table: FeatureTable, now_round: int, causes: Causes) -> Detection:
         causes.expire(now_round)
         rates = causes.rates(table.codes, now_round)
         rows = np.flatnonzero(rates)
         normal = int(np.count_nonzero(table.raw[:, X6]))
-        clusters: list[dict[str, Any]] = []
-        found = [NOBODY]
+        clusters: list[Cluster] = []
+        found = [NO_CODES]
         while len(rows) and len(clusters) < self._rules.clusters_max:
             cluster = self.narrowed(table, rows, rates)
             normal -= len(cluster)
             rate, norm = causes.compared(table.codes[cluster], now_round)
-            clusters.append({"users": len(cluster), "alqr": round(rate, 4), "alqr_normal": round(norm, 4)})
+            clusters.append(Cluster(len(cluster), round(rate, 4), round(norm, 4)))
             if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
                 break
             found.append(cluster)
@@ -98,14 +99,15 @@ class Detector:
         again = self._suspect(codes, now_round)
         cancels = ratio(table.raw[rows, X7], table.raw[rows, X6])[again]
         guilty, charge = causes.guilty(codes[again], cancels)
-        evidence = {"clusters": clusters, "hotspots": charge.hotspots, "suspected_before": int(again.sum())}
+        evidence = Evidence(clusters=tuple(clusters), hotspots=charge.hotspots, suspected_before=int(again.sum()))
         if guilty.any():
-            held = {"places": charge.places, "rounds": charge.rounds, "cancels": cancels[guilty]}
-            evidence |= {f"{name}_least": round(float(np.min(values)), 3) for name, values in held.items()}
-        return Verdict(codes, codes[again][guilty], evidence)
+            held = (charge.places, charge.rounds, cancels[guilty])
+            places, rounds, cancelled = (round(float(np.min(values)), 3) for values in held)
+            evidence = replace(evidence, places_least=places, rounds_least=rounds, cancels_least=cancelled)
+        return Detection(codes, codes[again][guilty], evidence)
 
     def narrowed(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
-        """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature tells apart."""
+        """Lines 3 to 11. Ends at the latest with one user, or with users whom no feature distinguishes."""
         while len(rows) > 1 and not self._agree(table.raw[rows, X11]):
             half = self._half(table, rows, rates)
             if len(half) == len(rows):
@@ -118,7 +120,7 @@ class Detector:
         return float(np.std(sequences)) <= self._rules.near_zero * float(np.mean(sequences))
 
     def _half(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
-        """The cluster, of two, with the higher ALQR; all, if they cannot be told apart."""
+        """The cluster, of two, with the higher ALQR; all, if they cannot be distinguished."""
         first = self._first_cluster(table.normalised[rows])
         if first.all() or not first.any():
             return rows
@@ -152,7 +154,7 @@ class Detector:
         return again & (self._since[codes] < now_round)
 
     def _removal(self) -> int:
-        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the print."""
+        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the thesis."""
         return int(self._rng.integers(self._rules.suspicious_rounds_min, self._rules.suspicious_rounds_max + 1))
 
     def to_arrays(self) -> dict[str, Array]:
@@ -161,7 +163,7 @@ class Detector:
         return {
             "suspects": np.column_stack([codes, self._since[codes], self._until[codes]]),
             "cluster_lengths": np.array([len(c) for c in clusters], np.int64),
-            "clusters": np.concatenate([NOBODY, *clusters]),
+            "clusters": np.concatenate([NO_CODES, *clusters]),
         }
 
     @classmethod

@@ -11,7 +11,7 @@ Knows users by number only (`names.py` has their names), and judges nobody (`det
     x12 as x4, but a query of age i weighs 1/2^i, and one of five rounds or more nothing
     x13 = x12 / x6: how much of what was requested lately lies in hotspots
 
-Where this says more than the print: a row remembers in which round it began, and queries from before do not count in
+Where this says more than the thesis: a row remembers in which round it began, and queries from before do not count in
 x12, because their requests are not in x6 either. Else a user whose row had to make room for others, and who comes back,
 would seem to have all queries in hotspots.
 """
@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Array, Floats, Ints
-from geoswarm.guard.sensor import AGES, Hotspot
+from geoswarm.guard.sensor import AGES, HotspotSummary
 
-NAMES = (
+FEATURE_NAMES = (
     "new_queries", "deleted_queries", "lrb_involvement", "lrb_contribution", "hotspot_seq",
     "new_queries_faded", "deleted_queries_faded", "lrb_involvement_faded", "lrb_contribution_faded",
     "hotspot_seq_faded", "hotspot_seq_new", "lrb_weighted_contribution", "lrb_queries_rate", "lrb_queries_rate_mean",
@@ -97,7 +97,7 @@ class Features:
     def deleted(self, codes: Ints, counts: Ints) -> None:
         self._count(codes, counts, X2)
 
-    def hotspot(self, hotspot: Hotspot) -> Touched:
+    def hotspot(self, hotspot: HotspotSummary) -> Touched:
         """A hotspot has made the cluster rebalance."""
         self.hotspot_id += 1
         codes, counts = hotspot.users, hotspot.counts

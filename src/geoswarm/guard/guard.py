@@ -1,4 +1,4 @@
-"""Guard: told of every operation and every hotspot, it says each round who is to be blocked.
+"""Guard: from every operation and every hotspot, it finds each round who is to be blocked.
 
 Ties the parts together and keeps the list of who is blocked; it decides nothing by itself. Thesis chapter 5.
 
@@ -10,7 +10,8 @@ Queries that a blocked user already has stay; whether to remove them is the engi
 """
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,21 +21,22 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard import saved
 from geoswarm.guard.causes import Causes
-from geoswarm.guard.detector import Detector, Verdict
-from geoswarm.guard.features import NAMES, Features, FeatureTable
+from geoswarm.guard.detector import Detection, Detector
+from geoswarm.guard.features import FEATURE_NAMES, Features, FeatureTable
+from geoswarm.guard.findings import DetectionEntry, Evidence
 from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import AGES, Hotspot
+from geoswarm.guard.sensor import AGES, HotspotSummary
 
 ROUNDS_AT_ONCE_MAX = 64
-"""Rounds that pass when nobody looked for long: after so many halvings nothing is left to fade."""
+"""Rounds that are counted after a long pause: after so many halvings nothing is left to fade."""
 
 
-class Round(NamedTuple):
+class ClosedRound(NamedTuple):
     blocked: list[str]
     """Newly."""
-    entry: dict[str, Any]
-    """For the journal: what was found and why, in plain values."""
+    entry: DetectionEntry
+    """For the journal: what was found and why."""
 
 
 class Block(NamedTuple):
@@ -62,7 +64,7 @@ class Guard:
 
     @property
     def users(self) -> int:
-        """That it has a row for."""
+        """How many users it has a row for."""
         return len(self._names)
 
     def codes(self, users: pa.StringArray) -> Ints:
@@ -70,7 +72,7 @@ class Guard:
         return self._names.codes(users, self._causes.makers)
 
     def admits(self, users: pa.StringArray) -> Bools:
-        """False: blocked. Nobody can be blocked who has no name."""
+        """Which users may pass: False where one is blocked. A user without a name cannot be blocked."""
         if not self._blocked:
             return np.ones(len(users), np.bool_)
         if (pc.max(pc.binary_length(users)).as_py() or 0) > NAME_BYTES_MAX:
@@ -79,7 +81,7 @@ class Guard:
         return ~np.asarray(blocked.to_numpy(zero_copy_only=False), np.bool_)
 
     def operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
-        """Those of one batch that were accepted. A replacement is both, registered and cancelled."""
+        """Counts the operations of one batch that were accepted. A replacement is both, registered and cancelled."""
         self._begin(now_s)
         if len(users) != len(registered) or len(users) != len(cancelled):
             raise InputError(
@@ -89,7 +91,7 @@ class Guard:
         for column, chosen in ((self._features.requested, registered), (self._features.deleted, cancelled)):
             column(codes[chosen], np.ones(int(np.count_nonzero(chosen)), np.int64))
 
-    def hotspot(self, hotspot: Hotspot) -> None:
+    def hotspot(self, hotspot: HotspotSummary) -> None:
         """A partition has made the cluster rebalance. Its codes are of the last call of `codes`."""
         users, counts = hotspot.users, hotspot.counts
         if counts.shape != (len(users), AGES + 1):
@@ -115,7 +117,7 @@ class Guard:
         which = np.searchsorted(self._starts, at_s, side="right")
         return np.where(which == 0, self.round - AGES - 1, self.round - len(self._starts) + which)
 
-    def close_round(self, now_s: float) -> Round:
+    def close_round(self, now_s: float) -> ClosedRound:
         """Judge the round, and begin the next."""
         self._begin(now_s)
         closed, hotspots = self.round, self._hotspots
@@ -128,38 +130,38 @@ class Guard:
         between = [begun_s + (i + 1) * self.rules.round_s for i in range(passed - 1)]
         self._starts = [*self._starts, *between, max(now_s, begun_s)][-AGES - 1 :]
         names = [self._names.name(code) for code in verdict.confirmed.tolist()]
-        entry = {
-            "round": closed,
-            "users": len(table.codes),
-            "users_driven_out": self._names.driven_out,
-            "hotspots": hotspots,
-            "suspicious": self._listed(verdict.suspicious),
-            "suspicious_users": len(verdict.suspicious),
-            "blocked": names[: self.rules.listed_max],
-            "blocked_users": len(names),
-            "evidence": verdict.evidence,
-            "features": self._described(table, verdict),
-            "features_others": _mean_of_others(table, verdict),
-        }
+        entry = DetectionEntry(
+            round=closed,
+            now_us=round(now_s * 1e6),
+            users=len(table.codes),
+            users_driven_out=self._names.driven_out,
+            hotspots=hotspots,
+            suspicious=tuple(self._listed(verdict.suspicious)),
+            suspicious_users=len(verdict.suspicious),
+            blocked=tuple(names[: self.rules.listed_max]),
+            blocked_users=len(names),
+            evidence=verdict.evidence,
+            features=self._described(table, verdict),
+            features_others=_mean_of_others(table, verdict),
+        )
         block = Block(now_s, _why(closed, verdict.evidence), False)
         lifted = [old for user in names for old in self._block(user, block)]
         self._forget(verdict.confirmed)
-        entry["lifted"] = lifted[: self.rules.listed_max]
-        return Round(names, entry)
+        return ClosedRound(names, replace(entry, lifted=tuple(lifted[: self.rules.listed_max])))
 
     def block(self, user: str, why: str, now_s: float) -> None:
-        """By an operator. Such a block is never lifted to make room."""
+        """Block a user for an operator. Such a block is never lifted to make room."""
         self._exempt.discard(known_as(user))
         self._block(known_as(user), Block(now_s, why, True))
         self._forget(self._rows_of([user]))
 
     def unblock(self, user: str) -> bool:
-        """What was held against the user is forgotten. False: was not blocked."""
+        """Let a user in, and forget what was held against them. Returns whether the user was blocked."""
         self._forget(self._rows_of([user]))
         return self._blocked.pop(known_as(user), None) is not None
 
     def exempt(self, user: str) -> None:
-        """Never to be blocked by Guard."""
+        """Guard never blocks this user."""
         self.unblock(user)
         self._exempt.add(known_as(user))
 
@@ -181,7 +183,7 @@ class Guard:
         return [(self._names.name(code), float(asked[code])) for code in codes.tolist() if asked[code] > 0]
 
     def suspected(self) -> list[str]:
-        """By an earlier round, and not yet forgotten."""
+        """Users whom an earlier round found suspicious, and who are not yet forgotten."""
         return sorted(filter(None, (self._names.name(code) for code in self._detector.suspected(self.round).tolist())))
 
     def to_bytes(self) -> bytes:
@@ -201,11 +203,11 @@ class Guard:
             "causes": self._causes.to_arrays(),
             "detector": self._detector.to_arrays(),
         }
-        return saved.packed(head, parts, self._names.to_strings())
+        return saved.pack(head, parts, self._names.to_strings())
 
     @classmethod
     def from_bytes(cls, data: bytes, rules: GuardRules | None = None) -> "Guard":
-        head, arrays, names = saved.unpacked(data)
+        head, arrays, names = saved.unpack(data)
         self = cls(rules)
         self._rng.bit_generator.state = head["rng"]
         self._features = Features.from_arrays(arrays["features"], head["round"], head["hotspot_id"])
@@ -246,25 +248,25 @@ class Guard:
     def _listed(self, codes: Ints) -> list[str]:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
-    def _described(self, table: FeatureTable, verdict: Verdict) -> dict[str, dict[str, float]]:
-        """By user, the confirmed first."""
+    def _described(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:
+        """The features of each user, by name; those who are confirmed come first."""
         order = np.concatenate([verdict.confirmed, np.setdiff1d(verdict.suspicious, verdict.confirmed)])
         codes = order[: self.rules.listed_max]
         rows = table.raw[np.searchsorted(table.codes, codes)]
         return {
-            self._names.name(code): {name: round(value, 4) for name, value in zip(NAMES, row, strict=True)}
+            self._names.name(code): {name: round(value, 4) for name, value in zip(FEATURE_NAMES, row, strict=True)}
             for code, row in zip(codes.tolist(), rows.tolist(), strict=True)
         }
 
 
-def _mean_of_others(table: FeatureTable, verdict: Verdict) -> dict[str, float]:
-    """Of all who are not suspicious: what the features of those who are compare with."""
+def _mean_of_others(table: FeatureTable, verdict: Detection) -> dict[str, float]:
+    """The mean features of all who are not suspicious, to compare those with who are."""
     others = table.raw[~np.isin(table.codes, verdict.suspicious)]
-    means = others.mean(axis=0) if len(others) else np.zeros(len(NAMES))
-    return {name: round(value, 4) for name, value in zip(NAMES, means.tolist(), strict=True)}
+    means = others.mean(axis=0) if len(others) else np.zeros(len(FEATURE_NAMES))
+    return {name: round(value, 4) for name, value in zip(FEATURE_NAMES, means.tolist(), strict=True)}
 
 
-def _why(closed: int, evidence: dict[str, Any]) -> str:
-    made = [str(hotspot["id"]) for hotspot in evidence.get("hotspots", [])]
+def _why(closed: int, evidence: Evidence) -> str:
+    made = [str(hotspot.id) for hotspot in evidence.hotspots or ()]
     hotspots = f"made hotspots {', '.join(made[-8:])}" if made else "was suspicious with the same users before"
     return f"detection round {closed}: {hotspots}"

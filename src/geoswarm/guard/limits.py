@@ -16,6 +16,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.space.grid import Grid
 from geoswarm.guard.names import NAME_BYTES_MAX
 from geoswarm.guard.rules import GuardRules
 
@@ -30,7 +31,7 @@ LETTERS_MAX = 10_000
 reason. Whoever is blocked must not fill the disk by going on."""
 
 
-class Limits(BaseModel):
+class UserLimits(BaseModel):
     """Of each user. Whoever is exempt has none of them, nor has what an operator loads in bulk."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -50,7 +51,7 @@ class Limits(BaseModel):
     beyond, as they are where all places for subscriptions are taken."""
 
 
-class GuardSettings(GuardRules, Limits):
+class GuardSettings(GuardRules, UserLimits):
     """All that an engine with Guard goes by."""
 
     remove_queries: Removes = "recent"
@@ -73,6 +74,13 @@ class GuardSettings(GuardRules, Limits):
                 f"{self.user_operations_per_s:g}: raise user_operations_burst"
             )
         return self
+
+
+def area_shares(grid: Grid, rects: Floats) -> Floats:
+    """Of rectangles, as shares of the world's area."""
+    world = (grid.xmax - grid.xmin) * (grid.ymax - grid.ymin)
+    shares: Floats = (rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1]) / world
+    return shares
 
 
 def costs(areas: Floats, alternatives: Ints, vertices: Ints) -> Ints:

@@ -1,10 +1,10 @@
 """Users' names as row numbers, for so many users at a time.
 
-Who has to make room is decided here, because an attacker can invent names by the million. Not in the print, whose 110
+Who has to make room is decided here, because an attacker can invent names by the million. Not in the thesis, whose 110
 users all fit.
 
     idle      nothing heard of for longer than Guard remembers: nothing is lost
-    young     came within the rounds that the sensor tells apart: a flood of names drives out its own
+    young     came within the rounds that the sensor distinguishes: a flood of names drives out its own
     others    at random: whoever comes back begins anew, which never makes a user look worse (`features.py`)
     makers    of remembered hotspots never go: nobody can hide behind a flood of names; they fill half the table at most
 """
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.guard.features import Features
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES
@@ -24,7 +24,7 @@ from geoswarm.guard.sensor import AGES
 NAME_BYTES_MAX = 200
 """A longer name is known by its beginning and a digest."""
 NO_CODE = -1
-"""Nobody: no name was given, or there is no room."""
+"""The code of none: no name was given, or there is no room."""
 
 
 def known_as(name: str) -> str:
@@ -34,11 +34,38 @@ def known_as(name: str) -> str:
     return name[:32] + "…" + hashlib.blake2b(whole, digest_size=16).hexdigest()
 
 
+def is_text(names: pa.StringArray) -> Bools:
+    """Which names are UTF-8. Arrow does not look before it is asked to."""
+    try:
+        names.validate(full=True)
+        return np.ones(len(names), np.bool_)
+    except pa.ArrowInvalid:
+        coded = names.cast(pa.binary()).dictionary_encode()
+        fine = np.array([_decodes(name) for name in coded.dictionary.to_pylist()], np.bool_)
+        whole: Bools = np.append(fine, True)[coded.indices.fill_null(len(fine)).to_numpy(zero_copy_only=False)]
+        return whole
+
+
+def as_text(names: pa.StringArray) -> pa.StringArray:
+    """The names with a mark in place of what is no UTF-8: some may be of a time when Guard was off."""
+    if is_text(names).all():
+        return names
+    return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
+
+
+def _decodes(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 class Names:
     def __init__(
         self, rules: GuardRules, features: Features, rng: np.random.Generator, forget: Callable[[Ints], None]
     ) -> None:
-        """`forget` is told of rows that nobody has any more: what is known of them is not the next one's."""
+        """`forget` is called with rows that no user has any more: what is known of them is not the next user's."""
         self._rules, self._features, self._rng, self._forget = rules, features, rng, forget
         self._codes: dict[str, int] = {}
         self._names: list[str | None] = []
@@ -116,7 +143,7 @@ class Names:
         return np.concatenate(leaving)
 
     def to_strings(self) -> pa.StringArray:
-        """By code; null where nobody is."""
+        """By code; null where a row has no user."""
         return pa.array(self._names, pa.string())
 
     def restore(self, names: pa.StringArray) -> None:

@@ -81,7 +81,7 @@ class GuardRules(BaseModel):
 
     @property
     def ages(self) -> int:
-        """Detection rounds that the sensor tells apart (§5.3.1)."""
+        """Detection rounds that the sensor distinguishes (§5.3.1)."""
         return AGES
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ VERSION = 1
 Arrays = dict[str, dict[str, Array]]
 
 
-def packed(head: dict[str, Any], parts: Arrays, names: pa.StringArray) -> bytes:
+def pack(head: dict[str, Any], parts: Arrays, names: pa.StringArray) -> bytes:
     flat = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("name", pa.string())])) as writer:
@@ -30,7 +30,7 @@ def packed(head: dict[str, Any], parts: Arrays, names: pa.StringArray) -> bytes:
     return out.getvalue()
 
 
-def unpacked(data: bytes) -> tuple[dict[str, Any], Arrays, pa.StringArray]:
+def unpack(data: bytes) -> tuple[dict[str, Any], Arrays, pa.StringArray]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as found:
             flat = {name: found[name] for name in found.files}

@@ -2,7 +2,7 @@
 
 Knows neither partitions nor files: the engine hands over one row per live query. Thesis §5.3.1.
 
-The print summarises the partition that made the cluster rebalance. This engine cuts a place that is hot into ever
+The thesis summarises the partition that made the cluster rebalance. This engine cuts a place that is hot into ever
 smaller ones, and in each lies only a small part of what anybody asked for. So the summary is of the place: the
 partition's youngest queries tell where it is (`place_of`), and all live queries round it (`near`) are summarised.
 
@@ -21,22 +21,22 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.errors import InputError
 
 AGES = 5
-"""Rounds that are told apart; a query older than that weighs less than 1/16 and is only counted."""
-Place = tuple[float, float]
-"""As shares of the world's sides."""
-NOWHERE: Place = (float("nan"), float("nan"))
+"""Rounds that are distinguished; a query older than that weighs less than 1/16 and is only counted."""
+MapPlace = tuple[float, float]
+"""A point of the map, as shares of the world's sides."""
+NOWHERE: MapPlace = (float("nan"), float("nan"))
 
 
-class Hotspot(NamedTuple):
+class HotspotSummary(NamedTuple):
     users: Ints
     """Codes, as of `Guard.codes`, ascending, each once."""
     counts: Ints
     """(n, 6): live queries of each in the partition by age, 0 to 4 and older."""
-    place: Place = NOWHERE
+    place: MapPlace = NOWHERE
     """Where what is new lies. Unknown: it is no other hotspot's place."""
 
 
-def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None = None) -> Hotspot:
+def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None = None) -> HotspotSummary:
     """From one row per live query that meets the partition. `x` and `y` are the queries' centres, as shares of the
     world's sides. Users without a code (below 0) are left out."""
     users, ages = np.asarray(users, np.int64), np.clip(np.asarray(ages, np.int64), 0, AGES)
@@ -47,18 +47,18 @@ def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None
         known = users >= 0
         users, ages = users[known], ages[known]
     if not len(users):
-        return Hotspot(np.empty(0, np.int64), np.empty((0, AGES + 1), np.int64), place)
+        return HotspotSummary(np.empty(0, np.int64), np.empty((0, AGES + 1), np.int64), place)
     bins = int(users.max()) + 1
     if bins <= 4 * len(users) + 4096:  # counting beats sorting, unless few queries have far-off codes
         counts = np.bincount(users * (AGES + 1) + ages, minlength=bins * (AGES + 1)).reshape(bins, AGES + 1)
         who = np.flatnonzero(counts.any(axis=1))
-        return Hotspot(who, counts[who], place)
+        return HotspotSummary(who, counts[who], place)
     who, which = np.unique(users, return_inverse=True)
     counts = np.bincount(which * (AGES + 1) + ages, minlength=len(who) * (AGES + 1))
-    return Hotspot(who, counts.reshape(len(who), AGES + 1), place)
+    return HotspotSummary(who, counts.reshape(len(who), AGES + 1), place)
 
 
-def place_of(ages: Ints, x: Floats, y: Floats) -> Place:
+def place_of(ages: Ints, x: Floats, y: Floats) -> MapPlace:
     """The middle of the youngest queries. The median: a few strays do not move it, a majority does."""
     if not len(ages):
         return NOWHERE
@@ -66,6 +66,6 @@ def place_of(ages: Ints, x: Floats, y: Floats) -> Place:
     return float(np.median(x[youngest])), float(np.median(y[youngest]))
 
 
-def near(place: Place, x: Floats, y: Floats, reach: float) -> Bools:
+def near(place: MapPlace, x: Floats, y: Floats, reach: float) -> Bools:
     """Which queries lie round the place of a hotspot."""
     return np.maximum(np.abs(x - place[0]), np.abs(y - place[1])) <= reach

@@ -1,6 +1,7 @@
 """From settings to a running stream, and what to watch while it runs.
 
-`settings_file.py` has checked the settings; `cli.py` prints. Spark is imported when a stream is built, not before.
+`settings_file.py` has checked the settings; `cli/` prints. What differs between the engines is in `launch_spark.py` and
+`launch_local.py`; either is imported when a stream is built, not before.
 """
 
 import os
@@ -9,128 +10,78 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rich.console import Console
 
-from geoswarm.service.cli.settings_file import (
-    ConsoleSink,
-    FilesSource,
-    KafkaSource,
-    ParquetSink,
-    PipelineSettings,
-    PostsEvents,
-    TweetsEvents,
-)
-from geoswarm.service.cli.settings_file import Sink as SinkSection
+from geoswarm.config import KeyTuning
+from geoswarm.flow.keyed.registry import OPERATORS
+from geoswarm.run.registry import SINKS
+from geoswarm.service.cli.settings_file import PipelineSettings
+from geoswarm.service.cli.settings_sections import Named
 from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
-    from geoswarm.run.spark.engine import Engine
-    from geoswarm.run.spark.run import Run
-    from geoswarm.run.spark.sinks import Sink
-    from geoswarm.run.spark.stages import Stage
+    from geoswarm.run.engine import BaseEngine
+    from geoswarm.run.sinks import Sink
+    from geoswarm.run.stages import Stage
+    from geoswarm.run.stream import Run
     from geoswarm.store.loading import Loaded
 
 LOOK_S = 0.25
 """Between two looks at the journal while a stream runs."""
 
 
-def build_engine(settings: PipelineSettings) -> "Engine":
-    from geoswarm.run.spark.engine import Engine
-    from geoswarm.run.spark.jars import kafka_conf
-    from geoswarm.run.spark.session import build_session
-
+def build_engine(settings: PipelineSettings, *, local: bool = False) -> "BaseEngine":
+    """On Spark, or with `local` in this process, without Java."""
     if settings.encryption is not None:
         # As if it had been in the environment: whatever this process opens or starts, it does with the key.
         os.environ[KEY_FILE] = settings.encryption.key_file
-    conf = dict(settings.spark.conf)
-    if settings.needs_kafka and "spark.jars" not in conf:
-        conf |= kafka_conf(stand_in=True)
-    spark = build_session(settings.spark.master, conf=conf)
-    return Engine(spark, settings.contract, settings.tuning, checkpoint=settings.checkpoint.path, guard=settings.guard)
+    engine: BaseEngine = _runner(local).build_engine(settings)
+    return engine
 
 
-def load(engine: "Engine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
+def load(engine: "BaseEngine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
     """Bulk-load the file of [subscriptions], if there is one. The engine knows which files it has."""
     return engine.load(settings.subscriptions.path, progress) if settings.subscriptions else None
 
 
-def start(engine: "Engine", settings: PipelineSettings, terminal: Console) -> "Run":
-    """`terminal` is where a console sink prints."""
-    from geoswarm.run.spark.session import build_session
-
-    spark: Any = build_session()
-    return engine.start(
-        events=_events(spark, settings),
-        operations=_operations(spark, settings),
+def start(engine: "BaseEngine", settings: PipelineSettings, terminal: Console, *, local: bool = False) -> "Run":
+    """`terminal` is where a console sink prints; `local` is as it was for `build_engine`."""
+    sources = _runner(local).build_sources(settings)
+    run: Run = cast(Any, engine).start(
+        **sources,
         sink=_sink(settings.sink, terminal),
         stages=_stages(settings, terminal),
         every_s=settings.trigger.every_s,
         available_now=settings.trigger.available_now,
     )
+    return run
 
 
-def _events(spark: Any, settings: PipelineSettings) -> Any:
-    from geoswarm.run.spark import sources
-    from geoswarm.run.spark.generator import posts_stream, tweets_stream
-
-    events = settings.events
-    if isinstance(events, TweetsEvents | PostsEvents):
-        pace = {k: getattr(events, k) for k in ("rows_per_batch", "rows_total", "partitions", "paced")}
-        if isinstance(events, PostsEvents):
-            return posts_stream(spark, events.workload(), **pace)
-        return tweets_stream(spark, events.workload(), **pace)
-    if isinstance(events, FilesSource):
-        return sources.events_from_files(
-            spark,
-            events.path,
-            format=events.format,
-            extra=events.extra,
-            files_per_batch=events.files_per_batch,
-        )
-    return sources.events_from_kafka(spark, events.bootstrap, events.topic, extra=events.extra, options=events.options)
-
-
-def _operations(spark: Any, settings: PipelineSettings) -> Any:
-    from geoswarm.run.spark import sources
-
-    operations = settings.operations
-    if operations is None:
-        return None
-    if isinstance(operations, KafkaSource):
-        return sources.operations_from_kafka(spark, operations.bootstrap, operations.topic, options=operations.options)
-    return sources.operations_from_files(
-        spark, operations.path, format=operations.format, files_per_batch=operations.files_per_batch
-    )
+def _runner(local: bool) -> Any:
+    """The module that builds engines and sources of one kind; the other is not imported."""
+    return import_module(f"geoswarm.service.{'launch_local' if local else 'launch_spark'}")
 
 
 def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
-    from geoswarm.config import KeyTuning
-    from geoswarm.flow.keyed.operators import Delivery, Trending
-    from geoswarm.run.spark.stages import Stage
+    from geoswarm.run.stages import Stage
 
     stages = []
-    if (d := settings.delivery) is not None:
-        keys = KeyTuning(executors=d.executors or settings.contract.executors, interval_s=d.interval_s)
-        operator = Delivery(d.per_interval, d.digest, d.digest_max)
-        stages.append(Stage(operator, _sink(d.sink, terminal), on="matches", tuning=keys))
-    if (t := settings.trending) is not None:
-        keys = KeyTuning(executors=t.executors or settings.contract.executors, interval_s=t.interval_s)
-        trends = Trending(t.region_deg, t.window, t.top, t.count_min)
-        stages.append(Stage(trends, _sink(t.sink, terminal), tuning=keys))
+    for _, stage in settings.all_stages:
+        executors = stage.executors or settings.contract.executors
+        tuning = KeyTuning(executors=executors, interval_s=stage.interval_s, **stage.tuning.model_dump())
+        operator = OPERATORS.make(stage.operator.kind, stage.operator.options)
+        stages.append(Stage(operator, _sink(stage.sink, terminal), on=stage.on, tuning=tuning))
     return stages
 
 
-def _sink(sink: SinkSection, terminal: Console) -> "Sink":
-    from geoswarm.run.spark import sinks
-
-    if isinstance(sink, ParquetSink):
-        return sinks.Parquet(sink.path)
-    if isinstance(sink, ConsoleSink):
-        return sinks.Console(sink.rows_max, terminal)
-    return sinks.Kafka(sink.bootstrap, sink.topic, sink.options)
+def _sink(sink: Named, terminal: Console) -> "Sink":
+    """A console sink prints to the terminal."""
+    made: Sink = SINKS.make(sink.kind, sink.options, terminal=terminal)
+    return made
 
 
 @contextmanager

@@ -1,11 +1,12 @@
 """Users as operators see them: who is blocked and why, who has most, and commands that an engine takes in.
 
-Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guarding.py` has what an
+Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guard_files.py` has what an
 engine does with it.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from rich.markup import escape
@@ -14,11 +15,16 @@ from rich.table import Table
 from geoswarm.config import Contract
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import InputError
+from geoswarm.guard.commands import Command
+from geoswarm.guard.findings import DetectionEntry, Evidence
 from geoswarm.guard.guard import Guard
+from geoswarm.guard.letters import when
 from geoswarm.guard.names import known_as
-from geoswarm.store import commands, journal, manifest
-from geoswarm.store.guarding import read_guard
-from geoswarm.store.letters import when
+from geoswarm.store import manifest
+from geoswarm.store.guard_files import put_command, read_guard, waiting_commands
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import CommandEntry
+from geoswarm.store.journal.writer import entry_json
 from geoswarm.store.owners import live_of_users
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
@@ -57,7 +63,7 @@ def overview(storage: Storage, most: int) -> dict[str, Any]:
         }
         for user in names
     ]
-    waiting = [f"{c.command} {c.user}" for c in commands.waiting(storage).values() if c is not None]
+    waiting = [f"{c.command} {c.user}" for c in waiting_commands(storage).values() if c is not None]
     notes = [NEVER_ON] if newest.guard is None else []
     notes += [f"waits for the next batch: {command}" for command in waiting]
     if "" in live:
@@ -81,90 +87,120 @@ def users_table(found: dict[str, Any]) -> Table:
 def give(storage: Storage, command: str, user: str, why: str = "", removes: str = "nothing") -> str:
     """Leave a command for the engine. Returns what to tell the operator."""
     newest, _ = _engines(storage)
-    commands.put(storage, commands.Command(command, user, time.time_ns() // 1000, why, removes))
+    put_command(storage, Command(command, user, time.time_ns() // 1000, why, removes))
     taken = "the next batch takes it in, or the next start" if newest.guard else NEVER_ON
     return f"{command} {user}: {taken}"
 
 
-def told_of(storage: Storage, user: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class UserRecord:
     """All that the newest version and the journal say of a user."""
+
+    user: str
+    state: str
+    """blocked, exempt, suspected, or empty."""
+    block: tuple[float, str] | None
+    """Since when, in seconds since 1970, and why."""
+    subscriptions: int
+    rounds: list[DetectionEntry]
+    """In which the user was suspicious."""
+    commands: list[CommandEntry]
+    rounds_told: int
+    """Detection rounds in the journal, of all users."""
+    beta: float
+    bounds: tuple[float, float, float, float]
+    """Of the world, for places."""
+
+    def places(self, entry: DetectionEntry) -> list[list[float] | None]:
+        """Where the round's hotspots were, in the world's own numbers."""
+        xmin, ymin, xmax, ymax = self.bounds
+        found = [hotspot.place for hotspot in entry.evidence.hotspots or ()]
+        return [p and [round(xmin + p[0] * (xmax - xmin), 4), round(ymin + p[1] * (ymax - ymin), 4)] for p in found]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "user": self.user,
+            "state": self.state,
+            "block": self.block and {"since_s": self.block[0], "why": self.block[1]},
+            "subscriptions": self.subscriptions,
+            "rounds": [{**entry_json(entry), "places": self.places(entry)} for entry in self.rounds],
+            "commands": [entry_json(entry) for entry in self.commands],
+            "rounds_told": self.rounds_told,
+            "beta": self.beta,
+        }
+
+
+def user_record(storage: Storage, user: str) -> UserRecord:
     newest, contract = _engines(storage)
     user, guard = known_as(user), read_guard(storage, newest)
     if guard is None:
         raise InputError(NEVER_ON)
-    rounds = {entry["round"]: entry for entry in journal.read(storage, "guard")}  # one told twice counts as told last
-    mine = [entry for entry in rounds.values() if user in entry["suspicious"] or user in entry["blocked"]]
-    given = [entry for entry in journal.read(storage, "operator") if entry.get("user") == user]
-    blocked = {name: {"since_s": since_s, "why": why} for name, since_s, why in guard.blocked()}
+    reader = JournalReader(storage)
+    rounds = {entry.round: entry for entry in reader.read(DetectionEntry)}  # one written twice counts as written last
+    given = {entry.at_us: entry for entry in reader.read(CommandEntry) if entry.user == user}
+    blocked = {name: (since_s, why) for name, since_s, why in guard.blocked()}
     live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
-    return {
-        "user": user,
-        "state": _state(user, blocked, guard.suspected(), guard.exempted()),
-        "block": blocked.get(user),
-        "subscriptions": live.get(user, (0, 0.0))[0],
-        "rounds": [{**entry, "places": _places(entry, contract)} for entry in mine],
-        "commands": list({entry["at_us"]: entry for entry in given}.values()),
-        "rounds_told": len(rounds),
-        "beta": guard.rules.beta,
-    }
+    return UserRecord(
+        user=user,
+        state=_state(user, blocked, guard.suspected(), guard.exempted()),
+        block=blocked.get(user),
+        subscriptions=live.get(user, (0, 0.0))[0],
+        rounds=[entry for entry in rounds.values() if user in entry.suspicious or user in entry.blocked],
+        commands=list(given.values()),
+        rounds_told=len(rounds),
+        beta=guard.rules.beta,
+        bounds=contract.bounds,
+    )
 
 
-def user_sentences(told: dict[str, Any]) -> Iterator[str]:
-    user, block = told["user"], told["block"]
-    held = f"has {told['subscriptions']:,} live subscriptions"
-    if block is not None:
-        yield f"{user} is blocked since {when(block['since_s'])} ({block['why']}), and {held}"
+def user_sentences(record: UserRecord) -> Iterator[str]:
+    user, held = record.user, f"has {record.subscriptions:,} live subscriptions"
+    if record.block is not None:
+        since_s, why = record.block
+        yield f"{user} is blocked since {when(since_s)} ({why}), and {held}"
     else:
-        yield f"{user} is {told['state'] or 'neither blocked nor suspected'}, and {held}"
-    for entry in told["rounds"]:
-        did = "blocked" if user in entry["blocked"] else "suspected"
-        others = max(entry["blocked_users" if did == "blocked" else "suspicious_users"] - 1, 0)
+        yield f"{user} is {record.state or 'neither blocked nor suspected'}, and {held}"
+    for entry in record.rounds:
+        did = "blocked" if user in entry.blocked else "suspected"
+        others = max((entry.blocked_users if did == "blocked" else entry.suspicious_users) - 1, 0)
         company = f" with {others} others" if others else ""
-        yield f"detection round {entry['round']}, {when(entry['now_us'] / 1e6)}: {did}{company}"
-        yield from _evidence(entry)
-        if user in entry["features"]:
-            yield "  " + _features(entry["features"][user], entry["features_others"])
-    for entry in told["commands"]:
-        why = f" ({entry['why']})" if entry["why"] else ""
-        yield f"{when(entry['at_us'] / 1e6)}: an operator said {entry['command']}{why}"
-    if not told["rounds"] and not told["commands"]:
-        yield f"the journal tells of {told['rounds_told']} detection rounds, and {user} was suspicious in none of them"
+        yield f"detection round {entry.round}, {when(entry.now_us / 1e6)}: {did}{company}"
+        yield from _evidence(entry.evidence, record.places(entry))
+        if user in entry.features:
+            yield "  " + _features(entry.features[user], entry.features_others)
+    for given in record.commands:
+        why = f" ({given.why})" if given.why else ""
+        yield f"{when((given.at_us or 0) / 1e6)}: an operator said {given.command}{why}"
+    if not record.rounds and not record.commands:
+        yield f"the journal tells of {record.rounds_told} detection rounds, and {user} was suspicious in none of them"
 
 
-def _evidence(entry: dict[str, Any]) -> Iterator[str]:
-    evidence = entry["evidence"]
-    for cluster in evidence.get("clusters", [evidence] if "alqr" in evidence else []):
+def _evidence(evidence: Evidence, places: list[list[float] | None]) -> Iterator[str]:
+    for cluster in evidence.groups:
         yield (
-            f"  {cluster['users']} users alike: of what they asked for lately {cluster['alqr']:.0%} lies in the "
-            f"round's hotspots, of what all others asked for {cluster['alqr_normal']:.0%}"
+            f"  {cluster.users} users alike: of what they asked for lately {cluster.alqr:.0%} lies in the "
+            f"round's hotspots, of what all others asked for {cluster.alqr_normal:.0%}"
         )
-    for hotspot, place in zip(evidence.get("hotspots", []), entry["places"], strict=True):
+    for hotspot, place in zip(evidence.hotspots or (), places, strict=True):
         where = f" at ({place[0]:g}, {place[1]:g})" if place else ""
         yield (
-            f"  hotspot {hotspot['id']}{where} in round {hotspot['round']}: {hotspot['share']:.0%} of what was new "
-            f"there was of {hotspot['users']} such users"
+            f"  hotspot {hotspot.id}{where} in round {hotspot.round}: {hotspot.share:.0%} of what was new "
+            f"there was of {hotspot.users} such users"
         )
-    if "places_least" in evidence:
+    if evidence.places_least is not None:
         yield (
-            f"  each of those blocked: {evidence['places_least']:g} places or more became hot by them, in "
-            f"{evidence['rounds_least']:g} rounds or more they did hardly anything else, and they cancelled "
-            f"{evidence['cancels_least']:.0%} or more of what they registered"
+            f"  each of those blocked: {evidence.places_least:g} places or more became hot by them, in "
+            f"{evidence.rounds_least or 0:g} rounds or more they did hardly anything else, and they cancelled "
+            f"{evidence.cancels_least or 0:.0%} or more of what they registered"
         )
 
 
-def _features(mine: dict[str, float], others: dict[str, float]) -> str:
+def _features(mine: Mapping[str, float], others: Mapping[str, float]) -> str:
     parts = [f"{text.format(f'{mine[name]:g}')} (others {others[name]:g})" for name, text in SHOWN]
     return ", ".join(parts)
 
 
-def _places(entry: dict[str, Any], contract: Contract) -> list[list[float] | None]:
-    """Of the entry's hotspots, in the world's own numbers."""
-    xmin, ymin, xmax, ymax = contract.bounds
-    found = [hotspot["place"] for hotspot in entry["evidence"].get("hotspots", [])]
-    return [p and [round(xmin + p[0] * (xmax - xmin), 4), round(ymin + p[1] * (ymax - ymin), 4)] for p in found]
-
-
-def _state(user: str, blocked: dict[str, Any], suspected: list[str], exempt: list[str]) -> str:
+def _state(user: str, blocked: Container[str], suspected: Container[str], exempt: Container[str]) -> str:
     known = {"blocked": blocked, "exempt": exempt, "suspected": suspected}
     return next((state for state, users in known.items() if user in users), "")
 

@@ -1,59 +1,45 @@
-"""Follow a checkpoint's journal from outside: its batches as they come, and their totals.
+"""What a checkpoint's engine does, seen from outside: totals of the batches that are followed, status, dead letters.
 
 Reads only, and takes no lock, so any number of watchers may look at an engine while it runs. A batch that a crash made
 run twice is journalled twice; it counts once here, as in the output.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import REASONS
-from geoswarm.store import dead_files, journal, manifest
+from geoswarm.store import dead_files, manifest
 from geoswarm.store.fence import newest_term
-from geoswarm.store.journal import FOLDER
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
-Batch = dict[str, Any]
-"""A journal entry of kind "batch" (`run/spark/pipeline.py` writes it)."""
 
+class _Counted(NamedTuple):
+    """Of one batch; less than the entry, since a stream may have a million of them."""
 
-class Follower:
-    """Each call yields what was written since the one before, the first call since it was made. A line half
-    written is left for the next call."""
-
-    def __init__(self, storage: Storage) -> None:
-        self._storage = storage
-        self._offsets: dict[str, int] = {}  # bytes of each file that were read
-        self.batches()  # what was there before
-
-    def batches(self) -> list[Batch]:
-        return [entry for entry in self._entries() if entry.get("kind") == "batch"]
-
-    def _entries(self) -> Iterator[dict[str, Any]]:
-        names = self._storage.names(FOLDER)
-        newest_read = max(self._offsets, default="")
-        self._offsets = {name: self._offsets.get(name, 0) for name in names}
-        for name in names:
-            if name < newest_read:
-                continue
-            entries, self._offsets[name] = journal.follow(self._storage, name, self._offsets[name])
-            yield from entries
+    events: int
+    matched: int
+    matches: int
+    dead: int
+    batch_s: float
 
 
 @dataclass
 class Totals:
     """Empty when made; `add` batches; read the sums."""
 
-    last: Batch | None = None
-    _of_batch: dict[int, tuple[int, int, int, int, float]] = field(default_factory=dict)
+    last: BatchEntry | None = None
+    _of_batch: dict[int, _Counted] = field(default_factory=dict)
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[BatchEntry]) -> None:
         for batch in batches:
             self.last = batch
-            keys = ("events_in", "matched", "matches", "dead", "batch_s")
-            self._of_batch[batch["batch"]] = tuple(batch[key] for key in keys)
+            self._of_batch[batch.batch] = _Counted(
+                batch.events_in, batch.matched, batch.matches, batch.dead, batch.batch_s
+            )
 
     @property
     def batches(self) -> int:
@@ -61,23 +47,23 @@ class Totals:
 
     @property
     def events(self) -> int:
-        return sum(row[0] for row in self._of_batch.values())
+        return sum(each.events for each in self._of_batch.values())
 
     @property
     def matched(self) -> int:
-        return sum(row[1] for row in self._of_batch.values())
+        return sum(each.matched for each in self._of_batch.values())
 
     @property
     def matches(self) -> int:
-        return sum(row[2] for row in self._of_batch.values())
+        return sum(each.matches for each in self._of_batch.values())
 
     @property
     def dead(self) -> int:
-        return sum(row[3] for row in self._of_batch.values())
+        return sum(each.dead for each in self._of_batch.values())
 
     @property
     def busy_s(self) -> float:
-        return sum(row[4] for row in self._of_batch.values())
+        return sum(each.batch_s for each in self._of_batch.values())
 
     def to_json(self) -> dict[str, Any]:
         names = ("batches", "events", "matched", "matches", "dead")
@@ -90,7 +76,7 @@ def status(checkpoint: str) -> dict[str, Any]:
     if not storage.exists("contract.json"):
         operator = storage.read_document("identity.json").get("operator")
         raise InputError(f"{checkpoint} is of a KeyedStream: see `geoswarm explain {checkpoint} --operator {operator}`")
-    last, newest = journal.last(storage, "batch"), manifest.newest(storage)
+    newest = manifest.newest(storage)
     return {
         "checkpoint": storage.root,
         "contract": storage.read_document("contract.json"),
@@ -103,8 +89,7 @@ def status(checkpoint: str) -> dict[str, Any]:
         "segments": len(newest.segments) if newest else 0,
         "version": newest.version if newest else 0,
         "plan_epoch": newest.plan_epoch if newest else 0,
-        **(last["totals"] if last else dict.fromkeys(("batches", "events", "dead", "matched", "matches"), 0)),
-        "last_batch": last,
+        **JournalReader(storage).progress(),
     }
 
 
@@ -118,13 +103,13 @@ def existing(checkpoint: str) -> Storage:
     return storage
 
 
-def rates(batches: list[Batch]) -> tuple[float, float]:
+def rates(batches: list[BatchEntry]) -> tuple[float, float]:
     """Events and matches per second, from the beginning of the first of these batches to the end of the last."""
     if not batches:
         return 0.0, 0.0
     first, last = batches[0], batches[-1]
-    span_s = max((last["now_us"] - first["now_us"]) / 1e6 + last["batch_s"], 1e-6)
-    return sum(b["events_in"] for b in batches) / span_s, sum(b["matches"] for b in batches) / span_s
+    span_s = max((last.now_us - first.now_us) / 1e6 + last.batch_s, 1e-6)
+    return sum(b.events_in for b in batches) / span_s, sum(b.matches for b in batches) / span_s
 
 
 def dead_rows(checkpoint: str, reason: str | None = None) -> list[dict[str, Any]]:

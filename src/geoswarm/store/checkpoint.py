@@ -4,8 +4,8 @@
     terms/, lock     who may write (`fence.py`)              manifests/    each version (`manifest.py`)
     inbox/           acknowledged, not yet taken in          subscriptions/ segments and bitmaps
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
-    journal/         what happened (`journal.py`)            spark/            Spark's own offsets
-    guard/           what Guard knew (`guarding.py`)         commands/     what operators ask of it
+    journal/         what happened (`journal/`)              spark/            Spark's own offsets
+    guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
@@ -31,13 +31,14 @@ from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import CorruptState, FencedOut, StateError
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
-from geoswarm.store import commands, inbox, manifest, plans
+from geoswarm.store import guard_files, inbox, manifest, plans
 from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
 from geoswarm.store.founding import found_or_check
-from geoswarm.store.guarding import Guarding
+from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.housekeeping import collect_garbage, repair
 from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import RepairEntry
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.storage import Storage
@@ -72,13 +73,13 @@ class Checkpoint:
             self.plan, self._plan_seal = plans.newest(self.storage)
             self.manifest = manifest.newest(self.storage)
             for name in repair(self.storage, self.grid, self.manifest, self.plan):
-                self.journal.append("repair", segment=name, what="index rebuilt from its records")
+                self.journal.append(RepairEntry(name, "index rebuilt from its records"))
             self._collect_garbage()
             self._view = View.open(self.storage, self.manifest)
-            self.guarding: Guarding | None = None
+            self.guarding: GuardFiles | None = None
             if guard is not None:
                 seed = int(self.identity[:16], 16)
-                self.guarding = Guarding(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
+                self.guarding = GuardFiles(self.storage, self.grid, GuardSettings.of(guard), self.journal, seed)
                 self.guarding.load(self.manifest, self._view)
         except BaseException:
             self.fence.release()
@@ -103,7 +104,7 @@ class Checkpoint:
     def fold(self, now_us: int) -> Manifest:
         """Take in what waits in the inbox, and what operators ask of Guard, outside any batch."""
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
-        asked = self.guarding is not None and self.storage.names(commands.FOLDER)
+        asked = self.guarding is not None and self.storage.names(guard_files.COMMANDS_FOLDER)
         if waiting or asked:
             with self._undo_if_it_fails():
                 draft = self._draft(inbox.take(self.storage, waiting), now_us, -1)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations
 from geoswarm.store import dead_files
-from geoswarm.store.guarding import Guarding
+from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.subscriptions import Churn, Store, View
 
@@ -31,7 +31,7 @@ def make_draft(
     tables: Iterable[pa.Table],
     since_us: int,
     batch: int,
-    guarding: Guarding | None,
+    guarding: GuardFiles | None,
     *,
     is_trusted: bool = False,
 ) -> Draft:

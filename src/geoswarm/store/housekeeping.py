@@ -6,7 +6,7 @@ What may be rebuilt is an index; everything else that is damaged or gone is an e
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import CorruptState
-from geoswarm.store import dead_files, guarding, inbox, manifest, plans
+from geoswarm.store import dead_files, guard_files, inbox, manifest, plans
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import repair_index
 from geoswarm.store.segments.segment import FOLDER as SEGMENTS
@@ -20,7 +20,7 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
         raise CorruptState(
             f"plan {newest.plan_epoch} of version {newest.version} is missing from plans/: restore it from a backup"
         )
-    for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, SEGMENTS, guarding.FOLDER):
+    for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, SEGMENTS, guard_files.FOLDER):
         storage.sweep(folder)
     # Also those of the version that the last batch had: it may be run again.
     versions = [manifest.read(storage, version) for version in manifest.kept(storage)]
@@ -47,6 +47,6 @@ def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max:
         stem, _, kind = name.rpartition(".")
         if (name if kind == "dead" else stem) not in used:
             storage.remove(f"{SEGMENTS}/{name}")
-    guarding.collect_garbage(storage, guards)
+    guard_files.collect_garbage(storage, guards)
     dead_files.forget(storage, dead_letter_folders_max, newest.version)
     plans.forget_old(storage)

@@ -1,4 +1,4 @@
-"""What a keyed operator remembers, on disk: immutable files of rows sorted by key, and which of them a batch may see.
+"""What a keyed operator remembers, on disk: immutable files of rows sorted by key, and a commit for each batch.
 
     keyed/NAME/files/     rows of state: one file per batch and executor, then merged within their interval
     keyed/NAME/commits/   after each batch, the files that are in force
@@ -10,102 +10,28 @@ another executor moves nothing; a file remembers the plan it was written under, 
 hold. Decides nothing about keys: `control/keyed/` does.
 """
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+import json
+from collections.abc import Collection
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import CorruptState, StateError
-from geoswarm.flow.keyed.operator import KEY, Moment, Operator
+from geoswarm.flow.keyed.operator import Moment
+from geoswarm.flow.keyed.state import NOTHING_KEPT, Clock, Commit, StateFile
 from geoswarm.flow.keyed.turn import Shelf
+from geoswarm.flow.keyed.work import KeyedReport
+from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
 
 FORMAT = 1
-DELTAS_MAX = 4
-"""Files of one executor and interval before some are merged; each costs every key one look-up."""
 COMMITS_KEPT = 2
 """The newest may belong to a batch that will be run again, which needs the one before."""
 PLANS_KEPT = 100
 """To look back at; those that files in force were written under are kept as long as these."""
-
-
-@dataclass(frozen=True)
-class Clock:
-    """Which interval a moment belongs to. It counts on when intervals are made longer or shorter."""
-
-    interval_us: int
-    origin_us: int = 0
-    origin: int = 0
-
-    def interval(self, now_us: int) -> int:
-        return self.origin + max(0, now_us - self.origin_us) // self.interval_us
-
-
-@dataclass(frozen=True)
-class StateFile:
-    name: str
-    interval: int
-    epoch: int
-    """Of the plan by which its keys were given to `executor`."""
-    executor: int
-    rows: int
-    bytes: int
-
-
-@dataclass(frozen=True)
-class Commit:
-    """What is remembered after a batch."""
-
-    batch: int
-    interval: int
-    files: tuple[StateFile, ...]
-    seals: dict[int, str]
-    """Of the plans that its files were written under, by epoch."""
-    columns: str = ""
-    """The columns of its files' rows, without which they cannot be read."""
-    clock: Clock | None = None
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.bytes for file in self.files)
-
-    def alive(self, interval: int, window: int) -> tuple[StateFile, ...]:
-        return tuple(file for file in self.files if file.interval > interval - window)
-
-    def leaving(self, interval: int, window: int) -> tuple[StateFile, ...]:
-        """Files of intervals that are out of the window now."""
-        return tuple(file for file in self.files if file.interval <= interval - window)
-
-    def clock_at(self, now_us: int, interval_us: int) -> Clock:
-        """The clock of the next batch, which is at `now_us`."""
-        if self.clock is None or self.clock.interval_us == interval_us:
-            return self.clock or Clock(interval_us)
-        return Clock(interval_us, now_us, self.interval)
-
-    def after(
-        self, moment: Moment, window: int, files: "Files", plan: tuple[int, str], columns: str, clock: Clock
-    ) -> "Commit":
-        """What is remembered after a batch; `plan` is the epoch and the seal of the one it ran under."""
-        kept = [file for file in self.alive(moment.interval, window) if file.name not in files.gone]
-        all_files = tuple(sorted([*kept, *files.added], key=lambda file: file.name))
-        used = {file.epoch for file in all_files}
-        seals = {epoch: seal for epoch, seal in (self.seals | dict([plan])).items() if epoch in used}
-        return Commit(moment.batch, moment.interval, all_files, seals, columns, clock)
-
-
-class Files(NamedTuple):
-    """What the executors of a batch did."""
-
-    added: Sequence[StateFile]
-    gone: Collection[str]
-    """Files that were merged into one of `added`."""
-
-
-NOTHING = Commit(-1, -1, (), {})
 
 
 class KeyedState:
@@ -114,15 +40,20 @@ class KeyedState:
     def __init__(self, storage: Storage, name: str) -> None:
         self.storage, self.folder = storage, f"keyed/{name}"
 
+    @property
+    def place(self) -> str:
+        """Names the folder among all checkpoints."""
+        return f"{self.storage.root}/{self.folder}"
+
     def sweep(self) -> None:
-        """Remove what killed processes were writing."""
+        """What killed processes were writing."""
         for kind in ("files", "commits", "plans"):
             self.storage.sweep(f"{self.folder}/{kind}")
 
     # -- commits
 
     def before(self, batch: int) -> Commit:
-        """The newest commit that is older than the batch: the state that it may see."""
+        """What the batch may see."""
         older = [number for number in self._numbers("commits") if number < batch]
         if not older:
             if any(number >= batch for number in self._numbers("commits")[1:]):
@@ -130,7 +61,7 @@ class KeyedState:
                     f"batch {batch} of {self.folder} is asked for, but what came before it is forgotten: "
                     "the folder spark/ was restored from an older copy than the rest; restore both together"
                 )
-            return NOTHING
+            return NOTHING_KEPT
         return self._commit(older[-1])
 
     def commit(self, commit: Commit) -> None:
@@ -179,6 +110,44 @@ class KeyedState:
         rows = pa.ipc.read_record_batch(pa.py_buffer(arrays["payload"]), schema)
         return Shelf(arrays["ids"], arrays["batches"], rows, file.interval)
 
+    def forget_copies(self, names: Collection[str]) -> None:
+        """Files that this host no longer needs: drop its copies of what lies elsewhere."""
+        for name in names:
+            self.storage.forget(f"{self.folder}/files/{name}")
+
+    # -- what tasks report
+
+    def report(self, attempt: str, stage: str, number: int, counted: KeyedReport) -> None:
+        """Keep what a task counted. The last attempt of a task wins."""
+        name = f"{self._report_folder(attempt)}/{stage}-{number:05d}.json"
+        self.storage.write(name, json.dumps(counted.to_json()).encode(), durable=False)
+
+    def report_loads(self, attempt: str, executor: int, loads: bytes) -> None:
+        self.storage.write(f"{self._report_folder(attempt)}/loads-{executor:05d}", loads, durable=False)
+
+    def reports(self, attempt: str) -> dict[str, dict[int, KeyedReport]]:
+        """What tasks counted, by stage and number of the task."""
+        stages: dict[str, dict[int, KeyedReport]] = {"route": {}, "work": {}}
+        folder = self._report_folder(attempt)
+        for name in self.storage.names(folder):
+            stage, _, number = name.removesuffix(".json").partition("-")
+            if stage in stages:
+                stages[stage][int(number)] = KeyedReport.from_json(json.loads(self.storage.read(f"{folder}/{name}")))
+        return stages
+
+    def loads(self, attempt: str, executor: int) -> bytes:
+        return self.storage.read(f"{self._report_folder(attempt)}/loads-{executor:05d}")
+
+    def forget_reports(self, attempt: str | None = None) -> None:
+        """Those of one attempt, or of all that crashed."""
+        self.storage.remove_folder(self._report_folder(attempt) if attempt else f"{self.folder}/reports")
+
+    def _report_folder(self, attempt: str) -> str:
+        return f"{self.folder}/reports/{attempt}"
+
+    def file_dead_letters(self, batch: int, part: str, letters: pa.Table) -> None:
+        dead_files.write(self.storage, dead_files.folder_of(dead_files.EVENTS, batch), part, letters)
+
     # -- plans
 
     def write_plan(self, plan: KeyPlan) -> str:
@@ -197,31 +166,3 @@ class KeyedState:
             return None
         body, seal = self.storage.read_sealed(f"{self.folder}/plans/{numbers[-1]:010d}.json")
         return KeyPlan.from_json(body), seal
-
-
-def state_schema(operator: Operator, key: pa.DataType) -> pa.Schema:
-    return pa.schema([pa.field(KEY, key, nullable=False), *operator.kept])
-
-
-def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
-    """Files of one executor, interval and plan, oldest first, that a new one of so many rows should swallow: those of
-    like size, so that a row is rewritten a logarithmic number of times."""
-    if len(deltas) < DELTAS_MAX:
-        return []
-    chosen: list[StateFile] = []
-    total = fresh_rows
-    for file in reversed(deltas):
-        if file.rows > 2 * total and len(chosen) >= 2:
-            break
-        chosen.append(file)
-        total += file.rows
-    return chosen[::-1]
-
-
-def keys_on(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
-    """Which of the keys may have rows in the file: those that its plan gave to its executor, and split ones."""
-    plan = plans[file.epoch]
-    if file.epoch not in owners:
-        owners[file.epoch] = plan.route(ids).astype(np.int64)
-    mask: Bools = owners[file.epoch] == file.executor
-    return mask | plan.is_split(ids) if len(plan.split_keys) else mask

@@ -13,11 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.core.shapes.files import read_regions
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.region_files import read_regions
 
 STEP_ROWS = 1_000_000
 """About 200 MB in the driver."""
@@ -54,7 +54,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | No
 
 
 def _holds_regions(path: str) -> bool:
-    """Whether a file is no Parquet, or has a geometry and no sides."""
+    """A file that is no Parquet, or has a geometry and no sides."""
     with Path(path).open("rb") as file:
         if file.read(4) != b"PAR1":
             return Path(path).suffix.lower() in (".json", ".geojson", ".ndjson", ".geojsonl")

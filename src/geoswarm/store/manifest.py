@@ -44,7 +44,7 @@ class Manifest:
     tombstones: str | None
     """The file with the bitmaps of cancelled subscriptions, if any are."""
     guard: str | None = None
-    """The file with what Guard knew, if it was ever on (`guarding.py`)."""
+    """The file with what Guard knew, if it was ever on (`guard_files.py`)."""
 
     @property
     def subs(self) -> int:

@@ -1,70 +1,115 @@
-"""The users of subscriptions, with names that a person can read, and what their subscriptions cost.
+"""Whose subscriptions are and what they cost their owners, as the segments of a version say.
 
-Who may have how much is decided in `guard/limits.py` and `guard/accounts.py`.
+Who may have how much is decided in `guard/`; `OwnedSubscriptions` is what its door (`guard/door.py`) asks for.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import REGION, USER
-from geoswarm.guard.limits import THOUSANDTHS, costs
+from geoswarm.core.subscriptions.columns import BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.core.subscriptions.subs import Subs
+from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
+from geoswarm.guard.door import Owned
+from geoswarm.guard.limits import THOUSANDTHS, area_shares, costs
+from geoswarm.guard.names import as_text
+from geoswarm.guard.sensing import LiveQueries
 from geoswarm.store.segments.segment import Segment
-from geoswarm.store.subscriptions import View
+from geoswarm.store.subscriptions.view import View, find_live
+
+
+class OwnedSubscriptions(NamedTuple):
+    """The subscriptions of a version that are live at a moment."""
+
+    grid: Grid
+    view: View
+    now_us: int
+
+    def owned(self) -> Iterator[Owned]:
+        """All of them, by segment."""
+        for name, held in self.view.segments.items():
+            yield owned_at(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
+
+    def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
+        places = find_live(self.view, ids, self.now_us)
+        owner, cost = np.full(len(ids), NOT_HERE, np.int64), np.zeros(len(ids), np.int64)
+        for number, segment in enumerate(self.view.segments.values()):
+            mine = np.flatnonzero(places[0] == number)
+            if len(mine):
+                ordinals = places[1, mine]
+                stored = segment[USER]
+                known = pc.index_in(stored.names, value_set=users).fill_null(NOT_HERE)
+                owner[mine] = known.to_numpy(zero_copy_only=False)[stored.codes[ordinals]]
+                cost[mine] = costs_at(self.grid, segment, ordinals)
+        return HeldSubscriptions(places[0] >= 0, owner, cost)
+
+    def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
+        grid, first = self.grid, 0
+        users, names, born_s = [np.empty(0, np.int64)], [pa.array([], pa.string())], [np.empty(0)]
+        rects = [np.empty((0, 4))]
+        for name, held in self.view.segments.items():
+            near = np.flatnonzero(_within(held.rects, window, is_middle))
+            near = near[held.live_at(near, self.view.dead[name], self.now_us)]
+            stored = held[USER]
+            users.append(stored.codes[near].astype(np.int64) + first)
+            names.append(as_text(stored.names))
+            born_s.append(BIRTH.read(held[BIRTH], near) / 1e6)
+            rects.append(held.rects[near])
+            first += len(stored.names)
+        found = np.concatenate(rects)
+        x = ((found[:, 0] + found[:, 2]) / 2 - grid.xmin) / (grid.xmax - grid.xmin)
+        y = ((found[:, 1] + found[:, 3]) / 2 - grid.ymin) / (grid.ymax - grid.ymin)
+        return LiveQueries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
+
+
+def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
+    """Some subscriptions of a segment."""
+    stored = held[USER]
+    return Owned(stored.names, stored.codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
+
+
+def owned_of(grid: Grid, subs: Subs) -> Owned:
+    """Subscriptions that come."""
+    users, region = subs[USER], subs[REGION]
+    words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
+    codes = users.indices.to_numpy(zero_copy_only=False)
+    return Owned(users.dictionary, codes, costs(area_shares(grid, region.rects), words, region.vertex_counts()))
+
+
+def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
+    """In thousandths, of some subscriptions of a segment."""
+    return costs(
+        area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals)
+    )
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
-    """By user: how many live subscriptions, and what they cost."""
+    """By user: live subscriptions, and what they cost."""
     found: dict[str, tuple[int, float]] = {}
-    for name, held in view.segments.items():
-        live = np.flatnonzero(held.live(view.dead[name], now_us))
-        users = held[USER]
-        codes = users.codes[live]
-        counts, paid = np.bincount(codes), np.bincount(codes, costs_at(grid, held, live) / THOUSANDTHS)
+    for names, codes, paid in OwnedSubscriptions(grid, view, now_us).owned():
+        counts, sums = np.bincount(codes), np.bincount(codes, paid / THOUSANDTHS)
         used = np.flatnonzero(counts)
-        for user, n, cost in zip(
-            as_text(users.names.take(pa.array(used))).to_pylist(), counts[used], paid[used], strict=True
-        ):
+        users = as_text(names.take(pa.array(used))).to_pylist()
+        for user, n, cost in zip(users, counts[used], sums[used], strict=True):
             before = found.get(user, (0, 0.0))
             found[user] = before[0] + int(n), before[1] + float(cost)
     return found
 
 
-def areas(grid: Grid, rects: Floats) -> Floats:
-    """The areas of rectangles, as shares of the world's."""
-    world = (grid.xmax - grid.xmin) * (grid.ymax - grid.ymin)
-    shares: Floats = (rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1]) / world
-    return shares
-
-
-def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
-    """What some subscriptions of a segment cost, in thousandths."""
-    return costs(areas(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals))
-
-
-def is_text(users: pa.StringArray) -> Bools:
-    """Whether each name is valid UTF-8."""
-    try:
-        users.validate(full=True)
-        return np.ones(len(users), np.bool_)
-    except pa.ArrowInvalid:
-        coded = users.cast(pa.binary()).dictionary_encode()
-        fine = np.array([_decodes(name) for name in coded.dictionary.to_pylist()], np.bool_)
-        whole: Bools = np.append(fine, True)[coded.indices.fill_null(len(fine)).to_numpy(zero_copy_only=False)]
-        return whole
-
-
-def _decodes(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def as_text(names: pa.StringArray) -> pa.StringArray:
-    """Names that Guard can read; some that were registered before it was on may be no text."""
-    if is_text(names).all():
-        return names
-    return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
+@kernel
+def _within(rects: Floats, window: Floats, is_middle: bool) -> Bools:
+    met = np.zeros(len(rects), np.bool_)
+    for i in range(len(rects)):
+        if is_middle:
+            x, y = (rects[i, 0] + rects[i, 2]) / 2, (rects[i, 1] + rects[i, 3]) / 2
+            met[i] = window[0] <= x <= window[2] and window[1] <= y <= window[3]
+        else:
+            across = rects[i, 0] <= window[2] and rects[i, 2] >= window[0]
+            met[i] = across and rects[i, 1] <= window[3] and rects[i, 3] >= window[1]
+    return met

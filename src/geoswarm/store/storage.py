@@ -70,6 +70,11 @@ class Storage:
             return self.path(name)
         return f"{self.root.split('?')[0].rstrip('/').replace('s3://', 's3a://', 1)}/{name}"
 
+    def address(self, name: str) -> str:
+        """The same for another `Storage` of what is in a folder."""
+        place, mark, options = self.root.partition("?")
+        return f"{place.rstrip('/')}/{name}{mark}{options}"
+
     def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
         """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
         self._put(name, self.vault.encrypted(name, chunks), durable)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from key_worlds import random_world
 
+from control.keyed.key_worlds import random_world
 from geoswarm.control.keyed.compact import MixedCompact, discretise, expand, load_errors, summarise, with_means
 from geoswarm.control.keyed.mixed import Mixed, Search, mixed
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from key_worlds import keys_at_home, perfect_world, random_world, world
 
+from control.keyed.key_worlds import keys_at_home, perfect_world, random_world, world
 from geoswarm.control.keyed.mixed import LLFD, MinMig, MinTable, Mixed, MixedBF, Search
 from geoswarm.control.keyed.pkg import choices, deal_tuples
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance
@@ -55,6 +55,7 @@ def test_mixed_meets_both_limits_in_the_example_of_figure_4() -> None:
     assert answer.why["table"] == 2
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 12))
 @pytest.mark.parametrize("kind", [LLFD, MinTable, MinMig, Mixed, Simple])

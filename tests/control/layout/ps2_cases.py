@@ -14,7 +14,7 @@ from geoswarm.control.layout.r_tree import r_tree
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.grid import Grid
-from geoswarm.lab.workload.posts import Posts, Queries
+from geoswarm.lab.workload.posts import Posts, QueryKind
 from worlds import BOUNDS, expression, rectangles, sentence
 
 PURE: list[Layout] = [grid_cells, kd_tree, r_tree, by_frequency, by_hypergraph, by_metric]
@@ -36,7 +36,7 @@ class Told:
         self.sample = TextSample.of(WORLD, self.points, self.rects, self.texts, self.keywords)
 
 
-def posts(queries: Queries, count: int, country: str = "GB") -> TextSample:
+def posts(queries: QueryKind, count: int, country: str = "GB") -> TextSample:
     stream = Posts(seed=1, country=country)
     said, asked = stream.events(0, count), stream.subscriptions(0, count, queries)
     points = np.stack([np.asarray(said.column(side)) for side in ("x", "y")], axis=1)

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ps2_cases import PURE, WORLD, Told, posts
 
+from control.layout.ps2_cases import PURE, WORLD, Told, posts
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import (
     LEAVES_PER_EXECUTOR_MAX,
@@ -26,7 +26,7 @@ from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.stats.triostat import Box
-from geoswarm.lab.workload.posts import Queries
+from geoswarm.lab.workload.posts import QueryKind
 
 
 def two_regions(rng: np.random.Generator, n: int = 4000) -> TextSample:
@@ -53,6 +53,7 @@ DEAR = Costs(c1_check=0.06, c2_event=0.6, c3_insertion=2.0, c4_deletion=0.8)
 """Copies of subscriptions cost much, copies of events little."""
 
 
+@pytest.mark.slow
 def test_words_are_divided_where_they_differ_and_space_where_they_do_not() -> None:
     sample = two_regions(np.random.default_rng(1))
     tree = kdt_tree(8, sample, costs=DEAR, sigma=1.2, delta=0.5)
@@ -80,9 +81,10 @@ def test_phase_1_finds_the_places_where_few_say_what_is_asked_for() -> None:
     assert sum(n.unit.box.cells for n in nodes) == sample.grid.cells
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", ["Q1", "Q2", "Q3"])
 @pytest.mark.parametrize("country", ["GB", "US"])
-def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(queries: Queries, country: str) -> None:
+def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(queries: QueryKind, country: str) -> None:
     sample = posts(queries, 12_000, country)
     rivals = [loads(layout(sample.grid, 8, sample), sample) for layout in PURE]
     mine = loads(hybrid(sample.grid, 8, sample), sample)
@@ -90,6 +92,7 @@ def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(querie
     assert mine.max() <= 1.05 * min(rival.max() for rival in rivals)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 7), sigma=st.sampled_from([1.05, 1.2, 2.0]))
 def test_executors_are_balanced_or_more_leaves_never_make_the_worst_worse(
@@ -107,6 +110,7 @@ def test_executors_are_balanced_or_more_leaves_never_make_the_worst_worse(
         worst = found.max()
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 7))
 def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> None:
@@ -124,9 +128,12 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
         assert found == pytest.approx(costs.load(sample, *sizes, np.array(met)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("queries", ["Q1", "Q2", "Q3"])
 @pytest.mark.parametrize("by_lists", [False, True])
-def test_hybrid_is_never_worse_than_space_or_words_alone_by_what_it_was_told(queries: Queries, by_lists: bool) -> None:
+def test_hybrid_is_never_worse_than_space_or_words_alone_by_what_it_was_told(
+    queries: QueryKind, by_lists: bool
+) -> None:
     sample, costs = posts(queries, 3000), Costs(c1_check=10.0, by_lists=by_lists)
     worst = [loads(layout(sample.grid, 8, sample, costs=costs), sample, costs).max() for layout in (kd_tree, by_metric)]
     assert loads(hybrid(sample.grid, 8, sample, costs=costs), sample, costs).max() <= min(worst) * 1.000001

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ps2_cases import LAYOUTS, NAMES, WORLD, Told, posts
 
+from control.layout.ps2_cases import LAYOUTS, NAMES, WORLD, Told, posts
 from geoswarm.config import Contract
 from geoswarm.control.balance.layouts import Layout
 from geoswarm.control.layout.load_model import destinations
@@ -21,7 +21,7 @@ from geoswarm.core.text.expression import parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError, PlanError
 from geoswarm.run.oracle.oracle import Oracle
-from pure_engine import PureEngine
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_texts
 
 STRATEGIES = ["grid", "kd-tree", "r-tree", "frequency", "hypergraph", "metric", "hybrid"]
@@ -83,7 +83,7 @@ def test_the_engine_finds_what_the_oracle_finds_under_every_layout(layout: Layou
         return layout(grid, executors, grid_of_sample.sample)
 
     contract = Contract(columns=WORLD.columns, rows=WORLD.rows, executors=4)
-    engine, oracle = PureEngine(tmp_path, contract, first_plan=plan), Oracle(BOUNDS)
+    engine, oracle = SteppedEngine(tmp_path, contract, first_plan=plan), Oracle(BOUNDS)
     pairs = 0
     for number in range(3):
         storm = with_keywords(rng, operations(rng, 120, ids=90, now_us=number))

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ps2_cases import WORLD, Told
 
+from control.layout.ps2_cases import WORLD, Told
 from geoswarm.control.balance.static import Replicated
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import hybrid

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 import shapely
-from drawn import WORLD, blobs, telling_points
 
+from core.shapes.drawn import WORLD, blobs, telling_points
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.index.cells import codes_of, frame_of
 from geoswarm.core.shapes.cover import CELLS_MAX, Cover, cover

@@ -4,8 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import shapely
-from drawn import WORLD, blob, blobs, telling_points
 
+from core.shapes.drawn import WORLD, blob, blobs, telling_points
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.shapes.areas import areas_in
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, boxes, distance_m, rectangles

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
-from drawn import WORLD, blobs, ring
 
+from core.shapes.drawn import WORLD, blobs, ring
 from geoswarm.core.shapes.checks import VERTICES_MAX
 from geoswarm.core.shapes.exact import flat_of
 from geoswarm.core.shapes.parse import Parsed, parse_shapes

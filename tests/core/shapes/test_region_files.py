@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import shapely
-from drawn import WORLD, blobs
 
-from geoswarm.core.shapes.files import read_regions
+from core.shapes.drawn import WORLD, blobs
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.shapes import Geometries
 from geoswarm.errors import InputError, SchemaError
+from geoswarm.store.region_files import read_regions
 
 
 def collection(
@@ -44,7 +44,7 @@ def geoparquet(path: Path, polygons: Geometries, crs: object = "absent", **colum
 def test_a_feature_collection_is_streamed_with_its_ids_and_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("geoswarm.core.shapes.files.CHUNK_CHARS", 700)  # so that features lie across chunks
+    monkeypatch.setattr("geoswarm.store.region_files.CHUNK_CHARS", 700)  # so that features lie across chunks
     polygons = blobs(np.random.default_rng(0), 10)
     told = []
     path = collection(tmp_path / "a.geojson", polygons, before='"name": "a, [b] {c}", ')

@@ -71,6 +71,7 @@ def test_texts_that_are_canonically_equal_or_differ_in_case_have_equal_terms(tex
         assert terms_of(term) == [term]
 
 
+@pytest.mark.slow
 def test_every_code_point_is_read_as_defined_alone_and_among_letters_and_marks() -> None:
     codes = [chr(code) for code in (*range(0xD800), *range(0xE000, 0x32000), *range(0xE0000, 0xE0200))]
     for shape in ("{}", "x{}\u05b0y", "क\u094d{}z"):  # with marks that need no composing, so that the kernel folds

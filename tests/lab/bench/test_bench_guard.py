@@ -1,16 +1,14 @@
 """What Guard's operations take: measured for every kind, at every size."""
 
 import numpy as np
-import pytest
 
 from geoswarm.lab.bench.guard import fig6_23 as guard_fig6_23
-from geoswarm.lab.bench.kit.harness import Scale, bench_names
+from geoswarm.lab.bench.kit.catalogue import bench_names
 
 
-def test_every_operation_of_guard_is_measured_and_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_operation_of_guard_is_measured_and_drawn() -> None:
     assert "guard-fig6.23" in bench_names()
-    monkeypatch.setattr(guard_fig6_23, "USERS", {Scale.SMALL: (110, 500)})
-    result = guard_fig6_23.run(Scale.SMALL, 0, lambda _: None)
+    result = guard_fig6_23.measure(guard_fig6_23.GuardCostSizes((110, 500), 2), 0, lambda _: None)
     assert [row["users"] for row in result.rows] == [110, 500]
     assert set(guard_fig6_23.THESIS_US) <= {key.removesuffix("_us") for key in result.summary}
     assert all(value > 0 for value in result.summary.values())
@@ -27,5 +25,5 @@ def test_the_attack_that_is_measured_is_one_that_guard_finds() -> None:
     for turn in range(2):
         guard.hotspot(guard_fig6_23._attack(guard, names, 60.0 * turn + 70, turn))
         found.append(guard.close_round(60.0 * turn + 120))
-    assert found[0].entry["suspicious_users"] >= guard_fig6_23.GANG - 1
+    assert found[0].entry.suspicious_users >= guard_fig6_23.GANG - 1
     assert len(found[1].blocked) >= guard_fig6_23.GANG - 2

@@ -22,13 +22,14 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.redraw import queries_near
 from geoswarm.core.stats.triostat import SPAN, Q, TrioStat
 from geoswarm.flow.observe import LoadReport
-from geoswarm.lab.bench.kit.harness import Result, bench_names, cpu_s
+from geoswarm.lab.bench.kit.catalogue import bench_names
+from geoswarm.lab.bench.kit.harness import Result, cpu_s
 from geoswarm.lab.bench.swarm import fig18 as swarm_fig18
 from geoswarm.lab.bench.swarm import fig19 as swarm_fig19
-from geoswarm.lab.bench.swarm.hour import Hour, Sizes, hour_of, nothing, spent
+from geoswarm.lab.bench.swarm.hour import Hour, HourSizes, nothing, run_hour, spent
 from worlds import BOUNDS, rectangles
 
-TINY = Sizes(
+TINY = HourSizes(
     subscriptions=3_000, executors=5, cells_per_side=100, rounds=12, drawn_per_s=200, batch_events=4_000, repeats=3
 )
 GRID = Grid(*BOUNDS, columns=60, rows=40)
@@ -40,7 +41,7 @@ def silent(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def hour() -> Hour:
-    return hour_of(TINY, 1, silent)
+    return run_hour(TINY, 1, silent)
 
 
 def times(result: Result, bar: int) -> dict[str, float]:

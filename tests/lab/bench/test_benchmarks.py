@@ -26,7 +26,7 @@ def drawn_lines(result: Result, module: Any) -> int:
 
 
 def test_the_kernel_benchmark_sets_the_flat_index_beside_its_rivals() -> None:
-    result = kernel.measure(kernel.Sizes((300, 3_000), 4_000, 1_000, 3_000), 0, silent)
+    result = kernel.measure(kernel.KernelSizes((300, 3_000), 4_000, 1_000, 3_000), 0, silent)
     expect(result, "vs_strtree", "vs_strtree_boxes", "vs_rtree", "points_per_s_1m")
     assert len(result.rows) == 2 * 2 * 4
     assert drawn_lines(result, kernel) == 2 * 4
@@ -34,10 +34,10 @@ def test_the_kernel_benchmark_sets_the_flat_index_beside_its_rivals() -> None:
 
 def test_a_rival_that_finds_other_matches_is_not_measured() -> None:
     rects = np.array([[0.0, 0.0, 10.0, 10.0], [5.0, 5.0, 20.0, 20.0]])
-    contestants = kernel._contestants(rects)
+    contestants = kernel._index_contestants(rects)
     x = y = np.array([1.0, 7.0, 15.0])
     kernel._check_equal(contestants, x, y)
-    liar = kernel._contestants(rects + 1.5)[kernel.RTREE]
+    liar = kernel._index_contestants(rects + 1.5)[kernel.RTREE]
     with pytest.raises(GeoswarmError, match="one of them is wrong"):
         kernel._check_equal(contestants | {kernel.RTREE: liar}, x, y)
 
@@ -49,7 +49,7 @@ def test_rectangles_are_made_as_large_as_the_wanted_matches_take(wanted: float) 
 
 
 def test_the_subscriptions_benchmark_counts_what_it_registers_and_cancels() -> None:
-    sizes = subscriptions.Sizes(4_000, 2_000, ((50, 12), (200, 3)), 2_000)
+    sizes = subscriptions.SubscriptionSizes(4_000, 2_000, ((50, 12), (200, 3)), 2_000)
     result = subscriptions.measure(sizes, 0, silent)
     expect(result, "bulk_register_per_s", "bulk_cancel_per_s", "bytes_per_subscription", "cold_start_s")
     registered = next(row for row in result.rows if row["what"] == "register in bulk")
@@ -58,7 +58,7 @@ def test_the_subscriptions_benchmark_counts_what_it_registers_and_cancels() -> N
 
 
 def test_the_pipeline_benchmark_sets_matching_beside_the_null_pipeline(spark: Any) -> None:
-    result = pipeline.measure(pipeline.Sizes((500,), 500, 400, 2, 2, 1, 50, warm_up=False), 0, silent)
+    result = pipeline.measure(pipeline.PipelineSizes((500,), 500, 400, 2, 2, 1, 50, warm_up=False), 0, silent)
     expect(result, "vs_null", "packed_vs_rows", "matches_per_s_100", "arrays_vs_pairs")
     rows = {row["pipeline"]: row for row in result.rows}
     assert rows["null"]["batch_events"] == rows["500 subscriptions"]["batch_events"] == 800

@@ -6,24 +6,26 @@ from typing import Any
 
 import pytest
 
-from geoswarm.lab.bench.guard import (
-    engine,
-    fig6_14,
-    fig6_18,
-    fig6_19,
-    fig6_20,
-    fig6_21,
-    fig6_22,
-    timeline,
-    worlds,
+from geoswarm.lab.bench.guard import blocking, engine, fig6_18, fig6_19, fig6_22, timeline, worlds
+from geoswarm.lab.bench.guard.half_hours import HalfHourSizes
+from geoswarm.lab.bench.guard.outcomes import (
+    ATTACK,
+    CALM,
+    GUARDED,
+    KINDS,
+    OURS,
+    Outcome,
+    availability_by_minute,
+    recovery_s,
 )
-from geoswarm.lab.bench.guard.outcomes import ATTACK, CALM, GUARDED, KINDS, OURS, Outcome, availability, recovery_s
-from geoswarm.lab.bench.guard.timeline import Sizes
-from geoswarm.lab.bench.kit.harness import Result, Scale, bench_names
+from geoswarm.lab.bench.kit.catalogue import bench_names
+from geoswarm.lab.bench.kit.harness import Result, Scale
+from geoswarm.lab.bench.kit.projection import ProjectedBatch
 from geoswarm.run.sim.attack_world import Sensed
 from geoswarm.run.sim.spans import Span
+from geoswarm.store.journal.entries import BatchEntry
 
-TINY = Sizes(128, 50, 1, (OURS,), queries=200_000, warm_s=60.0, minutes=8, step_s=15.0, cells_per_side=60)
+TINY = HalfHourSizes(128, 50, 1, (OURS,), queries=200_000, warm_s=60.0, minutes=8, step_s=15.0, cells_per_side=60)
 
 
 def silent(_: str) -> None:
@@ -41,7 +43,8 @@ def test_all_of_guards_figures_are_listed() -> None:
 
 
 def test_a_timeline_has_a_line_for_every_kind() -> None:
-    result = timeline.measure(600, TINY, 1, silent)
+    shown = timeline.FIGURES["guard-fig6.16"]
+    result = timeline.measure(shown, TINY, 1, silent)
     assert {row["kind"] for row in result.rows} == set(KINDS)
     for kind in KINDS:
         lines = [row for row in result.rows if row["kind"] == kind]
@@ -50,29 +53,30 @@ def test_a_timeline_has_a_line_for_every_kind() -> None:
     before = {kind: [r["events_per_s"] for r in result.rows if r["kind"] == kind][:5] for kind in KINDS}
     assert all(rates == before[CALM] for rates in before.values())
     assert {"unguarded_loss_max", "guarded_loss_max", "guarded_kept_loss_max", "extra_loss_max"} <= set(result.summary)
-    assert len(fig6_14.plot(result).axes[0].lines) == len(KINDS) + 1
+    assert len(timeline.plot(shown, result).axes[0].lines) == len(KINDS) + 1
 
 
 def test_rates_have_losses_and_boxes() -> None:
-    thrown = fig6_18.measure(TINY, 1, silent, (600,))
+    thrown = fig6_18.measure(TINY._replace(rates=(600,)), 1, silent)
     assert [row["kind"] for row in thrown.rows].count(CALM) == 1
     assert math.isclose(
         max(row["loss"] for row in thrown.rows if row["kind"] == ATTACK), thrown.summary["unguarded_loss_max"]
     )
     assert fig6_18.plot(thrown).axes
-    boxes = fig6_19.measure(TINY, 1, silent, (1200,))
+    boxes = fig6_19.measure(TINY._replace(rates=(1200,)), 1, silent)
     for row in boxes.rows:
         assert 0 <= row["min"] <= row["q1"] <= row["median"] <= row["q3"] <= row["max"] <= 1
     assert fig6_19.plot(boxes).axes
 
 
 def test_times_to_block_and_recover_have_a_row_for_every_rate_and_number_of_attackers() -> None:
-    by_number = fig6_20.measure(TINY, 1, silent, (600,), (1, 10))
+    by_rate, by_attackers = blocking.FIGURES.values()
+    by_number = blocking.measure(by_attackers, TINY._replace(rates=(600,), attackers=(1, 10)), 1, silent)
     assert [(row["rate"], row["attackers"]) for row in by_number.rows] == [(600, 1), (600, 10)]
     assert {"false_blocks", "missed"} <= set(by_number.summary)
-    assert fig6_20.plot(by_number).axes
-    assert fig6_21.plot(by_number).axes
-    recovered = fig6_22.measure(TINY, 1, silent, (600,))
+    assert blocking.plot(by_rate, by_number).axes
+    assert blocking.plot(by_attackers, by_number).axes
+    recovered = fig6_22.measure(TINY._replace(rates=(600,)), 1, silent)
     assert {row["kind"] for row in recovered.rows} == {"guarded", "queries kept"}
     assert fig6_22.plot(recovered).axes
 
@@ -80,21 +84,21 @@ def test_times_to_block_and_recover_have_a_row_for_every_rate_and_number_of_atta
 def test_every_kind_of_world_can_be_played() -> None:
     kinds = [*worlds.NATURAL, *worlds.NEW]
     tiny = TINY._replace(minutes=4)
-    result: Result = worlds.measure([worlds.Case(kind, OURS, 1) for kind in kinds], tiny, silent)
+    result: Result = worlds.measure_worlds([worlds.GuardWorld(kind, OURS, 1) for kind in kinds], tiny, silent)
     assert [row["kind"] for row in result.rows] == kinds
     assert result.summary["worlds"] == len(kinds)
     assert {f"caught_{kind}" for kind in worlds.NEW} < set(result.summary)
 
 
 def test_there_are_more_than_two_hundred_worlds_of_all_kinds() -> None:
-    chosen = worlds.cases(Scale.FULL, 0)
+    chosen = worlds.guard_worlds(Scale.FULL, 0)
     assert len(set(chosen)) == len(chosen) >= 200
     assert {case.kind for case in chosen} == {worlds.THESIS, *worlds.NATURAL, *worlds.NEW}
-    assert {case.kind for case in worlds.cases(Scale.SMALL, 0)} == {case.kind for case in chosen}
+    assert {case.kind for case in worlds.guard_worlds(Scale.SMALL, 0)} == {case.kind for case in chosen}
 
 
 def test_availability_is_whole_while_the_stream_is_taken() -> None:
-    assert availability(outcome([100.0] * 4 + [45.0] * 4), 100.0) == [1.0, pytest.approx(0.5)]
+    assert availability_by_minute(outcome([100.0] * 4 + [45.0] * 4), 100.0) == [1.0, pytest.approx(0.5)]
 
 
 def test_recovery_counts_from_the_lowest_round_to_a_minute_at_the_level_before() -> None:
@@ -114,19 +118,22 @@ def test_rounds_to_block_count_from_the_second_malicious_hotspot() -> None:
     assert replace(found, missed=["attacker1"]).rounds_to_block is None
 
 
-def lap(makespan_s: float) -> engine.Lap:
-    return engine.Lap(100, makespan_s, makespan_s / 2, 10, 0, 0.01, 0)
+def batch(makespan_s: float) -> ProjectedBatch:
+    entry = BatchEntry(0, subscriptions=10, events_in=100)
+    return ProjectedBatch(entry, makespan_s, makespan_s / 2, makespan_s, 0.0)
 
 
 def test_losses_on_the_engine_are_of_the_batches_from_the_attack_on() -> None:
-    sizes = engine.Sizes(10, 1.0, 100, settles=2, attacked=3)
+    sizes = engine.GuardEngineSizes(10, 1.0, 100, settles=2, attacked=3)
     kinds = {CALM: [1.0, 1.0], ATTACK: [2.0, 4.0], GUARDED: [2.0, 1.0]}
     blocked = {"attacker3": 60.0, "attacker1": 120.0, "user7": 60.0}
     runs = {
-        kind: engine.Run([lap(9.0)] * 2 + [lap(before)] * 2 + [lap(late)], blocked if kind == GUARDED else {})
+        kind: engine.AttackRun(
+            [batch(9.0)] * 2 + [batch(before)] * 2 + [batch(late)], blocked if kind == GUARDED else {}
+        )
         for kind, (before, late) in kinds.items()
     }
-    summary = engine.summary_of(runs, sizes)
+    summary = engine.loss_summary(runs, sizes)
     assert summary["unguarded_loss"] == pytest.approx(1 - 3 / 8)
     assert summary["guarded_loss"] == pytest.approx(1 - 3 / 5)
     assert summary["settled_unguarded_loss"] == pytest.approx(0.75)
@@ -135,7 +142,7 @@ def test_losses_on_the_engine_are_of_the_batches_from_the_attack_on() -> None:
 
 
 def test_the_attack_runs_through_the_real_engine(spark: Any) -> None:
-    result = engine.measure(spark, engine.Sizes(2000, 40.0, 1000, 1, 2, 60), 0, silent)
+    result = engine.measure(engine.GuardEngineSizes(2000, 40.0, 1000, 1, 2, 60), 0, silent, spark)
     by_kind = {kind: [row for row in result.rows if row["kind"] == kind] for kind in engine.RACED}
     assert [row["s"] for row in by_kind[ATTACK]] == [-15.0, 0.0, 15.0]
     assert by_kind[CALM][0]["subscriptions"] == by_kind[GUARDED][0]["subscriptions"] == 2000

@@ -11,17 +11,8 @@ import numpy as np
 import pytest
 
 from geoswarm.errors import InputError, SettingsError
-from geoswarm.lab.bench.kit.harness import (
-    Scale,
-    bench_names,
-    best,
-    cpu_s,
-    describe,
-    interleave,
-    median,
-    ratio,
-    run_benchmark,
-)
+from geoswarm.lab.bench.kit.catalogue import bench_names, describe, find, papers
+from geoswarm.lab.bench.kit.harness import Scale, best, cpu_s, interleave, median, ratio, run_benchmark
 from geoswarm.lab.bench.kit.machine import machine
 
 TOY = '''
@@ -33,9 +24,10 @@ import numpy as np
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+SIZES = {Scale.SMALL: 2, Scale.FULL: 5}
+
+def measure(n: int, seed: int, report: Progress) -> Result:
     report("spinning")
-    n = 2 if scale == Scale.SMALL else 5
     rows = [{"turn": i, "speed": np.float64(i * 1.5), "who": "toy"} for i in range(n)]
     rows.append({"turn": n, "speed": float("nan"), "who": "toy"})
     return Result(rows, {"speed_max": np.float32(4.5)}, {"turns": np.int64(n)})
@@ -46,13 +38,35 @@ def plot(result):
     return drawn
 '''
 
-HEAVY = '"""Never import this to list it."""\nraise RuntimeError("imported")\ndef run(scale, seed, report): ...\n'
+HEAVY = '"""Never import this to list it."""\nraise RuntimeError("imported")\ndef measure(sizes, seed, report): ...\n'
 EMPTY = '''
 """Measures nothing."""
-from geoswarm.lab.bench.kit.harness import Result
+from geoswarm.lab.bench.kit.harness import Result, Scale
 
-def run(scale, seed, report):
+SIZES = dict.fromkeys(Scale)
+
+def measure(sizes, seed, report):
     return Result([], {})
+'''
+TABLE = '''
+"""Spins of several toys: the table has them."""
+from dataclasses import dataclass
+from geoswarm.lab.bench.kit.catalogue import FigureRow
+from geoswarm.lab.bench.kit.harness import Result, Scale
+
+@dataclass(frozen=True)
+class SpinFigure(FigureRow):
+    turns: int
+    sizes: dict | None = None
+
+SIZES = {Scale.SMALL: 1, Scale.FULL: 10}
+FIGURES = {
+    "toys-fig2": SpinFigure("Toys Fig. 2", "two turns", 2),
+    "toys-fig10": SpinFigure("Toys Fig. 10", "ten turns", 10, {Scale.SMALL: 3, Scale.FULL: 3}),
+}
+
+def measure(shown, sizes, seed, report):
+    return Result([{"turns": shown.turns}], {"turns_in_all": shown.turns * sizes})
 '''
 ENDLESS = EMPTY.replace("[], {}", "[{'a': 1}], {'claim': float('inf')}")
 
@@ -73,13 +87,39 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     }
     for name, text in files.items():
         (folder / f"{name}.py").write_text(text.lstrip())
+    (folder.parent / "toys").mkdir()
+    (folder.parent / "toys" / "__init__.py").write_text('"""Toys: a paper."""\n')
+    (folder.parent / "toys" / "spins.py").write_text(TABLE.lstrip())
     monkeypatch.syspath_prepend(str(tmp_path))
     return package
 
 
-def test_a_file_with_a_run_function_is_a_benchmark_and_a_helper_is_not(toys: str) -> None:
-    assert bench_names(toys) == ["empty", "endless", "heavy", "spin-fig11"]
+def test_a_file_that_measures_is_a_benchmark_and_a_helper_is_not(toys: str) -> None:
+    assert bench_names(toys) == ["empty", "endless", "heavy", "spin-fig11", "toys-fig10", "toys-fig2"]
     assert describe("spin-fig11", toys) == "How fast a toy spins."
+
+
+def test_rows_of_a_table_are_benchmarks_with_parameters_and_maybe_sizes_of_their_own(toys: str) -> None:
+    two, ten = (find(name, toys) for name in ("toys-fig2", "toys-fig10"))
+    assert (two.where, two.sentence, two.description) == ("Toys Fig. 2", "two turns", "Toys Fig. 2: two turns")
+    assert two.module == ten.module
+    assert run_benchmark("toys-fig2", quiet=True, package=toys)["summary"] == {"turns_in_all": 2}
+    assert run_benchmark("toys-fig2", Scale.FULL, quiet=True, package=toys)["summary"] == {"turns_in_all": 20}
+    assert run_benchmark("toys-fig10", Scale.FULL, quiet=True, package=toys)["summary"] == {"turns_in_all": 30}
+
+
+def test_benchmarks_are_listed_by_paper_in_the_order_of_figures_and_our_own_last(toys: str) -> None:
+    first, last = papers(toys)
+    assert first.title == "Toys: a paper"
+    assert [benchmark.name for benchmark in first.benchmarks] == ["toys-fig2", "toys-fig10"]
+    assert [benchmark.name for benchmark in last.benchmarks] == ["spin-fig11", "empty", "endless", "heavy"]
+
+
+def test_a_table_that_cannot_be_read_without_importing_is_refused(toys: str, tmp_path: Path) -> None:
+    file = tmp_path / toys / "toys" / "spins.py"
+    file.write_text(TABLE.replace('"Toys Fig. 2", ', "WHERE, ").lstrip())
+    with pytest.raises(SettingsError, match="plain strings"):
+        bench_names(toys)
 
 
 def test_the_list_imports_no_benchmark(toys: str) -> None:
@@ -92,7 +132,8 @@ def test_the_harness_itself_is_no_benchmark() -> None:
 
 def test_listing_loads_neither_spark_nor_matplotlib_nor_numba() -> None:
     code = (
-        "import sys; from geoswarm.lab.bench.kit.harness import bench_names; bench_names();"
+        "import io, sys; from rich.console import Console; from geoswarm.lab.bench.commands import print_list;"
+        "print_list(Console(file=io.StringIO()));"
         "print([m for m in ('pyspark', 'matplotlib', 'numba') if m in sys.modules])"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}

@@ -18,7 +18,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.errors import StreamError
 from geoswarm.lab.bench.engine import join
 from geoswarm.lab.bench.engine.join_rivals import Forest
-from geoswarm.lab.bench.kit.process_tree import Watch, tree
+from geoswarm.lab.bench.kit.process_tree import Watch, process_tree
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.lab.workload.zones import HALVINGS, ZONE_VERTICES, districts, zones
 
@@ -26,8 +26,8 @@ PLACES = Tweets(seed=3, country="US", bounds=join.US)
 
 
 def test_our_join_and_the_udf_agree_and_are_measured() -> None:
-    sizes = join.Sizes(4_000, (("0k", 60), ("1k", 300)), 1, False)
-    result = join.measure(sizes, 1, lambda _: None)
+    sizes = join.JoinSizes(4_000, (("0k", 60), ("1k", 300)), 1, False)
+    result = join.measure_join(sizes, 1, lambda _: None)
     assert {row["rival"] for row in result.rows} == {"geoswarm", "udf"}
     assert all(row["pairs"] > 0 and row["peak_mb"] > 100 and row["cpu_s"] > 0 for row in result.rows)
     wanted = {f"{kind}{end}" for kind in ("vs_udf_", "cpu_vs_udf_") for end in ("0k", "1k")}
@@ -38,15 +38,15 @@ def test_our_join_and_the_udf_agree_and_are_measured() -> None:
 
 
 def test_rivals_that_disagree_are_no_result() -> None:
-    ours, theirs = join.Run(1.0, 1.0, 1.0, 7, 11), join.Run(1.0, 1.0, 1.0, 7, 12)
+    ours, theirs = join.JoinRun(1.0, 1.0, 1.0, 7, 11), join.JoinRun(1.0, 1.0, 1.0, 7, 12)
     join._check({"geoswarm": [ours], "udf": [ours]})
     with pytest.raises(StreamError, match="do not agree"):
         join._check({"geoswarm": [ours], "udf": [theirs]})
 
 
 def test_sedona_is_measured_by_its_faster_way() -> None:
-    def of(*seconds: float) -> list[join.Run]:
-        return [join.Run(s, s, 100.0, 1, 1) for s in seconds]
+    def of(*seconds: float) -> list[join.JoinRun]:
+        return [join.JoinRun(s, s, 100.0, 1, 1) for s in seconds]
 
     runs = {"geoswarm": of(1, 1, 1), "udf": of(2, 2, 2), "sedona-broadcast": of(9), "sedona-divided": of(4, 5, 6)}
     assert join._summary("3k", runs)["vs_sedona_3k"] == 5
@@ -114,5 +114,5 @@ def test_a_watch_counts_the_memory_and_the_work_of_children() -> None:
                 watch.restart()
                 assert watch.read()[0] <= cpu_s + 1
         finally:
-            for pid in reversed(tree(process.pid)):
+            for pid in reversed(process_tree(process.pid)):
                 os.kill(pid, 9)

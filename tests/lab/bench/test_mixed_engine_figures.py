@@ -12,29 +12,38 @@ from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.operator import Moment
 from geoswarm.flow.keyed.turn import group, turn_of
-from geoswarm.lab.bench.kit.harness import Result, bench_names
+from geoswarm.lab.bench.kit.catalogue import bench_names
+from geoswarm.lab.bench.kit.harness import Result
 from geoswarm.lab.bench.mixed import fig13 as mixed_fig13
 from geoswarm.lab.bench.mixed import fig14 as mixed_fig14
 from geoswarm.lab.bench.mixed import fig15 as mixed_fig15
 from geoswarm.lab.bench.mixed import fig16 as mixed_fig16
 from geoswarm.lab.bench.mixed import keyed_race
-from geoswarm.lab.bench.mixed.keyed_race import Contestant, Lap, Laps, Race, line, raced, timed
+from geoswarm.lab.bench.mixed.keyed_race import (
+    KeyedContestant,
+    KeyedRace,
+    KeyedRound,
+    KeyedRounds,
+    rounds_row,
+    run_keyed_race,
+    time_rounds,
+)
 from geoswarm.lab.bench.mixed.keyed_streams import stock
 from geoswarm.lab.bench.mixed.pkg_count import PkgCount, PkgTotals
-from geoswarm.lab.bench.mixed.task_costs import Tasks, fitted
+from geoswarm.lab.bench.mixed.task_costs import StageTasks, fit_costs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SMALL: dict[Any, Any] = {
-    mixed_fig13: mixed_fig13.Sizes(600, (1.0,), 1, executors=3),
-    mixed_fig14: mixed_fig14.Sizes(150, 1_500, (0.02,), 2, 2, 1, executors=3),
-    mixed_fig15: mixed_fig15.Sizes(150, 1_500, 2, 4, executors=3),
-    mixed_fig16: mixed_fig16.Sizes(0.005, 2, (0.02,), 3, executors=3),
+    mixed_fig13: mixed_fig13.WordCountSizes(600, (1.0,), 1, executors=3),
+    mixed_fig14: mixed_fig14.ToleranceSizes(150, 1_500, (0.02,), 2, 2, 1, executors=3),
+    mixed_fig15: mixed_fig15.JoiningSizes(150, 1_500, 2, 4, executors=3),
+    mixed_fig16: mixed_fig16.Q5Sizes(0.005, 2, (0.02,), 3, executors=3),
 }
 CLAIMS = {
     mixed_fig13: {"vs_ideal", "vs_ideal_theta_008", "vs_hash", "vs_pkg"},
-    mixed_fig14: {"vs_hash", "vs_pkg_social", "vs_ideal_stock"},
+    mixed_fig14: {"vs_hash", "vs_ideal", "vs_pkg_social", "vs_ideal_stock"},
     mixed_fig15: {"vs_ideal_social", "gain_stock"},
     mixed_fig16: {"vs_hash_q5", "vs_ideal_q5"},
 }
@@ -66,17 +75,17 @@ def test_they_are_all_in_the_list_and_what_they_share_is_not() -> None:
 
 def test_mixed_balances_what_hash_does_not_and_all_count_the_same_rows(spark: "SparkSession") -> None:
     stream = stock(4_000, seed=1)
-    race = Race(stream.operator, (Contestant("mixed", 0.05), Contestant("hash")), executors=4)
-    (told,), _ = timed([raced(race, stream.batches, 3, 0, silent, "stock")])
-    mixed, plain = (line(told[name][1:]) for name in ("mixed 0.05", "hash"))
+    race = KeyedRace(stream.operator, (KeyedContestant("mixed", 0.05), KeyedContestant("hash")), executors=4)
+    (told,), _ = time_rounds([run_keyed_race(race, stream.batches, 3, 0, silent, "stock")])
+    mixed, plain = (rounds_row(told[name][1:]) for name in ("mixed 0.05", "hash"))
     assert [lap.rows for lap in told["hash"]] == [4_000] * 3
     assert told["mixed 0.05"][0].makespan_s == pytest.approx(told["hash"][0].makespan_s)  # nobody has planned yet
     assert mixed["table"] > 0 == plain["table"]
     assert 1.0 <= mixed["max_over_mean"] < plain["max_over_mean"]
 
 
-def tasks(rows: list[int], keys: list[int], cpu_us: list[float]) -> Tasks:
-    return Tasks(np.array(rows), np.array(keys), np.zeros(len(rows)), np.array(cpu_us))
+def tasks(rows: list[int], keys: list[int], cpu_us: list[float]) -> StageTasks:
+    return StageTasks(np.array(rows), np.array(keys), np.zeros(len(rows)), np.array(cpu_us))
 
 
 def test_the_fit_finds_what_a_row_and_a_key_take_and_overlooks_who_was_disturbed() -> None:
@@ -84,32 +93,32 @@ def test_the_fit_finds_what_a_row_and_a_key_take_and_overlooks_who_was_disturbed
     rows, keys = rng.integers(100, 9000, 200), rng.integers(10, 900, 200)
     cpu_us = 500 + 0.2 * rows + 1.5 * keys + rng.normal(0, 5, 200)
     cpu_us[::20] *= 3
-    costs, error = fitted([tasks(rows.tolist(), keys.tolist(), cpu_us.tolist())])
+    costs, error = fit_costs([tasks(rows.tolist(), keys.tolist(), cpu_us.tolist())])
     assert error < 0.01
     assert costs.tolist() == pytest.approx([500, 0.2, 1.5, 0], rel=0.05)
 
 
 def test_a_cost_is_never_negative() -> None:
-    costs, _ = fitted([tasks([100, 200, 300, 400], [40, 30, 20, 10], [10, 20, 30, 40])])
+    costs, _ = fit_costs([tasks([100, 200, 300, 400], [40, 30, 20, 10], [10, 20, 30, 40])])
     assert costs.min() >= 0
 
 
 def test_a_round_ends_with_its_last_executor_and_ideal_shares_the_work_evenly() -> None:
     rng = np.random.default_rng(1)
 
-    def lap(shares: list[int], number: int) -> Lap:
+    def lap(shares: list[int], number: int) -> KeyedRound:
         rows = [*shares, *(int(n) for n in rng.integers(100, 2000, 3))]
         told = tasks(rows, [1] * len(rows), [50 + 2.0 * n for n in rows])
-        return Lap(number, sum(rows), (told,), 0.01, 0)
+        return KeyedRound(number, sum(rows), (told,), 0.01, 0)
 
-    laps = Laps({"hash": [lap([3000, 9000, 3000], n) for n in range(5)]}, [])
-    (told,), costs = timed([laps])
+    laps = KeyedRounds({"hash": [lap([3000, 9000, 3000], n) for n in range(5)]}, [])
+    (told,), costs = time_rounds([laps])
     assert costs.first[1] == pytest.approx(2.0, rel=0.01)
     assert costs.second is None
     for some in told["hash"]:
         assert some.makespan_s == pytest.approx(9000 * 2.0 / 1e6, rel=0.01)
         assert some.ideal_s == pytest.approx(some.rows / 6 * 2.0 / 1e6, rel=0.01)
-    assert line(told["hash"])["latency_ms"] == pytest.approx(18, rel=0.01)
+    assert rounds_row(told["hash"])["latency_ms"] == pytest.approx(18, rel=0.01)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])

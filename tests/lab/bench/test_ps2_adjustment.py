@@ -1,19 +1,16 @@
 """PS2Stream's figures of adjustment at a tiny size: every way has its figures, and the pictures are drawn."""
 
 import math
-from typing import Any
+from dataclasses import replace
 
 import pytest
 
-from geoswarm.lab.bench.ps2 import fig12 as ps2_fig12
-from geoswarm.lab.bench.ps2 import fig13 as ps2_fig13
-from geoswarm.lab.bench.ps2 import fig14 as ps2_fig14
-from geoswarm.lab.bench.ps2 import fig15 as ps2_fig15
 from geoswarm.lab.bench.ps2 import fig16 as ps2_fig16
-from geoswarm.lab.bench.ps2.worlds import Sizes
+from geoswarm.lab.bench.ps2 import migration
+from geoswarm.lab.bench.ps2.worlds import AdjustmentSizes
 
-HOURS = Sizes(2000, 400, 3, 8, 0.05, 3600.0, cells_per_side=12)
-DAYS = Sizes(2000, 400, 4, 8, 0.25, 86_400.0, cells_per_side=12)
+HOURS = AdjustmentSizes(2000, 400, 3, 8, 0.05, 3600.0, cells_per_side=12)
+DAYS = AdjustmentSizes(2000, 400, 4, 8, 0.25, 86_400.0, cells_per_side=12)
 
 
 def silent(_: str) -> None:
@@ -21,7 +18,8 @@ def silent(_: str) -> None:
 
 
 def test_each_way_to_choose_cells_has_its_time_bytes_and_delays() -> None:
-    result = ps2_fig12.measure(HOURS, 1, silent, queries=100_000)
+    shown = replace(migration.FIGURES["ps2-fig12"], queries=(100_000,))
+    result = migration.measure(shown, HOURS, 1, silent)
     rows = {row["way"]: row for row in result.rows}
     assert set(rows) == {"dp", "gr", "si", "ra"}
     assert rows["dp"]["same_cells_mb"] <= 1.01 * rows["gr"]["same_cells_mb"]  # sizes in KiB
@@ -31,16 +29,17 @@ def test_each_way_to_choose_cells_has_its_time_bytes_and_delays() -> None:
         assert row["choose_ms"] > 0
     assert {"gr_bytes_vs_si", "gr_bytes_vs_ra", "gr_time_vs_dp"} < set(result.summary)
     assert all(math.isfinite(value) for value in result.summary.values())
-    assert len(ps2_fig12.plot(result).axes) == 6
+    assert len(migration.plot(shown, result).axes) == 6
 
 
-@pytest.mark.parametrize("figure", [ps2_fig13, ps2_fig14, ps2_fig15])
-def test_larger_numbers_of_queries_have_a_row_for_each_way(figure: Any) -> None:
-    result = figure.measure(HOURS, 1, silent, queries=(100_000, 200_000))
+@pytest.mark.parametrize("name", ["ps2-fig13", "ps2-fig14", "ps2-fig15"])
+def test_larger_numbers_of_queries_have_a_row_for_each_way(name: str) -> None:
+    shown = replace(migration.FIGURES[name], queries=(100_000, 200_000))
+    result = migration.measure(shown, HOURS, 1, silent)
     assert [row["queries"] for row in result.rows] == sorted(row["queries"] for row in result.rows)
     assert {row["way"] for row in result.rows} >= {"gr", "si", "ra"}
     assert all(math.isfinite(value) for value in result.summary.values())
-    assert figure.plot(result).axes
+    assert migration.plot(shown, result).axes
 
 
 def test_throughput_is_told_with_and_without_adjustment_by_interval() -> None:

@@ -28,7 +28,7 @@ def drawn_bars(result: Result, module: Any) -> int:
 
 
 def test_the_text_pipeline_sets_keywords_beside_the_null_pipeline(spark: Any) -> None:
-    sizes = text_pipeline.Sizes((3_000, 4_000), 1_000, 2, 2, 1, densities=(0.1,), warm_up=False)
+    sizes = text_pipeline.TextPipelineSizes((3_000, 4_000), 1_000, 2, 2, 1, densities=(0.1,), warm_up=False)
     result = text_pipeline.measure(sizes, 0, silent)
     expect(result, "vs_null", "vs_null_at_0.1", "vs_null_world", "vs_null_4_k", "register_per_s")
     rows = {row["pipeline"]: row for row in result.rows}
@@ -39,23 +39,23 @@ def test_the_text_pipeline_sets_keywords_beside_the_null_pipeline(spark: Any) ->
 
 
 def _matches(posts: Posts, subscriptions: int, events: int, factor: float = 1.0) -> float:
-    grid = text_density.grid_of(posts)
-    asked = text_density.shrunk(posts.subscriptions(0, subscriptions), factor)
-    said = text_density.in_z_order(grid, posts.events(0, events))
-    met = match(said, [text_density.searchable(grid, asked)], grid, 0, rows_max=events, pairs_max=1 << 24)
+    grid = text_density.posts_grid(posts)
+    asked = text_density.shrink(posts.subscriptions(0, subscriptions), factor)
+    said = text_density.sort_by_z(grid, posts.events(0, events))
+    met = match(said, [text_density.text_segment(grid, asked)], grid, 0, rows_max=events, pairs_max=1 << 24)
     return sum(len(run.subs) for run in met) / events
 
 
 def test_sides_are_made_as_short_as_the_wanted_matches_take() -> None:
     posts = Posts(seed=3, country="DE")
     before = _matches(posts, 50_000, 20_000)
-    factor = text_density.shrunk_to(posts, 50_000, before / 5)
+    factor = text_density.shrink_factor(posts, 50_000, before / 5)
     assert _matches(posts, 50_000, 20_000, factor) == pytest.approx(before / 5, rel=0.15)
-    assert text_density.shrunk_to(posts, 50_000, before * 2) == 1.0
+    assert text_density.shrink_factor(posts, 50_000, before * 2) == 1.0
 
 
 def test_the_percolator_finds_the_same_one_by_one_and_in_batches() -> None:
-    result = percolate.measure(percolate.Sizes(5_000, 30, 200, 1), 0, silent)
+    result = percolate.measure(percolate.PercolateSizes(5_000, 30, 200, 1), 0, silent)
     expect(result, "docs_per_s", "docs_per_s_batched", "posts_per_s", "posts_per_s_batched")
     one, many = result.rows[:2]
     assert one["matches_per_doc"] == many["matches_per_doc"] > 0

@@ -17,10 +17,12 @@ from geoswarm.config import Contract
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
 from geoswarm.run.oracle.oracle import Oracle, Pair
-from geoswarm.store import journal, manifest, plans, storage
+from geoswarm.store import manifest, plans, storage
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
 from restless import legal
+from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations
 
 SCENARIO = Scenario(seed=9)
@@ -40,11 +42,11 @@ def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: P
         assert victim.until(lambda: victim.kill("driver", rng) > 0, "a driver to kill")
         victim.until_done()
         assert victim.starts >= 3
-        entries = list(journal.read(Storage(str(victim.checkpoint))))
-        verdict = compare(SCENARIO, victim.checkpoint, victim.output, entries)
+        entries = list(JournalReader(Storage(str(victim.checkpoint))).read(BatchEntry))
+        verdict = compare(SCENARIO, victim.checkpoint, victim.output)
     assert verdict.is_equal, verdict
     assert verdict.pairs > 500
-    epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
+    epochs = {entry.batch: entry.plan_epoch for entry in entries}
     assert len(set(epochs.values())) > verdict.batches // 3, epochs
     assert sorted(epochs.values()) == [epochs[k] for k in sorted(epochs)], "plans never go back"
 
@@ -76,7 +78,7 @@ class Story:
         self.through = 0
 
     def go_on(self) -> None:
-        engine = PureEngine(self._folder, CONTRACT)
+        engine = SteppedEngine(self._folder, CONTRACT)
         try:
             while self.through < BATCHES:
                 self._batch(engine, self.through)
@@ -84,7 +86,7 @@ class Story:
         finally:
             engine.close()
 
-    def _batch(self, engine: PureEngine, b: int) -> None:
+    def _batch(self, engine: SteppedEngine, b: int) -> None:
         held = engine.checkpoint
 
         def redrawn() -> Any:

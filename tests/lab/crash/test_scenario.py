@@ -9,8 +9,6 @@ import pytest
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, Verdict, batches_of, compare, expected
 from geoswarm.lab.crash.victim import process
-from geoswarm.store import journal
-from geoswarm.store.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,8 +19,7 @@ IN_STEP = [Batch(range(k, k + 1), range(k, k + 1)) for k in range(FILES)]
 
 
 def judged(home: Path) -> Verdict:
-    entries = list(journal.read(Storage(str(home / "checkpoint"))))
-    return compare(SCENARIO, home / "checkpoint", home / "output", entries)
+    return compare(SCENARIO, home / "checkpoint", home / "output")
 
 
 @pytest.fixture

@@ -14,17 +14,19 @@ import pytest
 
 from geoswarm.config import Contract
 from geoswarm.control.loop import ControlLoop
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.registry import first_plan, strategies
 from geoswarm.control.strategy import PlansBatches, RoundReport, Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.crash.scenario import CONTRACT, STEP_S, TUNING, Scenario, compare
-from geoswarm.lab.crash.victim import process
+from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.run.oracle.oracle import Oracle
-from geoswarm.store import journal
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
-from pure_engine import PureEngine
+from stepped import SteppedEngine
 from worlds import BOUNDS, operations, rectangles, sampled, with_keywords, with_texts
 from worlds import events as anywhere
 
@@ -70,24 +72,22 @@ def sample_of(scenario: Scenario) -> Sample:
     return sampled(np.random.default_rng(0), points[inside], rects)
 
 
-def judge(home: Path, batches: int) -> list[dict[str, Any]]:
-    entries = list(journal.read(Storage(str(home / "checkpoint"))))
-    verdict = compare(RUSH, home / "checkpoint", home / "output", entries)
+def judge(home: Path, batches: int) -> JournalReader:
+    verdict = compare(RUSH, home / "checkpoint", home / "output")
     assert verdict.is_equal, verdict
     assert verdict.batches == batches
     assert verdict.pairs > 400
-    return entries
+    return JournalReader(Storage(str(home / "checkpoint")))
 
 
 @pytest.mark.parametrize("name", sorted({*MOVING, *PER_BATCH, "replicated"}))
-def test_every_strategy_that_moves_gives_the_oracles_matches(spark: "SparkSession", tmp_path: Path, name: str) -> None:
-    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
+def test_every_strategy_that_moves_gives_the_oracles_matches(tmp_path: Path, name: str) -> None:
     RUSH.write(tmp_path, range(FILES))
     tuning = TUNING.model_copy(update={"strategy": name, "round_s": STEP_S / 2})
-    process(tmp_path, "local[2]", tuning, sample=sample_of(RUSH))
-    entries = judge(tmp_path / "run", FILES)
+    process(tmp_path, IN_PROCESS, tuning, sample=sample_of(RUSH))
+    journal = judge(tmp_path / "run", FILES)
     if name in PER_BATCH:
-        assert len({entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}) == FILES
+        assert len({entry.plan_epoch for entry in journal.read(BatchEntry)}) == FILES
 
 
 def test_each_strategy_goes_on_where_another_was_cut_off(spark: "SparkSession", tmp_path: Path) -> None:
@@ -106,8 +106,7 @@ def test_each_strategy_goes_on_where_another_was_cut_off(spark: "SparkSession", 
         if done % 4:
             shutil.rmtree(home / "output" / f"batch={done - 1}")  # the sink was not reached, either
     process(tmp_path, "local[2]", TUNING, sample=sample_of(RUSH))
-    entries = judge(home, done)
-    drawn = {entry["strategy"] for entry in entries if entry["kind"] == "round"}
+    drawn = {entry.strategy for entry in judge(home, done).read(RoundEntry)}
     assert drawn >= set(order[1:]), "each took over"
 
 
@@ -151,7 +150,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
     rng, oracle, strategy = np.random.default_rng(31), Oracle(BOUNDS), strategies()[name]()
     points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
     sample = sampled(rng, points, rectangles(rng, 30))
-    engine = PureEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
+    engine = SteppedEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
     held, asked = engine.checkpoint, told(strategy)
     loop = ControlLoop(strategy, held.plan, 1.0, held)
     epochs, outcomes = set(), set()
@@ -175,7 +174,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
             report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
-            outcomes.add(outcome.entry["outcome"])
+            outcomes.add(outcome.entry.outcome)
             if outcome.plan is not None:
                 assert outcome.plan.epoch == held.plan.epoch + 1
                 held.adopt_plan(outcome.plan)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from geoswarm.control.layout.level import level
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.shapes.files import read_regions
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import InputError, MachineError, SettingsError
@@ -21,6 +20,7 @@ from geoswarm.lab.workload.postcodes import BOUNDS, FILES, Britain, britain, mad
 from geoswarm.lab.workload.real_posts import FOLDER_VARIABLE
 from geoswarm.lab.workload.skew import Hot, hot_executors, resampled
 from geoswarm.lab.workload.tiling import wiggly_cells
+from geoswarm.store.region_files import read_regions
 
 GRID = Grid(*BOUNDS, columns=1000, rows=1000)
 EXECUTORS = 16

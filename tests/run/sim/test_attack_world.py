@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.change import Merge, Move, Split
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
 from geoswarm.guard.guard import Guard
@@ -16,7 +17,7 @@ from geoswarm.lab.workload.crowds import Gathering, NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, Sensed, run, stamp, triggers
-from geoswarm.run.sim.cluster import Setup
+from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.service import Service
 
 BOUNDS = (-125.0, 24.0, -66.0, 50.0)
@@ -24,7 +25,7 @@ GRID = Grid(*BOUNDS, columns=300, rows=300)
 STREAM = Tweets(seed=1, country="US", bounds=BOUNDS, events_per_s=600.0, side_share=0.004, burst_share=0.01)
 NORMAL = NormalUsers(STREAM, queries=18_000, changes_per_s=60.0)
 ATTACK = Attackers(STREAM, queries=2000, changes_per_s=60.0, start_s=120.0, side_share=0.02)
-SETUP = Setup(executors=6, routers=2, pending_max=4000, sources=4, service=Service(base_us=20.0, met_us=0.3))
+SETUP = ClusterSetup(executors=6, routers=2, pending_max=4000, sources=4, service=Service(base_us=20.0, met_us=0.3))
 HORIZON_S = 480.0
 
 
@@ -121,10 +122,10 @@ def test_a_hotspot_is_malicious_if_most_of_what_is_new_in_it_is_the_attackers() 
 def test_a_hotspot_is_the_costliest_partition_of_whoever_hands_over() -> None:
     plan = uniform(GRID, 2).apply([])
     first, second = (p.id for p in plan.partitions)
-    move = [{"change": "move", "partition": first}]
-    assert triggers(plan, move, {first: 1.0, second: 9.0}) == [first]
-    assert triggers(plan, [*move, {"change": "split", "partition": second}], {}) == [first, second]
-    assert triggers(plan, [{"change": "merge", "partitions": [first, second]}], {}) == []
+    move = Move(first, 1)
+    assert triggers(plan, [move], {first: 1.0, second: 9.0}) == [first]
+    assert triggers(plan, [move, Split(second, "row", 0, (0, 1))], {}) == [first, second]
+    assert triggers(plan, [Merge((first, second), 0)], {}) == []
 
 
 def test_a_stamp_can_be_taken_back() -> None:

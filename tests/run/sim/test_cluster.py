@@ -19,12 +19,12 @@ from geoswarm.errors import SettingsError
 from geoswarm.lab.bench.swarm.timeline import recovery_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.cluster import Cluster, Setup
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.holdings import Holdings
 from geoswarm.run.sim.queues import Clock, serve, serve_batch
-from geoswarm.run.sim.race import NAMES, cluster, race
+from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.routing import Batch, ByBatch, ByPlan, ByTask
-from geoswarm.run.sim.service import Measured, Service, fitted, measure
+from geoswarm.run.sim.service import Measured, Service, fit, measure
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
 
@@ -32,7 +32,7 @@ BOUNDS = (-125.0, 24.0, -66.0, 50.0)
 GRID = Grid(*BOUNDS, columns=100, rows=100)
 SPOT = Hotspot((0.2, 0.2), start_s=60.0, life_s=60.0, queries=2000, intensity="step")
 SLOW = Service(base_us=40.0, met_us=0.5, index_us=1.0)  # less than the sources offer, as SWARM §2 has it
-SETUP = Setup(executors=4, routers=2, round_s=15.0, pending_max=2000, sources=4, service=SLOW)
+SETUP = ClusterSetup(executors=4, routers=2, round_s=15.0, pending_max=2000, sources=4, service=SLOW)
 WEIGHT = 100
 
 
@@ -55,7 +55,7 @@ def run(cluster_: Cluster, in_world: World, horizon_s: float = 150.0) -> list[Sp
     return cluster_.spans
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STRATEGY_NAMES)
 def test_one_seed_is_one_world_for_every_strategy(name: str) -> None:
     first, second = (run(cluster(name, w, SETUP), w) for w in (world(), world()))
     assert first == second
@@ -63,7 +63,7 @@ def test_one_seed_is_one_world_for_every_strategy(name: str) -> None:
     assert run(cluster(name, other, SETUP), other) != first
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", STRATEGY_NAMES)
 def test_machines_never_work_longer_than_time_goes_on_and_the_busiest_holds_back_the_stream(name: str) -> None:
     w = world()
     for span in run(cluster(name, w, SETUP), w):
@@ -385,8 +385,8 @@ def test_a_strategy_has_recovered_when_its_machines_serve_as_much_of_their_time_
 
 def test_every_strategy_of_the_paper_and_the_issue_can_be_simulated() -> None:
     w = world(spots=())
-    assert set(NAMES) <= set(strategies())
-    for name in NAMES:
+    assert set(STRATEGY_NAMES) <= set(strategies())
+    for name in STRATEGY_NAMES:
         assert run(cluster(name, w, SETUP), w, 30.0)[-1].events > 0
 
 
@@ -396,10 +396,10 @@ def test_the_service_times_that_made_the_figures_are_found_again() -> None:
         Measured(indexed, met, float(true.event_s(np.array([met]), indexed)[0] * 1e6))
         for indexed, met in ((1000, 5.0), (50_000, 90.0), (30_000, 10.0), (1_000_000, 700.0))
     ]
-    got = fitted(points)
+    got = fit(points)
     assert (got.base_us, got.met_us, got.index_us) == pytest.approx((0.7, 0.02, 0.05))
     falling = [Measured(2**k, 10.0, 5.0 - 0.1 * k) for k in range(10)]
-    assert fitted(falling).index_us == 0.0
+    assert fit(falling).index_us == 0.0
 
 
 def test_the_matcher_is_measured_at_the_density_that_the_events_meet() -> None:

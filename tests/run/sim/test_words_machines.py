@@ -17,18 +17,24 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import InputError
-from geoswarm.lab.workload.posts import Posts
-from geoswarm.run.sim.words import Machines, Setup, Span, in_cells, summed, throughput
-from geoswarm.run.sim.words_stream import Scale, Stream
+from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts
+from geoswarm.run.sim.words import Machines, MachinesSetup, MachinesSpan, figures_of, in_cells, throughput
+from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 US = (-125.0, 24.0, -66.0, 50.0)
 GRID = Grid(*US, columns=8, rows=8)
-SETUP = Setup(workers=3, offered_per_s=20_000.0, sample_events=300, sample_queries=400)
+SETUP = MachinesSetup(workers=3, offered_per_s=20_000.0, sample_events=300, sample_queries=400)
 
 
-def stream(steps: int = 6, seed: int = 1) -> Stream:
+def stream(steps: int = 6, seed: int = 1) -> TextRun:
     posts = Posts(seed=seed, country="US", bounds=US, events_per_s=1.0, words=2000)
-    return Stream(posts, GRID, Scale(live=500, query_weight=20, events=300, changes=100), steps, "Q3", interval=200)
+    return TextRun(
+        posts, GRID, TextScale(live=500, query_weight=20, events=300, changes=100), steps, "Q3", interval=200
+    )
+
+
+def test_a_run_has_as_many_posts_for_a_change_as_the_workload() -> None:
+    assert TextScale(live=1, query_weight=1, events=1, changes=1).posts_per_change == POSTS_PER_CHANGE
 
 
 def divided() -> Plan:
@@ -55,7 +61,7 @@ class Once:
         return 0.0
 
 
-def slow_entries(world: Stream, step: int) -> dict[int, float]:
+def slow_entries(world: TextRun, step: int) -> dict[int, float]:
     """By event: entries of lists that it is compared with, counted one by one from texts and rectangles."""
     at = world.step(step)
     alive = set(range(world.scale.live))
@@ -120,7 +126,7 @@ def test_a_cell_that_moves_takes_its_queries_along_and_its_events_wait() -> None
     assert moved[3].busy_s.sum() == pytest.approx(spans[3].busy_s.sum(), rel=0.05)
 
 
-def _alive_after(world: Stream, steps: int) -> Bools:
+def _alive_after(world: TextRun, steps: int) -> Bools:
     alive = np.zeros(world.count, np.bool_)
     alive[: world.scale.live] = True
     for number in range(steps):
@@ -161,7 +167,8 @@ def test_a_worker_that_cannot_keep_up_makes_tuples_wait() -> None:
     spans = idle.run()
     most = throughput(spans)
     slow, fast = (
-        summed(Machines(world, plan, None, replace(SETUP, offered_per_s=share * most)).run()) for share in (0.5, 3.0)
+        figures_of(Machines(world, plan, None, replace(SETUP, offered_per_s=share * most)).run())
+        for share in (0.5, 3.0)
     )
     assert slow["below_100ms_pct"] > 99
     assert fast["above_1s_pct"] > 10
@@ -172,7 +179,7 @@ def test_adjustment_lowers_the_bottleneck_and_one_seed_is_one_world() -> None:
     world = stream(steps=10)
     costs = SETUP.sample_costs(world.scale)
 
-    def run() -> list[Span]:
+    def run() -> list[MachinesSpan]:
         strategy = Ps2Adjusted(costs=costs, query_weight=25.0, layout=partial(hybrid, costs=costs))
         return Machines(world, in_cells(uniform(GRID, 3)), strategy, SETUP).run()
 

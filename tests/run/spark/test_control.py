@@ -8,10 +8,11 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.store import journal
+from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage
 from worlds import BOUNDS, events, operations, write_files
 
@@ -51,12 +52,12 @@ def test_swarm_splits_the_corner_where_the_events_fall(spark: SparkSession, tmp_
     ) as engine:
         run(spark, tmp_path, engine, sinks.Memory())
         status = engine.status()
-    rounds = list(journal.read(Storage(checkpoint), "round"))
+    rounds = list(JournalReader(Storage(checkpoint)).read(RoundEntry))
     assert status["plan_epoch"] > 0
-    assert {entry["outcome"] for entry in rounds} <= {"applied", "kept", "refused"}
-    applied = [entry for entry in rounds if entry["outcome"] == "applied"]
+    assert {entry.outcome for entry in rounds} <= {"applied", "kept", "refused"}
+    applied = [entry for entry in rounds if entry.outcome == "applied"]
     assert len(applied) == status["plan_epoch"]
-    assert all(entry["estimate_after"] <= entry["estimate_before"] for entry in applied)
+    assert all((entry.estimate_after or 0.0) <= (entry.estimate_before or 0.0) for entry in applied)
     with Engine(spark, CONTRACT, Tuning(strategy="swarm"), checkpoint=checkpoint) as again:
         assert again.status()["plan_epoch"] == status["plan_epoch"]
 

@@ -16,8 +16,9 @@ from geoswarm.errors import MachineError, SettingsError
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
 from geoswarm.run.spark.session import ENCRYPTED, SECRET, build_session, check_encrypted, settings
-from geoswarm.store import journal
 from geoswarm.store.cipher import key_id_of
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY, KEY_FILE, make_key_file
 from geoswarm.store.storage import Storage
 
@@ -116,11 +117,11 @@ def test_an_encrypted_engine_is_killed_and_rebalanced_and_gives_the_oracles_matc
         victim.until_done()
         assert victim.starts >= 2
         storage = Storage(str(victim.checkpoint))
-        entries = list(journal.read(storage))
-        verdict = compare(SCENARIO, victim.checkpoint, victim.output, entries)
+        entries = list(JournalReader(storage).read(BatchEntry))
+        verdict = compare(SCENARIO, victim.checkpoint, victim.output)
         assert verdict.is_equal, verdict
         assert verdict.pairs > 500
-        assert len({entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}) > 1
+        assert len({entry.plan_epoch for entry in entries}) > 1
         text = key_file.read_text().strip()
         for file in (file for file in victim.home.rglob("*") if file.is_file()):
             data, name = file.read_bytes(), str(file.relative_to(victim.home))

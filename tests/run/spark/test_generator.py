@@ -128,7 +128,7 @@ def test_partitions_cut_a_batch_into_pieces_that_are_never_empty(count: int) -> 
 
 def test_options_carry_a_workload_there_and_back() -> None:
     pace = Pace(rows_per_batch=7, rows_total=None, partitions=3, paced=True)
-    assert from_options(to_options(WORKLOAD, pace)) == (WORKLOAD, pace)
+    assert from_options(to_options(WORKLOAD, pace), Tweets) == (WORKLOAD, pace)
     assert from_options(to_options(SPOKEN, pace), Posts) == (SPOKEN, pace)
 
 
@@ -150,6 +150,6 @@ def test_a_wrong_option_is_refused_by_name(options: dict[str, str], said: str) -
 
 def test_an_option_of_another_workload_is_refused() -> None:
     with pytest.raises(SettingsError, match="geoswarm-tweets has no option words"):
-        from_options({"words": "500"})
+        from_options({"words": "500"}, Tweets)
     with pytest.raises(SettingsError, match="geoswarm-posts has no option side_share"):
         from_options({"side_share": "0.1"}, Posts)

@@ -15,12 +15,13 @@ from attacked import GANG, SETTINGS, START_S, STEP_S, WORLD, Traffic
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
+from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.oracle.oracle import pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.store import journal
+from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage
 from worlds import BOUNDS, events, write_files
 
@@ -59,8 +60,8 @@ def test_an_attack_on_the_balancing_is_blocked_while_the_stream_runs(spark: Spar
         ).wait()
         assert {user for user, _, _ in engine.blocked()} == set(GANG)
         assert set(reasons(engine)) == {"blocked"}
-    entries = list(journal.read(Storage(str(tmp_path / "state")), "guard"))
-    assert [set(entry["blocked"]) for entry in entries if entry["blocked"]] == [set(GANG)]
+    entries = list(JournalReader(Storage(str(tmp_path / "state"))).read(DetectionEntry))
+    assert [set(entry.blocked) for entry in entries if entry.blocked] == [set(GANG)]
     with run(SETTINGS) as again:
         assert {user for user, _, _ in again.blocked()} == set(GANG)
         for user in GANG:

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, KeyTuning, Tuning
+from geoswarm.control.outcome import KeyRoundEntry
 from geoswarm.errors import InputError, SchemaError, SettingsError, StateError
 from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.delivery import Delivery
@@ -21,8 +22,9 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
-from geoswarm.run.spark.stages import Stage
-from geoswarm.store import journal
+from geoswarm.run.stages import Stage
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage
 from restless import divided
 from worlds import BOUNDS, events, operations, wandering, with_keywords, with_on, with_texts, write_files
@@ -83,14 +85,14 @@ def test_words_are_counted_exactly_while_keys_move_and_executors_come_and_go(
         assert got(memory.batches[b]) == expected(batches, b), b
     assert set(dead["reason"].to_pylist()) == {"key"}
     assert len(dead) == sum(table["word"].null_count for table in batches)
-    entries = list(journal.read(Storage(str(tmp_path / "state"))))
-    at_work = [len(entry["executors"]) for entry in entries if entry["kind"] == "keyed"]
+    reader = JournalReader(Storage(str(tmp_path / "state")))
+    at_work = [len(entry.executors) for entry in reader.read(KeyedBatchEntry)]
     assert at_work == [3] * 4 + [5] * 3 + [2] * 3
-    decisions = Counter(entry["decision"] for entry in entries if entry["kind"] == "keys")
+    decisions = Counter(entry.decision for entry in reader.read(KeyRoundEntry))
     assert decisions["scaled"] == 2
     if planner == "mixed":
         assert decisions["rebalanced"] >= 1
-        assert any(entry["splits"] for entry in entries if entry["kind"] == "keys" and "splits" in entry)
+        assert any(entry.splits for entry in reader.read(KeyRoundEntry))
 
 
 def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -263,8 +265,8 @@ def test_users_get_digests_and_regions_their_trends_beside_the_matching(
             stages=stages,
             available_now=True,
         ).wait()
-        entries = list(journal.read(engine._checkpoint.storage, "keyed"))
-    interval_of = {entry["batch"]: entry["interval"] for entry in entries if entry["operator"] == "delivery"}
+        entries = list(JournalReader(engine._checkpoint.storage).read(KeyedBatchEntry))
+    interval_of = {entry.batch: entry.interval for entry in entries if entry.operator == "delivery"}
     times = {row["event_id"]: row["ts"] for table in batches for row in table.select(["event_id", "ts"]).to_pylist()}
     told = [
         (

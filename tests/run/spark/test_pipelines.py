@@ -9,12 +9,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import SettingsError
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.store import journal
+from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage
 from restless import legal
 from worlds import (
@@ -122,8 +123,8 @@ def test_a_skewed_stream_is_redistributed_and_nobody_can_tell(
             available_now=True,
         ).wait()
     assert sorted(pairs_of([sink.table()])) == sorted(want)
-    rounds = list(journal.read(Storage(checkpoint), "round"))
-    moved = [entry for entry in rounds if entry["outcome"] == "applied"]
+    rounds = list(JournalReader(Storage(checkpoint)).read(RoundEntry))
+    moved = [entry for entry in rounds if entry.outcome == "applied"]
     assert moved
     assert moved[0]["why"]["mldc"] > 0.5
     assert moved[0]["why"]["mldc_new"] < moved[0]["why"]["mldc"] - 0.3

@@ -8,11 +8,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sinks, sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.store import journal
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from worlds import BOUNDS, operations, wandering, with_on, write_files
 
 BATCHES = 9
@@ -50,15 +52,16 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
         with pytest.raises(SettingsError, match="use 1 to 900"):
             engine.scale(0)
         run.wait()
-        entries = list(journal.read(engine._checkpoint.storage))
+        reader = JournalReader(engine._checkpoint.storage)
+        batches, rounds = list(reader.read(BatchEntry)), list(reader.read(RoundEntry))
         assert engine._checkpoint.plan.executors == 2
     assert sorted(pairs_of([memory.table()])) == sorted(want)
-    told = [entry["why"].get("decision", "") for entry in entries if entry["kind"] == "round"]
-    assert [text for text in told if "scaled" in str(text)] == [
+    told = [entry.decision for entry in rounds]
+    assert [text for text in told if "scaled" in text] == [
         "scaled from 3 to 6 executors",
         "scaled from 6 to 2 executors",
     ]
-    used = [set(map(int, entry["executors"])) for entry in entries if entry["kind"] == "batch"]
+    used = [set(entry.executors) for entry in batches]
     assert all(executors <= {0, 1, 2} for executors in used[:2])
     assert all(executors <= {0, 1} for executors in used[6:])
     if strategy != "swarm-measured":  # which takes its rounds to give the new ones work

@@ -1,6 +1,7 @@
 """PS2Stream's adjustment: the most loaded executor hands partitions to the least loaded, few bytes at a time.
 
-Which partitions are chosen is `migration.py`; what they hold is counted in `tally.py`. PS2Stream §V.
+Which partitions are chosen is `migration.py`, where one is cut `cuts.py`; what they hold is counted in `tally.py`.
+PS2Stream §V.
 
     L_max / L_min > σ ?  ── no ──► wait
         │ yes
@@ -19,32 +20,37 @@ copies of events differ. So here Phase I joins and never divides, and a cell too
 terms in Phase II, where neither a move nor a cut by space can help.
 
 Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
-`global_gain_min`. The print then keeps two distributions in force until the old queries have drained, because to
-migrate them all would take too long. Here a plan decides who works and not where queries rest: the new plan takes over
-between two batches and moves nothing. `run/sim/words.py` has machines that need both.
+`global_gain_min`, unless the times of the round contradict it. The paper then keeps two distributions in force until
+the old queries have drained, because to migrate them all would take too long. Here a plan decides who works and not
+where queries rest: the new plan takes over between two batches and moves nothing. `run/sim/words.py` has machines that
+need both.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 import numpy as np
+from pydantic import Field
 
+from geoswarm.control.balance.cuts import cut_partition
+from geoswarm.control.balance.layouts import HybridDelta, HybridLeaves, HybridSigma
 from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
-from geoswarm.control.balance.term_shares import dealt, divided, joined
-from geoswarm.control.layout.hybrid import hybrid
+from geoswarm.control.balance.term_shares import divided, joined
+from geoswarm.control.estimate import is_worse
+from geoswarm.control.layout.hybrid import DELTA, SIGMA, hybrid
 from geoswarm.control.layout.load_model import ENGINE, Costs
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.space.change import Change, Divide, Move, Split
+from geoswarm.core.space.change import Change, Divide, Move
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import Axis, Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
+from geoswarm.parameters import checked
 
 Why = dict[str, float | int | str]
 Layout = Callable[[Grid, int, TextSample], Plan]
@@ -63,46 +69,54 @@ class Problem(NamedTuple):
 
 
 class Ps2Adjusted:
+    """Hands partitions, few bytes at a time, from the most loaded executor to the least; now and then, a new layout."""
+
     name = "ps2-adjusted"
     needs_stats = False
     needs_sample = True
 
+    @checked
     def __init__(
         self,
-        sigma: float = 1.3,
-        cells_max: int = 4,
-        pairs_max: int = 4,
-        way: str = "gr",
         *,
-        aim: float = 1.0,
+        sigma: Annotated[
+            float, Field(gt=1, description="σ: most load over least, above which work is handed over")
+        ] = 1.3,
+        cells_max: Annotated[int, Field(ge=0, description="p: partitions that Phase I looks at")] = 4,
+        pairs_max: Annotated[
+            int, Field(ge=1, description="executors that hand over in one round; the paper's is 1")
+        ] = 4,
+        way: Annotated[
+            Literal["dp", "gr", "si", "ra"], Field(description="DP, GR, SI or RA: how partitions to migrate are chosen")
+        ] = "gr",
+        aim: Annotated[
+            float, Field(ge=1, description="the ratio of the two after it: 1 if moves are free, σ if bytes count")
+        ] = 1.0,
         costs: Costs = ENGINE,
-        replicates: bool = False,
-        global_every_rounds: int = 240,
-        global_gain_min: float = 0.2,
-        query_weight: float = 1.0,
-        size_unit_bytes: int = 1,
+        replicates: Annotated[
+            bool, Field(description="whether machines keep queries of their own, as the paper's do")
+        ] = False,
+        global_every_rounds: Annotated[int, Field(ge=0, description="rounds between two new layouts; 0: never")] = 240,
+        global_gain_min: Annotated[
+            float, Field(ge=0, le=1, description="share that the largest load must fall by for a new layout")
+        ] = 0.2,
+        layout_sigma: HybridSigma = SIGMA,
+        delta: HybridDelta = DELTA,
+        leaves_max: HybridLeaves = None,
+        query_weight: Annotated[float, Field(gt=0, description="queries that one of the sample stands for")] = 1.0,
+        size_unit_bytes: Annotated[int, Field(ge=1, description="unit of sizes; `dp` needs a large one for many")] = 1,
         layout: Layout | None = None,
-        seed: int = 0,
+        seed: Annotated[int, Field(description="of the chance that `ra` takes")] = 0,
     ) -> None:
-        """`cells_max` is the print's p; `pairs_max` executors hand over in one round, the print's is one. As much moves
-        as brings the two to a ratio of `aim`: to the same load if moves are free, to σ if every byte counts, as in the
-        print. A query of the sample stands for `query_weight`. 0 rounds: never globally. Sizes are told in units, which
-        `dp` needs if they are large. The layout is hybrid, unless another is given."""
-        if (
-            not 1 <= aim <= sigma
-            or sigma == 1
-            or way not in WAYS
-            or min(cells_max, global_every_rounds) < 0
-            or pairs_max < 1
-        ):
-            raise SettingsError(
-                f"sigma {sigma}, aim {aim}, way {way!r}, cells_max {cells_max}, pairs_max {pairs_max}, "
-                f"global_every_rounds {global_every_rounds}: use more than 1, from 1 to sigma, one of "
-                f"{', '.join(WAYS)}, and counts that make sense"
-            )
+        """Without a `layout` it is `hybrid`. `costs` and `replicates` are those of the machines: this engine's, or the
+        paper's, which keep queries of their own."""
+        if aim > sigma:
+            raise SettingsError(f"aim {aim} is above sigma {sigma}, so nothing would move: give 1 to sigma")
         self.sigma, self.aim, self.cells_max, self.pairs_max, self.way = sigma, aim, cells_max, pairs_max, way
         self.costs, self.replicates, self.query_weight = costs, replicates, query_weight
-        self.layout: Layout = layout or partial(hybrid, costs=costs)
+        self.layout: Layout = layout or partial(
+            hybrid, costs=costs, sigma=layout_sigma, delta=delta, leaves_max=leaves_max
+        )
         self.global_every_rounds, self.global_gain_min = global_every_rounds, global_gain_min
         self.size_unit_bytes = size_unit_bytes
         self._rng = np.random.default_rng(seed)
@@ -125,14 +139,14 @@ class Ps2Adjusted:
         if is_due and text is not None:
             fresh, loads = self._fresh(plan, text)
             why |= loads
-            if fresh is not None:
+            if fresh is not None and not self._worsens(plan, fresh, report):
                 return Decision((), why | {"decision": "global"}, fresh)
         return self._local(self._seen(plan, report, text), report, text, why)
 
     def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
         plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
         stuck: list[int] = []
-        """Executors that cannot be relieved, so that the next ones are; the print would wait with all of them."""
+        """Executors that cannot be relieved, so that the next ones are; the paper would wait with all of them."""
         for _ in range(self.pairs_max):
             high, low = _extremes(seen, stuck)
             if not self._violated(seen, high, low):
@@ -214,7 +228,7 @@ class Ps2Adjusted:
         if moved < MOVED_SHARE_MIN * problem.wanted:
             mine = seen.held(high)
             heaviest = seen.plan.partitions[int(mine[np.argmax(seen.times[mine])])]
-            cut = self._cut(seen, heaviest, text, high, low, problem.wanted)
+            cut = cut_partition(seen, heaviest, text, self.costs, (high, low), problem.wanted)
             if cut:
                 return cut, numbers | {"moved": 0, "moved_us": 0.0, "moved_bytes": 0, "cut": 1}
         ids = sorted(seen.plan.partitions[slot].id for slot in picked)
@@ -229,25 +243,17 @@ class Ps2Adjusted:
         wanted = float(seen.of_executor[high] - self.aim * seen.of_executor[low]) / (1 + self.aim)
         return Problem(slots, seen.times[slots], units, wanted)
 
-    def _cut(
-        self, seen: Seen, part: Partition, text: TextSample | None, high: int, low: int, wanted: float
-    ) -> list[Change]:
-        """By space so that the half that goes is nearest to what is wanted; by terms where one cell has nearly all."""
-        slot = _slot(seen.plan, part)
-        time = float(seen.times[slot])
-        if seen.is_proposed[slot] or not time:
-            return []
-        if part.cut is None and part.cells > 1:
-            axis, after, moves_first, share = _border(part, self._weights(part, text), min(wanted / time, 1.0))
-            if text is None or 0 < share * time < 2 * wanted:
-                return [Split(part.id, axis, after, (low, high) if moves_first else (high, low))]
-        return [] if text is None else dealt(seen, part, text, self.costs, low, wanted / time)
-
     def _fresh(self, plan: Plan, text: TextSample) -> tuple[Plan | None, Why]:
         drawn = self.layout(plan.grid, plan.executors, text)
         now, then = (self._worst(p, text) for p in (plan, drawn))
         numbers: Why = {"global_now": now, "global_fresh": then}
         return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
+
+    def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
+        """Whether the round that was measured contradicts the sample, which may be of earlier rounds. The coordinator
+        would refuse the fresh plan then, and the round would pass without a local adjustment, too."""
+        now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
+        return is_worse(then, now)
 
     def _worst(self, plan: Plan, text: TextSample) -> float:
         shared = self.costs.divided_event * text.events / plan.executors if plan.siblings else 0.0
@@ -256,19 +262,6 @@ class Ps2Adjusted:
     def _total(self, seen: Seen, text: TextSample) -> float:
         assert seen.counted is not None
         return float(seen.counted.loads(text, self.costs, replicates=self.replicates).sum())
-
-    def _weights(self, part: Partition, text: TextSample | None) -> tuple[Floats, Floats]:
-        """Of the rows and of the columns of a partition: what events there cost."""
-        rows, columns = np.ones(part.row1 - part.row0 + 1), np.ones(part.col1 - part.col0 + 1)
-        if text is None:
-            return rows, columns
-        inside = (text.rows >= part.row0) & (text.rows <= part.row1)
-        inside &= (text.columns >= part.col0) & (text.columns <= part.col1)
-        checks = np.bincount(text.asked.rows, text.checks, minlength=text.events)
-        cost = (self.costs.c2_event + self.costs.c1_check * checks)[inside]
-        for weights, sides, first in ((rows, text.rows, part.row0), (columns, text.columns, part.col0)):
-            weights[:] = np.bincount(sides[inside] - first, cost, minlength=len(weights))
-        return rows, columns
 
     def _seen(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
         before = self._before or plan
@@ -290,21 +283,3 @@ def _extremes(seen: Seen, left_out: Sequence[int] = ()) -> tuple[int, int]:
     loads = seen.of_executor.copy()
     loads[list(left_out)] = -1.0
     return int(np.argmax(loads)), int(np.argmin(seen.of_executor))
-
-
-def _slot(plan: Plan, part: Partition) -> int:
-    return int(np.searchsorted(plan.partition_id_of_slot, part.id))
-
-
-def _border(part: Partition, weights: tuple[Floats, Floats], wanted: float) -> tuple[Axis, int, bool, float]:
-    """Where one side has nearest to the wanted share, whether it is the first, and the share that it has."""
-    best: tuple[float, Axis, int, bool, float] = (np.inf, "row", 0, True, 0.0)
-    axes: Sequence[tuple[Axis, Floats, int]] = (("row", weights[0], part.row0), ("column", weights[1], part.col0))
-    for axis, line, first in axes:
-        if len(line) < 2:
-            continue
-        before = np.cumsum(line)[:-1] / line.sum() if line.sum() else np.arange(1, len(line)) / len(line)
-        for moves_first, share in ((True, before), (False, 1 - before)):
-            at = int(np.argmin(np.abs(share - wanted)))
-            best = min(best, (float(abs(share[at] - wanted)), axis, first + at, moves_first, float(share[at])))
-    return best[1:]

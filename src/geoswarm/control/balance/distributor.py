@@ -12,8 +12,10 @@ have been better in the round that has just ended, which it has not seen, by mor
 
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from geoswarm.control.balance.static import Static
 from geoswarm.control.layout.level import level
@@ -24,8 +26,10 @@ from geoswarm.core.space.change import Change, Move
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load
+from geoswarm.parameters import checked
 
 PARTITIONS_PER_EXECUTOR = 16
+PartitionsPerExecutor = Annotated[int, Field(ge=1, description="partitions of each executor at the start")]
 FADED = 0.5
 """What a round's load counts for in the next: a redistribution should answer what is, not what was."""
 MOVES_MAX = 10_000
@@ -33,21 +37,23 @@ MOVES_MAX = 10_000
 
 
 class Distributor:
-    """Dynamic, load-based."""
+    """Moves whole partitions by the CPU time that they took, if the paper's four conditions hold."""
 
     name = "distributor"
     needs_stats = False
     needs_sample = False
 
+    @checked
     def __init__(
         self,
-        threshold: float = 0.5,
-        events_min: int = 1000,
-        periods_min: int = 3,
-        gain_min: float = 0.3,
-        partitions_per_executor: int = PARTITIONS_PER_EXECUTOR,
+        *,
+        threshold: Annotated[float, Field(ge=0, description="MLDC above which a redistribution is considered")] = 0.5,
+        events_min: Annotated[int, Field(ge=0, description="M: events before the first redistribution")] = 1000,
+        periods_min: Annotated[int, Field(ge=0, description="N: rounds between two redistributions")] = 3,
+        gain_min: Annotated[float, Field(ge=0, description="miMLDC: what MLDC must fall by")] = 0.3,
+        partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR,
     ) -> None:
-        """The paper's threshold, M, N and miMLDC; D is the engine's round (`round_s`, 10 s in the paper)."""
+        """D is the engine's round (`round_s`, 10 s in the paper)."""
         self.threshold, self.events_min, self.periods_min, self.gain_min = threshold, events_min, periods_min, gain_min
         self.partitions_per_executor = partitions_per_executor
         self._events, self._last_round = 0, -periods_min
@@ -98,7 +104,7 @@ class Distributor:
 
 
 class DistributorData(Distributor):
-    """Dynamic, data-based: balances the number of events, as SP-Partitioner does."""
+    """Moves whole partitions by the number of their events, as SP-Partitioner does."""
 
     name = "distributor-data"
 
@@ -108,12 +114,16 @@ class DistributorData(Distributor):
 
 
 class DistributorStatic(Static):
-    """The partitions of the others, and nobody ever moves one."""
+    """Begins with the partitions of `distributor`, and never moves one."""
 
     name = "distributor-static"
 
+    @checked
+    def __init__(self, *, partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR) -> None:
+        self.partitions_per_executor = partitions_per_executor
+
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        return Distributor().first_plan(grid, executors, sample)
+        return Distributor(partitions_per_executor=self.partitions_per_executor).first_plan(grid, executors, sample)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         loads = _in_order(plan, {i: float(load.cpu_us) for i, load in report.load.partitions.items()})
@@ -124,6 +134,10 @@ class DistributorAuto(Distributor):
     """Finds by itself when to redistribute: when it would have helped in a round that it has not seen."""
 
     name = "distributor-auto"
+
+    @checked
+    def __init__(self, *, partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR) -> None:
+        super().__init__(partitions_per_executor=partitions_per_executor)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         now = self._of_round(report)

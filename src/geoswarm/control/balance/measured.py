@@ -8,8 +8,10 @@ is near the mean. Where a partition is cut is still TrioStat's to say: its time 
 """
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from geoswarm.control.balance.subset import find_subset, largest_first
 from geoswarm.control.layout.uniform import uniform
@@ -21,18 +23,31 @@ from geoswarm.core.space.partition import Axis
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.redraw import redrawn
 from geoswarm.core.stats.triostat import TrioStat
+from geoswarm.parameters import checked
 
 AXES: tuple[Axis, Axis] = ("row", "column")
 
 
 class SwarmMeasured:
+    """Hands work from the costliest executors to the cheapest, by measured time, until they are about level."""
+
     name = "swarm-measured"
     needs_stats = True
     needs_sample = False
 
-    def __init__(self, pairs_max: int = 4, tolerated: float = 1.15, subset_share_min: float = 0.3) -> None:
-        """`pairs_max` executors hand over in one round; `tolerated` is how far above the mean the costliest may be;
-        `subset_share_min` of what should be moved must be moved by whole partitions, or else one is cut."""
+    @checked
+    def __init__(
+        self,
+        *,
+        pairs_max: Annotated[int, Field(ge=1, description="executors that hand over in one round")] = 4,
+        tolerated: Annotated[
+            float, Field(ge=1, description="of the mean, what the costliest executor may take before anything is done")
+        ] = 1.15,
+        subset_share_min: Annotated[
+            float,
+            Field(ge=0, le=1, description="of what should move, the share that whole partitions must; else a cut"),
+        ] = 0.3,
+    ) -> None:
         self.pairs_max, self.tolerated, self.subset_share_min = pairs_max, tolerated, subset_share_min
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:

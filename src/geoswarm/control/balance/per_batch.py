@@ -11,7 +11,7 @@ from geoswarm.control.balance.static import Static
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted
 from geoswarm.control.strategy import Sample
-from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 
@@ -20,6 +20,8 @@ EVENT_IN_QUERIES = 100
 
 
 class PerBatch(Static):
+    """Draws a plan for every batch, from the cells of its own events."""
+
     name = "per-batch"
     weighs_queries = False
 
@@ -33,9 +35,20 @@ class PerBatch(Static):
         return self._drawn(plan, events_of_cell)
 
     def _drawn(self, plan: Plan, weight_of_cell: Ints) -> Plan:
-        return plan.followed_by(weighted(plan.grid, plan.executors, weight_of_cell.astype(np.float64)), self.name)
+        """Halving the map again and again is greedy: where the layout in force suits the batch better, it stays."""
+        weights = weight_of_cell.astype(np.float64)
+        fresh = weighted(plan.grid, plan.executors, weights)
+        return plan.followed_by(min(fresh, plan, key=lambda drawn: _heaviest(drawn, weights)), self.name)
 
 
 class PerBatchWeighed(PerBatch):
+    """Draws a plan for every batch; an event counts the more, the more queries meet its cell."""
+
     name = "per-batch-weighed"
     weighs_queries = True
+
+
+def _heaviest(plan: Plan, weight_of_cell: Floats) -> float:
+    """What lies with the executor that has most."""
+    of_slot = np.bincount(plan.slot_of_cell, weight_of_cell, minlength=len(plan.partitions))
+    return float(np.bincount(plan.executor_of_slot, of_slot, minlength=plan.executors).max())

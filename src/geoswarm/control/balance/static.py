@@ -5,6 +5,10 @@ and `static-history`. `over-partitioned` is what a Spark engineer would try firs
 a task each, and whoever is free takes the next.
 """
 
+from typing import Annotated
+
+from pydantic import Field
+
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.control.estimate import by_cost
 from geoswarm.control.layout.history import history
@@ -14,6 +18,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY, Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
+from geoswarm.parameters import checked
 
 PARTITIONS_PER_EXECUTOR = 16
 """Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""
@@ -29,6 +34,8 @@ class Static:
 
 
 class Replicated(Static):
+    """Keeps all queries everywhere, and deals events out in turn."""
+
     name = "replicated"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -37,6 +44,8 @@ class Replicated(Static):
 
 
 class StaticUniform(Static):
+    """Keeps equal shares of the map for ever."""
+
     name = "static-uniform"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -44,6 +53,8 @@ class StaticUniform(Static):
 
 
 class StaticHistory(Static):
+    """Draws a plan from a sample of events and queries, and keeps it for ever."""
+
     name = "static-history"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -55,9 +66,18 @@ class StaticHistory(Static):
 
 
 class OverPartitioned(Static):
+    """Makes many more equal shares of the map than machines, a task each; a free machine takes the next."""
+
     name = "over-partitioned"
 
-    def __init__(self, partitions_per_executor: int = PARTITIONS_PER_EXECUTOR) -> None:
+    @checked
+    def __init__(
+        self,
+        *,
+        partitions_per_executor: Annotated[
+            int, Field(ge=1, description="shares of the map for each executor")
+        ] = PARTITIONS_PER_EXECUTOR,
+    ) -> None:
         self.partitions_per_executor = partitions_per_executor
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:

@@ -14,6 +14,9 @@ arrivals R(S) are still what the system managed to take in.
 """
 
 from dataclasses import dataclass
+from typing import Annotated
+
+from pydantic import Field
 
 from geoswarm.control.balance.merge import find_merges
 from geoswarm.control.balance.split import find_split
@@ -25,7 +28,7 @@ from geoswarm.core.space.change import Change, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
-from geoswarm.errors import SettingsError
+from geoswarm.parameters import checked
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
 Why = dict[str, float | int | str]
@@ -33,7 +36,7 @@ Why = dict[str, float | int | str]
 
 @dataclass
 class DecisionMachine:
-    same_rounds_max: int = 20
+    beta: int = 20
     """β: how often the same decision is taken before the other is tried."""
     stage: int = START
     rebalances: bool = False
@@ -44,7 +47,7 @@ class DecisionMachine:
         """Whether to rebalance this round, in which so many points and queries arrived."""
         self.stage = min(self.stage + 1, FAR_RIGHT) if arrivals > self.arrivals_before else self.stage - 1
         self.arrivals_before = arrivals
-        if self.same_rounds >= self.same_rounds_max:
+        if self.same_rounds >= self.beta:
             self.stage = FLIP
         if self.stage == FLIP:
             self.rebalances, self.stage, self.same_rounds = not self.rebalances, START, 0
@@ -53,26 +56,28 @@ class DecisionMachine:
 
 
 class Swarm:
+    """Hands work from the costliest executor to the cheapest, by N·Q·R, in rounds in which throughput asks for it."""
+
     name = "swarm"
     needs_stats = True
     needs_sample = False
     estimate = staticmethod(by_cost)
 
+    @checked
     def __init__(
-        self, same_rounds_max: int = 20, merge_every_rounds: int = 1200, subset_share_min: float = 0.0
+        self,
+        *,
+        beta: Annotated[int, Field(ge=1, description="β: rounds of the same decision before the other is tried")] = 20,
+        merge_every_rounds: Annotated[
+            int, Field(ge=1, description="rounds between two merges; 1200 of 15 s are the paper's five hours")
+        ] = 1200,
+        subset_share_min: Annotated[
+            float,
+            Field(ge=0, le=1, description="of what could move, the share that a subset must; else a cut is tried"),
+        ] = 0.0,
     ) -> None:
-        """The defaults are the paper's: β = 20, and merging every five hours of rounds of 15 s.
-
-        `subset_share_min`: the share of what could be moved that a subset must move, or else a split is tried. The
-        print takes any subset.
-        """
-        if same_rounds_max < 1 or merge_every_rounds < 1:
-            raise SettingsError(
-                f"same_rounds_max {same_rounds_max}, merge_every_rounds {merge_every_rounds}: use rounds of 1 or more"
-            )
-        if not 0 <= subset_share_min <= 1:
-            raise SettingsError(f"subset_share_min {subset_share_min} is no share: use 0 to 1")
-        self.machine = DecisionMachine(same_rounds_max)
+        """The defaults are the paper's, which takes any subset."""
+        self.machine = DecisionMachine(beta)
         self.merge_every_rounds = merge_every_rounds
         self.subset_share_min = subset_share_min
         self.rounds = 0

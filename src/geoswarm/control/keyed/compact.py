@@ -15,8 +15,10 @@ the larger γ and goes first, so more is thought to move than does. At 10^6 keys
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
 from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trimmed
@@ -153,10 +155,14 @@ def load_errors(trial: Trial, case: Case, owner: Owners) -> Floats:
 
 @dataclass(frozen=True)
 class MixedCompact:
+    """Plans as `mixed` does, on vectors of alike keys instead of keys."""
+
+    heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft")
     limits: Limits = field(default_factory=Limits)
-    load_unit: float = 1.0
-    state_unit: float = 1.0
-    """What counts as 1: a tuple, a millisecond, a byte. Less than half of it rounds to nothing."""
+    load_unit: Annotated[float, Field(gt=0)] = 1.0
+    """What counts as a load of 1: a tuple, a millisecond. Less than half of it rounds to nothing."""
+    state_unit: Annotated[float, Field(gt=0)] = 1.0
+    """The same for state, such as a byte."""
     as_printed: bool = False
     """Plan with rounded loads, as the paper does."""
     name: str = "mixed-compact"

@@ -4,6 +4,7 @@ Ideal cannot keep state by key; it is the line that nothing can beat. Mixed §V,
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from geoswarm.core.keys.plan import KeyPlan
 
 @dataclass(frozen=True)
 class Hash:
+    """Leaves every key where its hash says."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "hash"
 
@@ -23,6 +26,9 @@ class Hash:
 
 @dataclass(frozen=True)
 class Ideal:
+    """Deals tuples evenly and forgets their keys: the line that no planner can beat."""
+
+    only_compares: ClassVar[bool] = True
     limits: Limits = field(default_factory=Limits)
     name: str = "ideal"
 

@@ -10,11 +10,12 @@ Soft: after a restart it begins anew with the plan that is in force. Mixed §II-
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.control.keyed.problem import KeyStats, Planner
+from geoswarm.control.outcome import KeyFigures, KeyRoundEntry
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.keys.plan import KeyPlan, parts_of
 
@@ -47,7 +48,8 @@ class Sums(NamedTuple):
 class KeyOutcome(NamedTuple):
     plan: KeyPlan | None
     """None: the old one stays."""
-    entry: dict[str, Any]
+    entry: KeyRoundEntry
+    """For the journal. Whoever runs the operator fills in its name, the round and the batch."""
 
 
 class KeyedLoop:
@@ -84,8 +86,15 @@ class KeyedLoop:
         result = self._planner.rebalance(plan, stats)
         # Splitting and moving are one step to whoever follows the plan.
         self.plan = _numbered(result.plan, before)
-        entry: dict[str, Any] = {"planner": self._planner.name, "executors": len(before.executors), **result.why}
-        entry |= {"epoch": self.plan.epoch, "splits": {str(k): int(w) for k, w in _splits(self.plan)}}
+        entry = KeyRoundEntry(
+            operator="",
+            decision="kept" if self.plan is before else "rebalanced",
+            executors=len(before.executors),
+            epoch=self.plan.epoch,
+            planner=self._planner.name,
+            splits=dict(_splits(self.plan)),
+            figures=KeyFigures.of(result.why),
+        )
         return KeyOutcome(self.plan if self.plan is not before else None, entry)
 
     def _stats(self, took: Sums, plan: KeyPlan | None = None) -> KeyStats:

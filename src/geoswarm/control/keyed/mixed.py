@@ -15,6 +15,7 @@ becomes MinTable at a jump (§V, Figure 8): all entries move back. Here MinTable
 """
 
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -156,6 +157,8 @@ def trimmed(case: Case, owner: Owners, limits: Limits) -> Owners:
 
 @dataclass(frozen=True)
 class LLFD:
+    """Empties the overloaded executors, largest key first into the least loaded executor that takes it."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "llfd"
 
@@ -169,6 +172,8 @@ class LLFD:
 
 @dataclass(frozen=True)
 class MinTable:
+    """Moves all keys of the table back to their hash, and then as few as possible elsewhere."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "min-table"
 
@@ -181,7 +186,7 @@ class MinTable:
 
 @dataclass(frozen=True)
 class MinMig:
-    """Knows no limit of the table: it grows to nearly all keys (Appendix, Figure 18)."""
+    """Moves what has most load for its state, whatever the table grows to: nearly all keys (Appendix, Figure 18)."""
 
     limits: Limits = field(default_factory=Limits)
     name: str = "min-mig"
@@ -196,6 +201,9 @@ class MinMig:
 
 @dataclass(frozen=True)
 class Mixed:
+    """Moves as little state as fits the table: back to their hash go only as many keys as must."""
+
+    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft",)
     limits: Limits = field(default_factory=Limits)
     name: str = "mixed"
 
@@ -211,6 +219,9 @@ class Mixed:
 
 @dataclass(frozen=True)
 class MixedBF:
+    """Tries every number of keys to move back to their hash, and takes the best."""
+
+    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft",)
     limits: Limits = field(default_factory=Limits)
     name: str = "mixed-bf"
 

@@ -6,6 +6,7 @@ offered for keys that no plan can balance (`Rebalance.overweight`).
 """
 
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -50,6 +51,9 @@ def choices(plan: KeyPlan, keys: Ints) -> tuple[Owners, Owners]:
 
 @dataclass(frozen=True)
 class PKG:
+    """Sends each tuple to the less loaded of the two executors of its key (partial key grouping)."""
+
+    only_compares: ClassVar[bool] = True
     limits: Limits = field(default_factory=Limits)
     name: str = "pkg"
 

@@ -41,7 +41,7 @@ class Limits:
     level_bits: int = 3
     """r: values are told apart in steps of R = 2^r in compact statistics."""
     table_is_soft: bool = False
-    """The paper lets the table outgrow A_max when balance needs it (Appendix, Figure 17). Here a limit is a limit: the
+    """Whether the table may outgrow A_max when balance needs it, as in the paper (Appendix, Figure 17). If not, the
     lightest entries are given up, and the imbalance that is left is reported."""
 
     def __post_init__(self) -> None:
@@ -141,7 +141,10 @@ class Rebalance:
 
 
 class Planner(Protocol):
-    """Built by `kind(limits)`; keeps nothing between intervals."""
+    """Built by `kind(limits)`, or with options of its own beside; keeps nothing between intervals.
+
+    A class may have two things more: `only_compares`, true of a rival that does not route by a plan and cannot run in a
+    stream, and `heeds`, the fields of `Limits` that it looks at beyond those that all do."""
 
     @property
     def name(self) -> str: ...

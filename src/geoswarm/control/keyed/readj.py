@@ -10,8 +10,10 @@ Readj could have been: the same best swap found along two sorted lists, without 
 """
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
 import numpy as np
+from pydantic import Field
 
 from geoswarm.control.keyed.llfd import SLACK
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
@@ -103,8 +105,11 @@ def readjusted(case: Case, limits: Limits, sigma: float, is_sorted: bool = False
 
 @dataclass(frozen=True)
 class Readj:
+    """Moves or swaps the heaviest keys, those of at least σ of the average load."""
+
     limits: Limits = field(default_factory=Limits)
-    sigma: float = 0.01
+    sigma: Annotated[float, Field(gt=0)] = 0.01
+    """σ: of the average load, what a key must have to take part."""
     name: str = "readj"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
@@ -117,6 +122,8 @@ class Readj:
 
 @dataclass(frozen=True)
 class ReadjSearched:
+    """Moves or swaps the heaviest keys, with the largest σ that balances."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "readj-searched"
 
@@ -126,6 +133,8 @@ class ReadjSearched:
 
 @dataclass(frozen=True)
 class ReadjSorted:
+    """Finds what `readj-searched` finds along two sorted lists, without looking at all pairs."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "readj-sorted"
 

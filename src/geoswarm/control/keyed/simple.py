@@ -30,6 +30,8 @@ def deal(load: Floats, executors: int) -> Owners:
 
 @dataclass(frozen=True)
 class Simple:
+    """Deals all keys out from scratch, the heaviest first, each to the executor with the least load so far."""
+
     limits: Limits = field(default_factory=Limits)
     name: str = "simple"
 

@@ -21,6 +21,7 @@ from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCode
 from geoswarm.core.arrays.radix import argsort, sorted_order
 from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
 from geoswarm.core.index.kernels import Points
+from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.index.word_boxes import (
     ALL,
     CONJUNCTIONS_MAX,
@@ -39,7 +40,6 @@ from geoswarm.core.text.expression import Expressions, Terms
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, hash_terms
 from geoswarm.errors import InputError
-from geoswarm.flow.match.match import Searchable
 
 CELLS_MAX = 4
 """Cells of one subscription; it has an entry in each for every conjunction. About 2.7 on average."""

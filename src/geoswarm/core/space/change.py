@@ -46,6 +46,32 @@ class Merge:
 Change = Move | Split | Divide | Merge
 
 
+@dataclass(frozen=True)
+class DivideNote:
+    """A `Divide` as it is written down: of its terms only how many there are."""
+
+    partition: int
+    terms: str
+    executors: tuple[int, ...]
+
+
+ChangeNote = Move | Split | DivideNote | Merge
+"""A change as it is written down."""
+CHANGE_NAMES: dict[str, type[ChangeNote]] = {"move": Move, "split": Split, "divide": DivideNote, "merge": Merge}
+"""What each is called in the journal and in sentences."""
+
+
+def note_of(change: Change) -> ChangeNote:
+    if isinstance(change, Divide):
+        terms = f"{change.terms.count} shares, {len(change.terms.hashes)} terms by name"
+        return DivideNote(change.partition, terms, change.executors)
+    return change
+
+
+def name_of(change: ChangeNote) -> str:
+    return next(name for name, kind in CHANGE_NAMES.items() if isinstance(change, kind))
+
+
 def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
     """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
     match change:

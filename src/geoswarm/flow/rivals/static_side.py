@@ -4,7 +4,7 @@
     receiver   parcels ──► one list of its own ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
 
 Nothing is kept from one batch to the next: that is what the mode is to be compared for. The parcels of subscriptions go
-the way of those of events, and are told from them by their partition, which is written as ~id. Distributor §4.5 (STRL).
+the way of those of events, and are of another kind (`flow/exchange.py`). Distributor §4.5 (STRL).
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,6 +30,7 @@ from geoswarm.core.subscriptions.keywords import WORDS
 from geoswarm.core.subscriptions.region import SHAPE
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, no_conditions
+from geoswarm.flow.exchange import SUBSCRIPTIONS
 from geoswarm.flow.match.match import Met
 from geoswarm.flow.rivals.pairs import gathered, number_of, published, reported_here
 from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
@@ -156,7 +157,7 @@ def parcels_of(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: i
         live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
         for some in _pieces(share.segment, live):
             batch = Listed.of(share.segment, some).to_batch()
-            yield from (Parcel(~partition.id, owner, batch) for owner in owners)
+            yield from (Parcel(partition.id, owner, batch, SUBSCRIPTIONS) for owner in owners)
 
 
 def _pieces(segment: Searchable, ordinals: Ints) -> Iterator[Ints]:

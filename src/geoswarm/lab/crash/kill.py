@@ -1,11 +1,10 @@
 """Start the engine on a scenario's files, kill a process of it with SIGKILL, start it again.
 
-Decides neither what dies nor when: `recovery.py` and the tests do. Only processes of the victim's own session are ever
-touched. Linux: processes are found in /proc.
+`lab/bench/engine/recovery.py` and the tests decide what is killed and when. Only processes of the victim's own session
+are ever touched, and they end when this process ends, however it ends (`processes.py`).
 """
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -15,17 +14,19 @@ from types import TracebackType
 
 import numpy as np
 
-import geoswarm
 from geoswarm.errors import StateError, StreamError
+from geoswarm.lab.crash.processes import kill_process, kill_session, parent_of, processes_of
 from geoswarm.store import manifest, plans
 from geoswarm.store.storage import Storage
+from geoswarm.version import SOURCE_FOLDER
 
 POLL_S = 0.02
 WAIT_S_MAX = 240.0
 """A start takes about 8 s on two idle cores; past this, something hangs."""
 
+PROGRAM = "geoswarm.lab.crash.victim"
 MARKS = {
-    "driver": ("geoswarm.lab.crash.victim", "org.apache.spark.deploy.SparkSubmit"),
+    "driver": (PROGRAM, "org.apache.spark.deploy.SparkSubmit"),
     "executor": ("CoarseGrainedExecutorBackend",),
     "worker": ("geoswarm.run.spark.daemon",),
 }
@@ -42,12 +43,14 @@ class Victim:
         *options: str,
         name: str = "run",
         strategies: Sequence[str] = ("static-uniform",),
+        program: str = PROGRAM,
     ) -> None:
-        """Each start takes the next of the `strategies`, and after the last the first again."""
+        """Each start takes the next of the `strategies`, and after the last the first again. `program` is the module
+        that is started."""
         self.world, self.home = world, world / name
         self.checkpoint, self.output = self.home / "checkpoint", self.home / "output"
         self._strategies = strategies
-        self._command = [sys.executable, "-m", "geoswarm.lab.crash.victim", str(world), "--master", master]
+        self._command = [sys.executable, "-m", program, str(world), "--master", master, "--end-with-parent"]
         self._command += ["--name", name, *options]
         self._process: subprocess.Popen[bytes] | None = None
         self._sessions: list[int] = []
@@ -59,8 +62,7 @@ class Victim:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for session in self._sessions:
-            for pid in _processes(session):
-                _kill(pid)
+            kill_session(session)
         if self._process is not None:
             self._process.wait()
 
@@ -84,12 +86,11 @@ class Victim:
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
         strategy = self._strategies[self.starts % len(self._strategies)]
-        ours = str(Path(geoswarm.__file__).parents[1])
-        path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
+        path = os.pathsep.join(filter(None, [SOURCE_FOLDER, os.environ.get("PYTHONPATH")]))
         with (self.home / f"log-{self.starts}.txt").open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._command, "--strategy", strategy],
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,  # never written to; it is closed when this process ends
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -100,12 +101,12 @@ class Victim:
     def kill(self, kind: str, rng: np.random.Generator) -> int:
         """SIGKILL a driver (Python and JVM at once), or one worker or executor. Returns how many processes died: 0 if
         there is none of the kind just now."""
-        found = {pid: line for pid, line in _processes(self.pid).items() if any(m in line for m in MARKS[kind])}
+        found = {pid: line for pid, line in processes_of(self.pid).items() if any(m in line for m in MARKS[kind])}
         if kind == "worker":  # forked from a daemon of the same name, which has a JVM for its parent
-            found = {pid: line for pid, line in found.items() if _parent(pid) in found}
+            found = {pid: line for pid, line in found.items() if parent_of(pid) in found}
         chosen = sorted(found) if kind == "driver" else [int(rng.choice(sorted(found)))] if found else []
         for pid in chosen:
-            _kill(pid)
+            kill_process(pid)
         if kind == "driver" and chosen:
             self._started.wait()
         return len(chosen)
@@ -152,35 +153,3 @@ class Victim:
         if self._process is None:
             raise StreamError("the engine has not been started")
         return self._process
-
-
-def _processes(session: int) -> dict[int, str]:
-    """The command lines of a session's processes."""
-    found = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            try:
-                if int(_stat(int(entry.name))[3]) == session:
-                    found[int(entry.name)] = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
-            except (OSError, IndexError):
-                continue  # gone meanwhile
-    return found
-
-
-def _parent(pid: int) -> int:
-    try:
-        return int(_stat(pid)[1])
-    except (OSError, IndexError):
-        return 0
-
-
-def _stat(pid: int) -> list[str]:
-    """State, parent, group, session, ...: what follows the name, which may hold anything but is in brackets."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-
-
-def _kill(pid: int) -> None:
-    try:
-        os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

@@ -24,6 +24,8 @@ from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.oracle.regions import region_of
 from geoswarm.store import dead_files
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -209,14 +211,14 @@ def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
     return answers
 
 
-def compare(scenario: Scenario, checkpoint: Path, output: Path, journal: Sequence[Row]) -> Verdict:
+def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Verdict:
     """A finished run beside the oracle: every batch's matches as a list, its dead letters, and what it counted."""
     want = expected(scenario, batches_of(checkpoint))
     dead = {k: Counter[str]() for k in range(len(want))}
     for table in dead_files.read(Storage(str(checkpoint))):
         for k, kind in zip(table["batch_id"].to_pylist(), table["kind"].to_pylist(), strict=True):
             dead.setdefault(k, Counter())[kind] += 1
-    counted = {entry["batch"]: entry for entry in journal if entry["kind"] == "batch"}
+    counted = {entry.batch: entry for entry in JournalReader(Storage(str(checkpoint))).read(BatchEntry)}
     lost = repeated = wrong = 0
     differences = []
     delivered = {int(folder.name.removeprefix("batch=")) for folder in output.glob("batch=*")}
@@ -232,8 +234,8 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path, journal: Sequenc
         differences += [f"batch {k}: {text}" for text in _extra_columns(scenario, tables)]
         if dead[k] != answer.dead:
             differences.append(f"batch {k}: dead letters {dict(dead[k])} instead of {dict(answer.dead)}")
-        entry = counted.get(k, {})
-        sums = [entry.get(key) for key in ("events_in", "dead", "matched", "matches")]
+        entry = counted.get(k)
+        sums = [entry.events_in, entry.dead, entry.matched, entry.matches] if entry else []
         if sums != [answer.events_in, answer.dead["event"], answer.matched, answer.matches]:
             differences.append(f"batch {k}: counted {sums} instead of {answer}"[:300])
     return Verdict(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)

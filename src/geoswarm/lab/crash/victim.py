@@ -2,23 +2,26 @@
 
     python -m geoswarm.lab.crash.victim WORLD --master 'local[2]' --strategy swarm-measured --round-s 1
 
-WORLD holds `events/` and `operations/` (`lab/crash/scenario.py`); the checkpoint and the output go beside them. It ends
-when all files are through. It measures nothing and kills nothing: `recovery.py` and the tests do.
+WORLD holds `events/` and `operations/` (`scenario.py`); the checkpoint and the output go beside them. The process ends
+when all files are through. It measures nothing: `lab/bench/engine/recovery.py` and the tests do, through `kill.py`.
 """
 
 import argparse
 from pathlib import Path
+from typing import Any
 
 from geoswarm.config import Tuning
-from geoswarm.control.strategy import Sample
+from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.lab.crash import scenario
-from geoswarm.run.spark.engine import Engine
-from geoswarm.run.spark.session import build_session
-from geoswarm.run.spark.sinks import Parquet
-from geoswarm.run.spark.sources import events_from_files, operations_from_files
+from geoswarm.lab.crash.processes import end_with_parent
+from geoswarm.run import local
+from geoswarm.run.local.engine import LocalEngine
+from geoswarm.run.sinks import Parquet
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
 """The oracle asks the offset log, of all batches, which files each of them held."""
+IN_PROCESS = "in-process"
+"""A master that is none: the local engine, which starts no Spark."""
 
 
 def process(
@@ -29,20 +32,39 @@ def process(
     name: str = "run",
     later_s: float = 0.0,
     sample: Sample | None = None,
+    strategy: Strategy | None = None,
 ) -> None:
     """Carry all files of `world` through the engine. `later_s` puts the clock forward, as a late restart would."""
-    spark = build_session(master, "geoswarm-victim", conf=CONF)
     home = world / name
-    checkpoint = home / "checkpoint"
-    events = events_from_files(spark, str(world / "events"), files_per_batch=1)
-    operations = operations_from_files(spark, str(world / "operations"), files_per_batch=1)
+    checkpoint, sink = home / "checkpoint", Parquet(str(home / "output"))
+    events, operations = str(world / "events"), str(world / "operations")
 
     def clock() -> float:
         return scenario.now_s(checkpoint) + later_s
 
-    with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), sample=sample, clock=clock) as engine:
-        sink = Parquet(str(home / "output"))
-        engine.start(events=events, operations=operations, sink=sink, available_now=True).wait()
+    given: dict[str, Any] = {"sample": sample, "strategy": strategy, "clock": clock}
+    if master == IN_PROCESS:
+        with LocalEngine(scenario.CONTRACT, tuning, checkpoint=str(checkpoint), **given) as engine:
+            engine.start(
+                events=local.events_from_files(events, files_per_batch=1),
+                operations=local.operations_from_files(operations, files_per_batch=1),
+                sink=sink,
+                available_now=True,
+            ).wait()
+        return
+
+    from geoswarm.run.spark.engine import Engine  # here: the local engine is killed and started within a second
+    from geoswarm.run.spark.session import build_session
+    from geoswarm.run.spark.sources import events_from_files, operations_from_files
+
+    spark = build_session(master, "geoswarm-victim", conf=CONF)
+    with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), **given) as on_spark:
+        on_spark.start(
+            events=events_from_files(spark, events, files_per_batch=1),
+            operations=operations_from_files(spark, operations, files_per_batch=1),
+            sink=sink,
+            available_now=True,
+        ).wait()
 
 
 def main() -> None:
@@ -54,7 +76,10 @@ def main() -> None:
     parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
     parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
+    parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
+    if given.end_with_parent:
+        end_with_parent()
     changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
     tuning = scenario.TUNING.model_copy(update=changes)
     process(given.world, given.master, tuning, name=given.name)

@@ -113,7 +113,7 @@ def balance(story: Story) -> "Figure":
     from matplotlib.ticker import MaxNLocator
 
     begin = len(story.batches) - len(story.warm)
-    numbers = [batch["batch"] for batch in story.warm]
+    numbers = [batch.batch for batch in story.warm]
     drawn, (axes,) = figure(width_in=12.0, height_in=4.2)
     epochs = [plan.epoch for plan in story.plans[begin:]]
     changed = [i for i in range(1, len(epochs)) if epochs[i] != epochs[i - 1]]
@@ -173,13 +173,13 @@ def executors(story: Story) -> "Figure":
 
 
 def timeline(story: Story) -> "Figure":
-    began_us = story.warm[0]["now_us"]
-    ends_s = [(batch["now_us"] - began_us) / 1e6 + batch["batch_s"] for batch in story.warm]
+    began_us = story.warm[0].now_us
+    ends_s = [(batch.now_us - began_us) / 1e6 + batch.batch_s for batch in story.warm]
     drawn, (speed, length) = figure(2, width_in=6.6, height_in=3.6)
     speed.plot(ends_s, [rates([batch])[0] / 1e3 for batch in story.warm], color=BLUE, marker="o", markersize=3.5)
     speed.set(xlabel="seconds since the first batch", ylabel="thousand events/s")
     speed.set_title("Throughput by batch")
-    length.plot(ends_s, [batch["batch_s"] for batch in story.warm], color=GREEN, marker="s", markersize=3.5)
+    length.plot(ends_s, [batch.batch_s for batch in story.warm], color=GREEN, marker="s", markersize=3.5)
     length.axhline(story.batch_s_p50, color="#333333", linestyle="--", linewidth=1.2)
     length.annotate(
         f"median {story.batch_s_p50:.2f} s",

@@ -20,14 +20,16 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import GeoswarmError
 from geoswarm.lab.demo.report import write_report
 from geoswarm.lab.demo.story import Story
 from geoswarm.lab.demo.view import DemoView
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.service import launch
-from geoswarm.service.watch import Follower
-from geoswarm.store import journal, plans
+from geoswarm.store import plans
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 if TYPE_CHECKING:
@@ -134,14 +136,15 @@ def _stream(
     from geoswarm.run.spark.generator import tweets_stream
 
     storage = Storage(checkpoint)
+    reader = JournalReader(storage)
     story = Story(scenario.workload, engine.status()["events"], scenario.contract, partial(plans.at, storage))
-    follower = Follower(storage)
+    follower = reader.follow(BatchEntry)
     events = tweets_stream(spark, scenario.workload, rows_per_batch=ROWS_PER_BATCH)
     with DemoView(story, scenario.seconds or STREAM_S, out) as view, _churn(engine, scenario, story):
         run = engine.start(events=events, sink=_drop)
 
         def look() -> None:
-            story.add(follower.batches())
+            story.add(follower.new())
             view.show()
 
         # The clock starts with the first batch: before it, kernels are compiled and workers started.
@@ -151,7 +154,7 @@ def _stream(
         left_s = TOTAL_S - (time.monotonic() - began_s)
         view.seconds = scenario.seconds or min(STREAM_S, max(STREAM_S_MIN, left_s))
         launch.until_done(run, asked, look, view.seconds)
-    story.rounds = list(journal.read(storage, "round"))
+    story.rounds = list(reader.read(RoundEntry))
     return story
 
 

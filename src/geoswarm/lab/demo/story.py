@@ -4,17 +4,18 @@ import statistics
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
 from geoswarm.config import Contract
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import Floats
+from geoswarm.core.space.change import name_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.service.watch import Batch, Totals, rates
+from geoswarm.service.watch import Totals, rates
+from geoswarm.store.journal.entries import BatchEntry
 
 DRAW_ROWS = 1_000_000
 LAST = 5
@@ -29,7 +30,7 @@ class Story:
     contract: Contract
     plan_of: Callable[[int], Plan]
     """The plan of an epoch, as the checkpoint has it."""
-    batches: list[Batch] = field(default_factory=list)
+    batches: list[BatchEntry] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     """The plan that each of the batches was run by."""
     cpu_s: list[Floats] = field(default_factory=list)
@@ -37,21 +38,21 @@ class Story:
     cpu_s_kept: list[Floats] = field(default_factory=list)
     """The same seconds, given to who would have spent them had the first plan been kept."""
     totals: Totals = field(default_factory=Totals)
-    rounds: list[dict[str, Any]] = field(default_factory=list)
-    """The journal's, told at the end."""
+    rounds: list[RoundEntry] = field(default_factory=list)
+    """Read from the journal at the end."""
     changes: int = 0
     """Registrations and cancellations sent while the stream ran."""
 
-    def add(self, batches: Iterable[Batch]) -> None:
+    def add(self, batches: Iterable[BatchEntry]) -> None:
         for batch in batches:
-            plan, load = self._plan(batch["plan_epoch"]), LoadReport.from_json(batch)
+            plan = self._plan(batch.plan_epoch)
             self.batches.append(batch)
             self.plans.append(plan)
             self.totals.add([batch])
             seconds, kept = np.zeros((2, self.contract.executors))
-            for executor, done in load.executors.items():
+            for executor, done in batch.executors.items():
                 seconds[executor] = done.cpu_us / 1e6
-            for partition, done in load.partitions.items():
+            for partition, done in batch.partitions.items():
                 kept[self._first_owner(plan, partition)] += done.cpu_us / 1e6
             self.cpu_s.append(seconds)
             self.cpu_s_kept.append(kept)
@@ -68,7 +69,7 @@ class Story:
     # -- numbers
 
     @property
-    def warm(self) -> list[Batch]:
+    def warm(self) -> list[BatchEntry]:
         """Without the first batch, in which workers start and kernels are loaded; speeds are those of the others."""
         return self.batches[1:] or self.batches
 
@@ -79,11 +80,11 @@ class Story:
 
     @property
     def batch_s_p50(self) -> float:
-        return float(statistics.median(batch["batch_s"] for batch in self.warm))
+        return float(statistics.median(batch.batch_s for batch in self.warm))
 
     @property
     def subscriptions(self) -> int:
-        return int(self.batches[-1]["subscriptions"]) if self.batches else 0
+        return self.batches[-1].subscriptions if self.batches else 0
 
     @property
     def skews(self) -> list[float]:
@@ -134,14 +135,14 @@ class Story:
         counts: dict[str, int] = {}
         begun, ended = self.plans[0].epoch, self.plans[-1].epoch
         for entry in self.rounds:
-            if begun < entry.get("epoch_next", -1) <= ended:
-                for change in entry["changes"]:
-                    counts[change["change"]] = counts.get(change["change"], 0) + 1
+            if entry.epoch_next is not None and begun < entry.epoch_next <= ended:
+                for name in map(name_of, entry.changes):
+                    counts[name] = counts.get(name, 0) + 1
         return counts
 
     def events_until(self, batch: int) -> int:
         """That came in this run before the batch at this position."""
-        return sum(each["events_in"] for each in self.batches[:batch])
+        return sum(each.events_in for each in self.batches[:batch])
 
     def stream_time(self, events: int) -> str:
         at_s = self.workload.start_s + (self.first_event + events) / self.workload.events_per_s

@@ -57,8 +57,8 @@ class DemoView:
         story, (events_per_s, matches_per_s) = self._story, rates(self._story.warm[-RECENT:])
         last, plan = story.batches[-1], story.plans[-1]
         return (
-            f"batch {last['batch']}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
-            f"{last['batch_s']:.2f} s (p50 {story.batch_s_p50:.2f} s), {story.subscriptions:,} subscriptions, "
+            f"batch {last.batch}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
+            f"{last.batch_s:.2f} s (p50 {story.batch_s_p50:.2f} s), {story.subscriptions:,} subscriptions, "
             f"plan {plan.epoch} of {len(plan.partitions)} partitions, "
             f"busiest executor {story.skew_last:.1f} times the mean ({story.skew_first:.1f} at first)"
         )
@@ -85,13 +85,13 @@ class DemoView:
         table.add_row(
             Text(f"{events_per_s:,.0f}", style=f"bold {BLUE}"),
             Text(f"{matches_per_s:,.0f}", style=f"bold {ORANGE}"),
-            Text(f"{story.batch_s_p50:.2f} / {last['batch_s']:.2f} s", style=f"bold {GREEN}"),
+            Text(f"{story.batch_s_p50:.2f} / {last.batch_s:.2f} s", style=f"bold {GREEN}"),
             Text(f"{story.subscriptions:,}", style="bold"),
         )
         table.add_row(
             Text(sparkline([r[0] for r in each]), style=BLUE),
             Text(sparkline([r[1] for r in each]), style=ORANGE),
-            Text(sparkline([b["batch_s"] for b in story.warm[-14:]]), style=GREEN),
+            Text(sparkline([b.batch_s for b in story.warm[-14:]]), style=GREEN),
             Text(f"{story.changes:,} changes, {story.totals.dead:,} dead", style="dim"),
         )
         passed_s = min(now_s - (self._began_s or now_s), self.seconds)
@@ -139,8 +139,8 @@ class DemoView:
         rows = list(zip(self._story.batches, self._story.plans, self._story.skews, strict=True))
         for batch, plan, skew in reversed(rows[-(BUSIEST - 1) :]):
             table.add_row(
-                str(batch["batch"]),
-                f"{batch['batch_s']:.2f}",
+                str(batch.batch),
+                f"{batch.batch_s:.2f}",
                 str(plan.epoch),
                 str(len(plan.partitions)),
                 Text(f"{skew:.1f}×", style=_colour(skew)),

@@ -9,7 +9,7 @@ Parties of a `traffic.Traffic`, beside those of `crowds.py`. Who finds them is `
 
 Thesis §6.4: 10 users with 100 000 of the million queries, all equally active; they register at the target while they
 cancel at the one before, and when all have moved they choose the next from a sample of the live stream. Half of the
-changes register. Two things the print leaves open. Which place of the sample: here one of the most crowded, which
+changes register. Two things the thesis leaves open. Which place of the sample: here one of the most crowded, which
 "strengthens" the attack (§5.1.1). How large a target is: a square of 0.3 % of the world's side, about twice that of a
 query. In one of 1 %, a city, this engine hardly notices the attack. Before it, their queries lie where everybody's do.
 
@@ -31,14 +31,14 @@ from geoswarm.lab.workload.crowds import Gathering, NormalUsers
 from geoswarm.lab.workload.draw import key_of
 from geoswarm.lab.workload.traffic import (
     Changes,
-    Stream,
+    EventStream,
     axes_of,
-    cancelled,
+    cancellations,
     centres,
     in_time,
-    merged,
+    merge_changes,
+    names_by_number,
     nothing,
-    numbered,
     tweets_of,
     uniforms,
     within,
@@ -54,7 +54,7 @@ ATTACK_S = 300.0
 
 @dataclass(frozen=True)
 class Attackers:
-    stream: Stream
+    stream: EventStream
     users: int = 10
     queries: int = 100_000
     changes_per_s: float = 600.0
@@ -92,10 +92,10 @@ class Attackers:
         new, old = self.queries + numbers[comes] // 2, numbers[~comes] // 2
         x, y = self._places(new)
         registered = Changes(at_s[comes], np.ones(len(new), np.bool_), new, self.users_of(new), x, y)
-        return merged(registered, cancelled(at_s[~comes], old, self.users_of(old)))
+        return merge_changes(registered, cancellations(at_s[~comes], old, self.users_of(old)))
 
     def names(self, users: Ints) -> pa.StringArray:
-        return numbered(self.prefix, users)
+        return names_by_number(self.prefix, users)
 
     def users_of(self, ids: Ints) -> Ints:
         """Whose a query is: evenly, under the name in use when it was registered."""
@@ -170,7 +170,7 @@ class Extra:
 class Poisoners:
     """So many invented users, each of whom registers once, at an even pace."""
 
-    stream: Stream
+    stream: EventStream
     users: int = 100_000
     start_s: float = 0.0
     span_s: float = 1200.0
@@ -187,17 +187,24 @@ class Poisoners:
         return Changes(self.start_s + ids / pace, np.ones(len(ids), np.bool_), ids, ids, x, y)
 
     def names(self, users: Ints) -> pa.StringArray:
-        return numbered(self.prefix, users)
+        return names_by_number(self.prefix, users)
 
 
-def slow_drip(stream: Stream, start_s: float = ATTACK_S, *, queries: int = 100_000, share: float = 0.5) -> Attackers:
-    """Each attacker changes `share` of what the normal user in the middle does: 600/s × about 0.2 % in print."""
+def slow_drip(
+    stream: EventStream, start_s: float = ATTACK_S, *, queries: int = 100_000, share: float = 0.5
+) -> Attackers:
+    """Each attacker changes `share` of what the normal user in the middle does: 600/s × about 0.2 % in the thesis."""
     quiet_user_per_s = 1.2
     return Attackers(stream, queries=queries, changes_per_s=10 * quiet_user_per_s * share, start_s=start_s)
 
 
 def flash_crowd(
-    stream: Stream, center: tuple[float, float], start_s: float = ATTACK_S, *, users: int = 5000, queries: int = 100_000
+    stream: EventStream,
+    center: tuple[float, float],
+    start_s: float = ATTACK_S,
+    *,
+    users: int = 5000,
+    queries: int = 100_000,
 ) -> Gathering:
     """Within two minutes, as a crowd would; it goes after ten."""
     return Gathering(

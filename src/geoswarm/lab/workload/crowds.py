@@ -4,7 +4,7 @@ Parties of a `traffic.Traffic`; attackers are in `attack.py`.
 
 Thesis §6.4: 100 users, 600 changes a second, queries at the places of tweets, activity by Zipf's law such that 80 % of
 it comes from 20 % of the users. Half of the changes register and half cancel, so that the number of queries stays. The
-print's users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
+thesis' users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
 a user whose queries lie everywhere is an easy one to tell from an attacker.
 """
 
@@ -20,15 +20,15 @@ from geoswarm.lab.workload.draw import Ranks, key_of, picks
 from geoswarm.lab.workload.lifetimes import Lifetimes
 from geoswarm.lab.workload.traffic import (
     Changes,
-    Stream,
+    EventStream,
     axes_of,
-    cancelled,
+    cancellations,
     centres,
     coprime_of,
     in_time,
-    merged,
+    merge_changes,
+    names_by_number,
     nothing,
-    numbered,
     tweets_of,
     uniforms,
     within,
@@ -45,14 +45,14 @@ HOMES_SEED = 0x5EED
 class NormalUsers:
     """The ordinary day: each registers as often as it cancels, at places of the stream or near its homes."""
 
-    stream: Stream
+    stream: EventStream
     users: int = 100
     queries: int = 900_000
     changes_per_s: float = 600.0
     homes: int = 3
     """Of each user; places of the stream's average day."""
     home_share: float = 0.5
-    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the print's."""
+    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the thesis'."""
     prefix: str = "user"
 
     def __post_init__(self) -> None:
@@ -78,10 +78,10 @@ class NormalUsers:
         x, y = (posts.column(side).to_numpy() for side in ("x", "y"))
         new = self._registered(self.queries + np.arange(first, first + count), at_s[comes], x, y)
         old = Lifetimes(self.queries, tweets_of(self.stream).seed).departing(numbers[~comes] // 2)
-        return merged(new, cancelled(at_s[~comes], old, self.users_of(old)))
+        return merge_changes(new, cancellations(at_s[~comes], old, self.users_of(old)))
 
     def names(self, users: Ints) -> pa.StringArray:
-        return numbered(self.prefix, users)
+        return names_by_number(self.prefix, users)
 
     def users_of(self, ids: Ints) -> Ints:
         key = key_of(tweets_of(self.stream).seed, "owners")
@@ -109,7 +109,7 @@ class NormalUsers:
 class Gathering:
     """A festival, a news event: many users' new queries at one place within a while; cancelled as evenly at its end."""
 
-    stream: Stream
+    stream: EventStream
     center: tuple[float, float]
     """As shares of the world's sides."""
     start_s: float
@@ -139,10 +139,10 @@ class Gathering:
             for n, at, axis in zip((1, 2), middle, axes_of(tweets), strict=True)
         )
         new = Changes(self.start_s + came / pace, np.ones(len(came), np.bool_), came, self._users_of(came), x, y)
-        return merged(new, cancelled(self.start_s + self.stay_s + went / pace, went, self._users_of(went)))
+        return merge_changes(new, cancellations(self.start_s + self.stay_s + went / pace, went, self._users_of(went)))
 
     def names(self, users: Ints) -> pa.StringArray:
-        return numbered(self.prefix, users)
+        return names_by_number(self.prefix, users)
 
     def _users_of(self, ids: Ints) -> Ints:
         """In turn, so that everybody is there; but in no order."""
@@ -153,7 +153,7 @@ class Gathering:
 class Commuters:
     """A city at 6 pm: the queries of many users leave its centre for the suburbs, one cancelled for each that comes."""
 
-    stream: Stream
+    stream: EventStream
     center: tuple[float, float]
     start_s: float
     move_s: float = 3600.0
@@ -172,10 +172,10 @@ class Commuters:
         moved = in_time(since_s, until_s, self.start_s, pace, self.queries)
         at_s = self.start_s + moved / pace
         new = self._registered(self.queries + moved, at_s, self.suburbs_side_share)
-        return merged(new, cancelled(at_s, moved, self._users_of(moved)))
+        return merge_changes(new, cancellations(at_s, moved, self._users_of(moved)))
 
     def names(self, users: Ints) -> pa.StringArray:
-        return numbered(self.prefix, users)
+        return names_by_number(self.prefix, users)
 
     def _users_of(self, ids: Ints) -> Ints:
         return (ids % self.queries * coprime_of(self.users)) % self.users

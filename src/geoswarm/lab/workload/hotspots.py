@@ -11,9 +11,9 @@ row depends on nothing but the parameters and its id, so any range of ids can be
     queries registered     └60 s┘       └60 s┘ cancelled
 
 SWARM §6.2: a square with sides of 15% of the world's; up to 40% of the spouts redirected; all queries of a hotspot
-within one minute of its start. `SCENARIOS` names its figures. Two things the print leaves open: the "variance of 20% of
+within one minute of its start. `SCENARIOS` names its figures. Two things the paper leaves open: the "variance of 20% of
 the side" is taken as a standard deviation, which has the unit of a side; and queries are cancelled within the minute
-after the end. The moving hotspot is not in the print: its queries lie along the whole of its way.
+after the end. The moving hotspot is not in the paper: its queries lie along the whole of its way.
 """
 
 from collections.abc import Callable

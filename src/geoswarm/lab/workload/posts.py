@@ -11,7 +11,7 @@ PS2Stream §VI-A, §VI-C, §VI-D: five posts for each change of a query; as many
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +32,7 @@ from geoswarm.lab.workload.queries import (
     keywords,
     squares,
 )
-from geoswarm.lab.workload.tweets import START_S, Tweets, _ids
+from geoswarm.lab.workload.tweets import ID_MAX, START_S, Tweets, _ids
 from geoswarm.lab.workload.words import (
     REGIONS,
     TOP_SHARE,
@@ -40,7 +40,7 @@ from geoswarm.lab.workload.words import (
     WORDS_MAX,
     WORDS_PER_POST,
     Lexicon,
-    Shares,
+    WordShares,
     frequencies,
     lexicon,
     regions_of,
@@ -49,7 +49,7 @@ from geoswarm.lab.workload.words import (
 )
 from geoswarm.model import EVENT
 
-Queries = Literal["Q1", "Q2", "Q3"]
+QueryKind = Literal["Q1", "Q2", "Q3"]
 
 POST = EVENT.append(pa.field("text", pa.string(), nullable=False))
 
@@ -85,6 +85,9 @@ class Posts:
     space_only_share: float = 0.0
     """Queries with a place and no words: their keywords are null."""
     tweets: Tweets = field(init=False, repr=False, compare=False)
+    stream_name: ClassVar[str] = "geoswarm-posts"
+    event_schema: ClassVar[pa.Schema] = POST
+    id_max: ClassVar[int] = ID_MAX
 
     def __post_init__(self) -> None:
         names = ("seed", "bounds", "country", "events_per_s", "start_s", "background_share", "burst_share", "users")
@@ -108,7 +111,7 @@ class Posts:
         buffers = (pa.py_buffer(ends), pa.py_buffer(text[: ends[-1]].copy()))  # the copy lets go of the slack
         return pa.record_batch([*rows.columns, pa.StringArray.from_buffers(count, *buffers)], schema=POST)
 
-    def subscriptions(self, first_id: int, count: int, queries: Queries = "Q1", interval: int = 0) -> pa.RecordBatch:
+    def subscriptions(self, first_id: int, count: int, queries: QueryKind = "Q1", interval: int = 0) -> pa.RecordBatch:
         """Registrations of sub_id first_id .. first_id + count - 1, as `columns.OPERATION`.
 
         A tenth of the regions of Q3 switches with each `interval` of ids; with 0, none ever does."""
@@ -116,7 +119,7 @@ class Posts:
         return self._rows(_ids(first_id, count), np.ones(count, np.bool_), queries, interval)
 
     def operations(
-        self, first_id: int, count: int, mu: int, queries: Queries = "Q1", interval: int = 0
+        self, first_id: int, count: int, mu: int, queries: QueryKind = "Q1", interval: int = 0
     ) -> pa.RecordBatch:
         """Changes after `subscriptions(0, mu)`: even ones register a new id, odd ones cancel one.
 
@@ -127,8 +130,12 @@ class Posts:
         numbers = _ids(first_id, count)
         new = numbers % 2 == 0
         ids = mu + numbers // 2
-        ids[~new] = Lifetimes(mu, self.seed).departing(numbers[~new] // 2)
+        ids[~new] = self.departures(mu, numbers[~new] // 2)
         return self._rows(ids, new, queries, interval)
+
+    def departures(self, mu: int, numbers: Ints) -> Ints:
+        """The query that each departure takes out, where `mu` queries stand at any time."""
+        return Lifetimes(mu, self.seed).departing(numbers)
 
     def changes_before(self, event_id: int) -> int:
         """How many changes come before a post, so that posts a to b go with `changes_before` of a to that of b."""
@@ -144,13 +151,13 @@ class Posts:
     def _lexicon(self) -> Lexicon:
         return lexicon(self.seed, self.bounds, self._shares(), self.regional_share)
 
-    def _shares(self) -> Shares:
-        return Shares(self.words, self.exponent, self.shift)
+    def _shares(self) -> WordShares:
+        return WordShares(self.words, self.exponent, self.shift)
 
     def _places(self, ids: Ints) -> tuple[Floats, Floats]:
         return self.tweets._points(ids, np.zeros(len(ids), np.int64), "subs", average=True)
 
-    def _rows(self, ids: Ints, new: Bools, queries: Queries, interval: int) -> pa.RecordBatch:
+    def _rows(self, ids: Ints, new: Bools, queries: QueryKind, interval: int) -> pa.RecordBatch:
         """Where `new`, the query of an id; elsewhere its end."""
         born = ids[new]
         sides, words = self._drawn(born, queries, interval)
@@ -162,8 +169,8 @@ class Posts:
         drawn = dict(zip((*SIDES, "keywords"), columns, strict=True))
         return operation_batch({"op": verbs, "sub_id": pa.array(ids), "user": users, **drawn})
 
-    def _drawn(self, ids: Ints, queries: Queries, interval: int) -> tuple[Floats, pa.Array]:
-        if queries not in get_args(Queries) or interval < 0:
+    def _drawn(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
+        if queries not in get_args(QueryKind) or interval < 0:
             raise InputError(f"no queries {queries!r} with interval {interval}: choose Q1, Q2 or Q3, and 0 or more")
         key, (x, y) = key_of(self.seed, "queries"), self._places(ids)
         rare = np.full(len(ids), queries == "Q2")

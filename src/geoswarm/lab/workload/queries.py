@@ -6,7 +6,7 @@ Pure functions from ids and places; `posts.py` knows the places and the language
     Q2  sides 1 to 100 km    the same, the first of them outside the top 1 %
     Q3  10 × 10 regions      each Q1 or Q2; a tenth of them switches with each interval of ids
 
-PS2Stream §VI-A, §VI-C, §VI-D. Three things the print leaves open: the keywords of a query are joined by one operator,
+PS2Stream §VI-A, §VI-C, §VI-D. Three things the paper leaves open: the keywords of a query are joined by one operator,
 AND or OR with equal chance; the top 1 % are those of the whole map; and the regions switch in turns, each of them
 once in ten intervals.
 """

@@ -53,7 +53,7 @@ class Stocks:
     seed: int = 0
     stocks: int = 1036
     skew: float = 0.8
-    """z: the stock of rank r is traded in proportion to r^-z, apart from bursts; the first then has 6 %. The print
+    """z: the stock of rank r is traded in proportion to r^-z, apart from bursts; the first then has 6 %. The paper
     gives no figure; here plain hash has twice the average on one of 15 executors, as it seems to have there."""
     accounts: int = 100_000
     """Zipf with z = 0.5, whatever the stock."""

@@ -10,7 +10,7 @@ foreign keys by Zipf with z = 0.8, one hour, another distribution every 15 minut
     o_custkey, l_suppkey     Zipf over all customers, all suppliers
     l_orderkey               Zipf over the orders of the last 121 days: who bought much goes on until it is old
 
-The print does not say which orders a Zipf key may name. Over all seven years, one order of the hottest would get a
+The paper does not say which orders a Zipf key may name. Over all seven years, one order of the hottest would get a
 quarter of all lines while it lives, and no plan could balance it; so ranks are dealt among as many orders as live at
 once, and dealt anew every `shift_every` intervals. Ship dates are kept, and with them how many lines come when.
 """

@@ -25,7 +25,7 @@ from geoswarm.lab.workload.tweets import Tweets
 PARTY_IDS = 1 << 40
 """Subscription ids of one party; the next party's begin behind them."""
 
-Stream = Tweets | Hotspots
+EventStream = Tweets | Hotspots
 
 
 class Changes(NamedTuple):
@@ -39,6 +39,18 @@ class Changes(NamedTuple):
     """Who does it: whose query it is."""
     x: Floats
     """Centre of the rectangle; NaN where it is cancelled."""
+    y: Floats
+
+
+class NamedChanges(NamedTuple):
+    """Of all parties, in order of time. Ids are unique among the parties."""
+
+    at_s: Floats
+    registers: Bools
+    ids: Ints
+    users: pa.StringArray
+    """Names."""
+    x: Floats
     y: Floats
 
 
@@ -56,56 +68,64 @@ class Party(Protocol):
 class Traffic:
     """A stream and its users. Operations of all parties, merged by time, as `columns.OPERATION`."""
 
-    stream: Stream
+    stream: EventStream
     parties: tuple[Party, ...]
 
     @property
     def tweets(self) -> Tweets:
         return tweets_of(self.stream)
 
+    @property
+    def events_per_s(self) -> float:
+        return self.tweets.events_per_s
+
     def events(self, first_id: int, count: int) -> pa.RecordBatch:
         return self.stream.events(first_id, count)
 
     def standing(self) -> pa.RecordBatch:
-        return self._rows([party.standing() for party in self.parties])
+        """What is registered before the stream starts, as operations."""
+        return self._rows(self.named_standing())
 
     def operations(self, since_s: float, until_s: float) -> pa.RecordBatch:
-        return self._rows([party.changes(since_s, until_s) for party in self.parties])
+        return self._rows(self.named_changes(since_s, until_s))
 
-    def _rows(self, parts: Sequence[Changes]) -> pa.RecordBatch:
-        whole, order = joined(parts)
-        names = pa.chunked_array(
-            [party.names(part.users) for party, part in zip(self.parties, parts, strict=True)], pa.string()
-        )
+    def named_standing(self) -> NamedChanges:
+        return self._in_order([party.standing() for party in self.parties])
+
+    def named_changes(self, since_s: float, until_s: float) -> NamedChanges:
+        return self._in_order([party.changes(since_s, until_s) for party in self.parties])
+
+    def rectangles(self, x: Floats, y: Floats) -> list[Floats]:
+        """xmin, ymin, xmax, ymax of the queries round these centres, of the size that the tweets' own have."""
+        xmin, ymin, xmax, ymax = self.tweets.bounds
+        half_x, half_y = ((high - low) * self.tweets.side_share / 2 for low, high in axes_of(self.tweets))
+        low = [np.maximum(x - half_x, xmin), np.maximum(y - half_y, ymin)]
+        return [*low, np.minimum(x + half_x, xmax), np.minimum(y + half_y, ymax)]
+
+    def _in_order(self, parts: Sequence[Changes]) -> NamedChanges:
+        """All parties' changes in order of time, with ids that are unique and with the users' names."""
+        unique = [part._replace(ids=part.ids + i * PARTY_IDS) for i, part in enumerate(parts)]
+        whole = Changes(*(np.concatenate(column) for column in zip(*unique, strict=True)))
+        names = [party.names(part.users) for party, part in zip(self.parties, parts, strict=True)]
+        order = np.argsort(whole.at_s, kind="stable")
+        users = pa.chunked_array(names, pa.string()).take(pa.array(order)).combine_chunks()
+        where = whole.x[order], whole.y[order]
+        return NamedChanges(whole.at_s[order], whole.registers[order], whole.ids[order], users, *where)
+
+    def _rows(self, whole: NamedChanges) -> pa.RecordBatch:
         gone = ~whole.registers
-        empty = [pa.nulls(len(order), OPERATION.field(name).type) for name in OPERATION.names[7:]]
+        empty = [pa.nulls(len(gone), OPERATION.field(name).type) for name in OPERATION.names[7:]]
         columns = [
             pa.array(["cancel", "register"]).take(pa.array(whole.registers.astype(np.int8))),
             pa.array(whole.ids),
-            names.take(pa.array(order)).combine_chunks(),
-            *(pa.array(side, mask=gone) for side in rectangles(self.tweets, whole.x, whole.y)),
+            whole.users,
+            *(pa.array(side, mask=gone) for side in self.rectangles(whole.x, whole.y)),
             *empty,
         ]
         return pa.record_batch(columns, schema=OPERATION)
 
 
-def joined(parts: Sequence[Changes]) -> tuple[Changes, Ints]:
-    """All parties' changes in order of time, ids made unique; and the place of each among the parts, end to end."""
-    unique = [part._replace(ids=part.ids + i * PARTY_IDS) for i, part in enumerate(parts)]
-    columns = [np.concatenate(column) for column in zip(*unique, strict=True)]
-    order = np.argsort(columns[0], kind="stable")
-    return Changes(*(column[order] for column in columns)), order
-
-
-def rectangles(tweets: Tweets, x: Floats, y: Floats) -> list[Floats]:
-    """xmin, ymin, xmax, ymax of the queries round these centres, of the size that the tweets' own have."""
-    xmin, ymin, xmax, ymax = tweets.bounds
-    half_x, half_y = (xmax - xmin) * tweets.side_share / 2, (ymax - ymin) * tweets.side_share / 2
-    low = [np.maximum(x - half_x, xmin), np.maximum(y - half_y, ymin)]
-    return [*low, np.minimum(x + half_x, xmax), np.minimum(y + half_y, ymax)]
-
-
-def tweets_of(stream: Stream) -> Tweets:
+def tweets_of(stream: EventStream) -> Tweets:
     return stream if isinstance(stream, Tweets) else stream.base
 
 
@@ -115,12 +135,12 @@ def nothing() -> Changes:
     )
 
 
-def cancelled(at_s: Floats, ids: Ints, users: Ints) -> Changes:
+def cancellations(at_s: Floats, ids: Ints, users: Ints) -> Changes:
     nowhere = np.full(len(ids), np.nan)
     return Changes(at_s, np.zeros(len(ids), np.bool_), ids, users, nowhere, nowhere)
 
 
-def merged(new: Changes, old: Changes) -> Changes:
+def merge_changes(new: Changes, old: Changes) -> Changes:
     """One party's registrations and cancellations in order of time."""
     columns = [np.concatenate(column) for column in zip(new, old, strict=True)]
     order = np.argsort(columns[0], kind="stable")
@@ -152,7 +172,7 @@ def within(ids: Ints, key: Key, n: int, middle: Floats, side_share: float, low: 
     return placed
 
 
-def numbered(prefix: str, users: Ints) -> pa.StringArray:
+def names_by_number(prefix: str, users: Ints) -> pa.StringArray:
     return pa.compute.binary_join_element_wise(prefix, pa.array(users).cast(pa.string()), "")
 
 

@@ -14,7 +14,7 @@ SWARM §6: rectangles with sides of 0.16% of the world's side.
 import math
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -68,6 +68,9 @@ class Tweets:
     burst_share: float = 0.05
     """Posts that a burst draws to one city while it lasts; 0 for a calm world."""
     users: int = 1000
+    stream_name: ClassVar[str] = "geoswarm-tweets"
+    event_schema: ClassVar[pa.Schema] = EVENT
+    id_max: ClassVar[int] = ID_MAX
 
     def __post_init__(self) -> None:
         given = cast("Bounds | None", self.bounds)

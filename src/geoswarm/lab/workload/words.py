@@ -48,7 +48,7 @@ _S12, _S32, _LOW12, _LOW20 = np.uint64(12), np.uint64(32), np.uint64(_PARTS - 1)
 Slots = npt.NDArray[np.int32]
 
 
-class Shares(NamedTuple):
+class WordShares(NamedTuple):
     """How often the words of a vocabulary are used, by rank from 0: 1 / (rank + 1 + shift) ^ exponent."""
 
     words: int
@@ -73,7 +73,7 @@ class Lexicon(NamedTuple):
 
 
 @lru_cache(maxsize=4)
-def lexicon(seed: int, bounds: Bounds, shares: Shares, regional_share: float) -> Lexicon:
+def lexicon(seed: int, bounds: Bounds, shares: WordShares, regional_share: float) -> Lexicon:
     words, top = shares.words, int(shares.words * TOP_SHARE)
     letters, sizes = _spellings(words)
     coin, alias = alias_table(shares.by_rank())

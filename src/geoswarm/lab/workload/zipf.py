@@ -4,7 +4,7 @@ Counts per key and interval, not tuples: what planners see. `tuples_of` draws th
 needed. Mixed §V, "Synthetic Data".
 
 Fluctuation: frequencies are swapped between keys of two executors until one of these has lost so much that
-|L_new - L_old| / L_new >= f. The print does not say which keys: pairs drawn evenly from 10^6 keys would swap crumbs,
+|L_new - L_old| / L_new >= f. The paper does not say which keys: pairs drawn evenly from 10^6 keys would swap crumbs,
 and no executor would ever halve (f = 1). Here the key that loses is drawn by its frequency, and the one that gains
 by the inverse of it. The multiset of frequencies never changes.
 """

@@ -1,6 +1,6 @@
 """Regions to join points with: districts that tile a country, and small zones that crowd where people are.
 
-Drawn here, not read: `core/shapes/files.py` reads those of others. Both kinds follow the places of `tweets.py`, so a
+Drawn here, not read: `store/region_files.py` reads those of others. Both kinds follow the places of `tweets.py`, so a
 crowded city gets many points, many zones and small districts. Sizes as in Distributor §4.3: a few thousand districts
 with some hundred vertices, or many fences with few.
 

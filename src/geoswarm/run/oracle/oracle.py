@@ -159,7 +159,7 @@ class Oracle:
         kept quiet is forgotten when the interval that it was last heard of in is out of the window."""
         events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us)
-        told = {(event, sub) for event, sub in met if sub not in self.on}
+        pairs = {(event, sub) for event, sub in met if sub not in self.on}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
         for known in list(self.objects):
             if self.objects[known].interval <= interval - window:
@@ -177,8 +177,8 @@ class Oracle:
             here.stays = {sub: stay for sub, stay in here.stays.items() if sub in live and sub in self.on}
             for sub in sorted(live & set(self.on)):
                 if self._transits(here, sub, ts_us, (event, sub) in met):
-                    told.add((event, sub))
-        return told
+                    pairs.add((event, sub))
+        return pairs
 
     def _is_fit(self, event: dict[str, object]) -> bool:
         west, south, east, north = self._bounds

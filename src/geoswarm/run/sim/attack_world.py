@@ -25,21 +25,19 @@ import pyarrow as pa
 
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategy
-from geoswarm.core.arrays.jit import Bools, CellIds, Ints, kernel
+from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
-from geoswarm.guard.guard import Guard, Round
-from geoswarm.guard.sensing import Queries, sense, triggers
-from geoswarm.guard.sensor import Place, near
-from geoswarm.lab.workload.traffic import Traffic, joined, rectangles
-from geoswarm.run.sim.cluster import Cluster, Setup
+from geoswarm.guard.guard import ClosedRound, Guard
+from geoswarm.guard.sensing import LiveQueries, sense, triggers
+from geoswarm.guard.sensor import AGES, MapPlace, near
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.routing import ByPlan
+from geoswarm.run.sim.workloads import UserStream
 from geoswarm.run.sim.world import Step, World
 
 LONG_AGO_S = -1e9
 """When what stands at the start was registered."""
-FRESH_ROUNDS = 5
-"""How many detection rounds the sensor tells apart (thesis §5.3.1)."""
 
 
 class Wishes(NamedTuple):
@@ -56,15 +54,21 @@ class AttackWorld(World):
     """All that users will ever wish within `horizon_s`."""
 
     def __init__(
-        self, traffic: Traffic, grid: Grid, horizon_s: float, *, weight: int, query_weight: int = 1, step_s: float = 2.5
+        self,
+        traffic: UserStream,
+        grid: Grid,
+        horizon_s: float,
+        *,
+        weight: int,
+        query_weight: int = 1,
+        step_s: float = 2.5,
     ) -> None:
         self.traffic, self.grid, self.horizon_s = traffic, grid, horizon_s
         self.weight, self.query_weight, self.step_s = weight, query_weight, step_s
-        self.events_per_step = int(traffic.tweets.events_per_s * step_s)
+        self.events_per_step = int(traffic.events_per_s * step_s)
         if self.events_per_step < 1:
-            raise SettingsError(f"{traffic.tweets.events_per_s:g} events/s make no step of {step_s:g} s: draw more")
-        stages = [[p.standing() for p in traffic.parties], [p.changes(0.0, horizon_s) for p in traffic.parties]]
-        (standing, _), (later, _) = (joined(stage) for stage in stages)
+            raise SettingsError(f"{traffic.events_per_s:g} events/s make no step of {step_s:g} s: draw more")
+        standing, later = traffic.named_standing(), traffic.named_changes(0.0, horizon_s)
         self.subscriptions = len(standing.ids)
         ids = np.concatenate([standing.ids, later.ids[later.registers]])
         order = np.argsort(ids, kind="stable")
@@ -72,21 +76,15 @@ class AttackWorld(World):
         known = ids[found] == later.ids
         self._at_s, self._comes, self._ordinals = later.at_s[known], later.registers[known], found[known]
         x, y = (np.concatenate([a, b[later.registers]]) for a, b in ((standing.x, later.x), (standing.y, later.y)))
-        self.boxes = grid.cover(*rectangles(traffic.tweets, x, y))
+        self.boxes = grid.cover(*traffic.rectangles(x, y))
         self.x, self.y = (x - grid.xmin) / (grid.xmax - grid.xmin), (y - grid.ymin) / (grid.ymax - grid.ymin)
         """By ordinal: the queries' centres, as shares of the world's sides."""
-        self.names, self.user_of = self._users(stages, later.registers)
-        """Everybody's name, once; and by ordinal the number of the name."""
-
-    def _users(self, stages: list[list[Any]], registers: Bools) -> tuple[pa.StringArray, Ints]:
-        codes: list[Ints] = []
-        everybody = pa.array([], pa.string())
-        for stage in stages:
-            names = [p.names(part.users) for p, part in zip(self.traffic.parties, stage, strict=True)]
-            whole = pa.chunked_array(names, pa.string()).take(pa.array(joined(stage)[1])).combine_chunks()
-            everybody = pa.compute.unique(pa.concat_arrays([everybody, whole]))
-            codes.append(np.asarray(pa.compute.index_in(whole, everybody), np.int64))
-        return everybody, np.concatenate([codes[0], codes[1][registers]])
+        coded = pa.concat_arrays([standing.users, later.users]).dictionary_encode()
+        codes = coded.indices.to_numpy().astype(np.int64)
+        self.names = coded.dictionary
+        """Every user's name, once."""
+        self.user_of = codes[np.concatenate([np.ones(self.subscriptions, np.bool_), later.registers])]
+        """By ordinal: the number of the user's name."""
 
     def wishes(self) -> Iterator[Wishes]:
         for number in range(int(self.horizon_s / self.step_s)):
@@ -121,7 +119,7 @@ class AttackCluster(Cluster):
     def __init__(
         self,
         world: AttackWorld,
-        setup: Setup,
+        setup: ClusterSetup,
         name: str,
         guard: Guard | None = None,
         *,
@@ -129,12 +127,12 @@ class AttackCluster(Cluster):
         removes: Literal["nothing", "recent", "all"] = "nothing",
     ) -> None:
         """`removes`: what is cancelled of whoever is blocked, which the thesis leaves open; recent is what was
-        registered in the last five detection rounds. `attackers`: how their names begin; Guard is not told."""
+        registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
         kind = strategy(name)
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
         self.sensed: list[Sensed] = []
-        self.rounds: list[Round] = []
+        self.rounds: list[ClosedRound] = []
         """Guard's, one a minute."""
         self.blocked_at_s: dict[str, float] = {}
         self.suspected_at_s: list[float] = []
@@ -199,39 +197,39 @@ class AttackCluster(Cluster):
     def _detect(self, guard: Guard, now_s: float) -> None:
         closed = guard.close_round(now_s)
         self.rounds.append(closed)
-        if not self._attackers.isdisjoint(closed.entry["suspicious"]):
+        if not self._attackers.isdisjoint(closed.entry.suspicious):
             self.suspected_at_s.append(now_s)
         for user in closed.blocked:
             self.blocked_at_s.setdefault(user, now_s)
         if self._removes != "nothing" and len(closed.blocked):
             theirs = np.asarray(pa.compute.is_in(self.world.names, pa.array(closed.blocked, pa.string())), np.bool_)
-            since_s = now_s - FRESH_ROUNDS * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
+            since_s = now_s - AGES * guard.rules.round_s if self._removes == "recent" else LONG_AGO_S
             self._to_remove = np.flatnonzero(self._alive & theirs[self.world.user_of] & (self._born_s >= since_s))
 
     def _rebalance(self, now_s: float) -> None:
         plan, held = self.plan, None if self._held is None else self._held._held
         work_us = {i: load.cpu_us for i, load in self._load(plan).partitions.items()}
         super()._rebalance(now_s)
-        if held is None or not self.entries or self.entries[-1]["outcome"] != "applied":
+        if held is None or not self.entries or self.entries[-1].outcome != "applied":
             return
-        for partition in triggers(plan, self.entries[-1]["changes"], work_us):
+        for partition in triggers(plan, self.entries[-1].changes, work_us):
             self._sense(held[partition], now_s)
 
     def _sense(self, ordinals: Ints, now_s: float) -> None:
         users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
-        fresh = born_s > now_s - FRESH_ROUNDS * (self.guard or Guard()).rules.round_s
+        fresh = born_s > now_s - AGES * (self.guard or Guard()).rules.round_s
         self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
         if self.guard is None:
             return
         sense(self.guard, self._queries(ordinals), self._around)
 
-    def _around(self, place: Place, reach: float) -> Queries:
+    def _around(self, place: MapPlace, reach: float) -> LiveQueries:
         return self._queries(np.flatnonzero(self._alive & near(place, self.world.x, self.world.y, reach)))
 
-    def _queries(self, ordinals: Ints) -> Queries:
+    def _queries(self, ordinals: Ints) -> LiveQueries:
         world = self.world
         users, born_s = world.user_of[ordinals], self._born_s[ordinals]
-        return Queries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
+        return LiveQueries(users, world.names, born_s, world.x[ordinals], world.y[ordinals])
 
 
 def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:

@@ -15,9 +15,9 @@ that it is sent until it is done (§6.1, "execution latency"). The sources offer
 sends the next when one of them is done. Sources are alike, so their credits are one pool here. Credits gather at the
 slowest machine, so the stream runs at its pace (§6.2, Fig. 17: sources "reduce the injection rate to match the
 processing rate of the slowest machine"); and since the number under way is fixed, mean latency is that number over
-throughput (Little's law). The print names no mechanism. Storm 1.0 has a second one, marks on each machine's own
+throughput (Little's law). The paper names no mechanism. Storm 1.0 has a second one, marks on each machine's own
 queue; with it a well balanced cluster would fill all queues instead of one, and latency could not fall with balance.
-That contradicts the print, whose two claims, 3 times the work and a quarter of the latency, fit a fixed number under
+That contradicts the paper, whose two claims, 3 times the work and a quarter of the latency, fit a fixed number under
 way. Storm lets its sources speed up slowly after a stop; ours resume at once.
 
 *Batches.* A way that looks at batches (`Routing.waits`) is served as Spark does it: a step's events are collected while
@@ -31,11 +31,11 @@ A machine whose queries need more memory than it has fails, and the cluster with
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.core.space.plan import Plan, Slots
@@ -55,7 +55,7 @@ NUMBERS_PER_CHANGE = 6
 
 
 @dataclass(frozen=True)
-class Setup:
+class ClusterSetup:
     """SWARM §6: 40 machines, of which 10 are sources and 8 route; a round every 15 seconds."""
 
     executors: int = 22
@@ -63,12 +63,12 @@ class Setup:
     sources: int = 10
     round_s: float = 15.0
     pending_max: int = 100_000
-    """Credits of each source, in all a sixth of a second of what the cluster can do with a million queries. The print
+    """Credits of each source, in all a sixth of a second of what the cluster can do with a million queries. The paper
     gives no figure; latency is proportional to it, ratios are not, if there are many drawn events for each machine."""
     memory_bytes: int = 4 << 30
     """Of one machine (§6)."""
     query_bytes: int = 200
-    """Of one query in an R*-tree and the tree's share. The print's machines held 16 M queries and not 32 M, which
+    """Of one query in an R*-tree and the tree's share. The paper's machines held 16 M queries and not 32 M, which
     makes 128 to 256; libspatialindex takes 153, GEOS 396. This engine maps 85 from a file that all share."""
     batches: bool = False
     """Whether all strategies run in batches, and not only those that must."""
@@ -86,7 +86,7 @@ class Cluster:
     def __init__(
         self,
         world: World,
-        setup: Setup,
+        setup: ClusterSetup,
         name: str,
         routing: Routing,
         coordinator: Coordinator | None = None,
@@ -97,7 +97,7 @@ class Cluster:
         self.name = name
         self.spans: list[Span] = []
         """One per round, until it failed."""
-        self.entries: list[dict[str, Any]] = []
+        self.entries: list[RoundEntry] = []
         """What the coordinator would write into the journal."""
         self.failed_at_s: float | None = None
         """When some machine's memory was too small."""
@@ -149,7 +149,7 @@ class Cluster:
         else:
             sent, latency_s = serve(self._clock, routed.machines, work_s, start_s, world.step_s, self._pace_s)
         wait_s = sent * world.step_s / 2 if self._routing.waits else 0.0
-        self._expected = sent  # a batch is weighed when it has come; the one before tells how long it gets
+        self._expected = sent  # a batch is weighed when it has come; the one before shows how long it gets
         busy_s = backlog_s + np.bincount(routed.machines[:sent], work_s[:sent], self._machines)
         busy_s -= np.maximum(self._clock.free_at_s - (start_s + world.step_s), 0.0)
         self._add(
@@ -233,7 +233,7 @@ class Cluster:
             hands = np.bincount(np.array(ends).ravel(), np.repeat(by_slot, 2), self._machines)
             self._delay(now_s, hands.astype(np.float64) * self._setup.service.move_us * 1e-6)
             # To m_H: C(m_L), R(S) and an id; to every router: what each change is (SWARM §4.3.1).
-            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry["changes"]) * self._setup.routers
+            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry.changes) * self._setup.routers
             sent_bytes += told * NUMBER_BYTES
         at_once = Span(
             now_s,

@@ -1,6 +1,6 @@
 """The queues of a virtual cluster, event by event: who waits how long, and when sources must stop.
 
-Loops over arrays alone; what is behind them, and why, is told in `cluster.py`.
+Loops over arrays alone; what is behind them, and why, is explained in `cluster.py`.
 """
 
 from typing import NamedTuple

@@ -10,11 +10,11 @@ from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategy
 from geoswarm.control.strategy import PlansBatches, Strategy
 from geoswarm.core.space.plan import Plan
-from geoswarm.run.sim.cluster import Cluster, Setup, no_clock
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup, no_clock
 from geoswarm.run.sim.routing import ByBatch, ByPlan, ByTask, Routing
 from geoswarm.run.sim.world import World
 
-NAMES = (
+STRATEGY_NAMES = (
     "replicated",
     "static-uniform",
     "static-history",
@@ -27,7 +27,7 @@ NAMES = (
 """SWARM's rivals and SWARM in the order of the paper, and then ours; `control/registry.py` knows them all."""
 
 
-def cluster(name: str, world: World, setup: Setup, cpu_s: Callable[[], float] = no_clock) -> Cluster:
+def cluster(name: str, world: World, setup: ClusterSetup, cpu_s: Callable[[], float] = no_clock) -> Cluster:
     """A cluster that runs a strategy by name, from its first plan."""
     kind = strategy(name)
     sample = world.sample() if name == "static-history" else None
@@ -38,7 +38,7 @@ def cluster(name: str, world: World, setup: Setup, cpu_s: Callable[[], float] = 
     return Cluster(world, setup, name, routing, None if isinstance(kind, Static) else Coordinator(kind), cpu_s)
 
 
-def _routing(kind: Strategy, plan: Plan, world: World, setup: Setup, cpu_s: Callable[[], float]) -> Routing:
+def _routing(kind: Strategy, plan: Plan, world: World, setup: ClusterSetup, cpu_s: Callable[[], float]) -> Routing:
     if isinstance(kind, PlansBatches):
         return ByBatch(kind, plan, world, setup.service, cpu_s)
     if kind.name == "over-partitioned":

@@ -23,7 +23,7 @@ called by a benchmark and never within a simulated world. Where the defaults bel
     route_us           a round figure: source, validate and route, half of the null pipeline's CPU time an event
     task_us            CPU time of Spark and its workers, 352 tasks with a Python stage against 22: 6 to 10 ms, median 9
     move_us            0 by design of the engine, whose rebalance copies no query; cold caches are left out
-    MOVE_US_STORM      what the print's machines do with a moved query: as much as registering it, at either end
+    MOVE_US_STORM      what the paper's machines do with a moved query: as much as registering it, at either end
 """
 
 import math
@@ -45,8 +45,8 @@ from geoswarm.flow.exchange import pack, unpack
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.route import Parcel
-from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.model import EVENT
+from geoswarm.run.sim.workloads import CalmStream
 
 HOP_US = 0.3
 """2 cores carry 3.7 M rows/s through the exchange alone and 2.4 M rows/s through it and one `mapInArrow`."""
@@ -89,7 +89,9 @@ class Measured(NamedTuple):
     event_us: float
 
 
-def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int) -> Measured:
+def measure(
+    workload: CalmStream, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int
+) -> Measured:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
     matched, and its matches put into rows, best of `repeats`."""
     width = grid.xmax - grid.xmin
@@ -123,7 +125,7 @@ def measure(workload: Tweets, grid: Grid, subscriptions: int, map_share: float, 
 
 
 def calibrate(
-    workload: Tweets,
+    workload: CalmStream,
     grid: Grid,
     sizes: Iterable[int] = (30_000, 100_000, 300_000, 1_000_000),
     map_shares: Iterable[float] = (1.0, 0.2, 0.04),
@@ -134,11 +136,11 @@ def calibrate(
     """The service times of this machine, and the points they were fitted to."""
     shares = list(map_shares)
     points = [measure(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
-    kernels = fitted(points)
+    kernels = fit(points)
     return replace(kernels, base_us=HOP_US + kernels.base_us), points
 
 
-def fitted(points: list[Measured]) -> Service:
+def fit(points: list[Measured]) -> Service:
     """Least squares of the relative errors, no term below zero."""
     terms = np.array([[1.0, p.met, math.log2(1.0 + p.indexed)] for p in points])
     taken = np.array([p.event_us for p in points])
@@ -150,11 +152,11 @@ def _nonnegative(terms: Floats, wanted: Floats) -> list[float]:
     """Least squares; a coefficient that comes out negative is left out, and the rest fitted again."""
     kept = list(range(terms.shape[1]))
     while kept:
-        fitted = np.linalg.lstsq(terms[:, kept], wanted, rcond=None)[0]
-        if fitted.min() >= 0:
+        fit = np.linalg.lstsq(terms[:, kept], wanted, rcond=None)[0]
+        if fit.min() >= 0:
             break
-        kept.pop(int(np.argmin(fitted)))
-    coefficients = dict(zip(kept, fitted.tolist(), strict=True)) if kept else {}
+        kept.pop(int(np.argmin(fit)))
+    coefficients = dict(zip(kept, fit.tolist(), strict=True)) if kept else {}
     return [float(coefficients.get(i, 0.0)) for i in range(terms.shape[1])]
 
 

@@ -1,14 +1,14 @@
 """PS2Stream's machines on a virtual clock: dispatchers, and workers that keep queries of their own.
 
 The engine has no such workers: there, queries rest in segments that all map, and a change of plan moves none. These
-machines are for the print's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's own;
+machines are for the paper's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's own;
 what is drawn, and what a list is, is in `words_stream.py`; the loops over tuples in `words_kernels.py`.
 
     tuple ──► dispatcher ──► every worker that has one of its lists ──► c2 + c1 × entries of these lists    an event
                         └──► every worker that is to have it ─────────► c3, or c4                           a change
 
 Definition 1 has c1 for each pair of an event and a query of a worker; the index (§IV-D) looks at the pairs that share a
-list, so c1 is per such pair here. Strategies still judge by Definition 1 as printed if they are told to.
+list, so c1 is per such pair here. Strategies still judge by Definition 1 as printed if they are set to.
 
 **A cell is the unit of migration** (§V-A), so the plan that a layout draws is cut into cells at the start. When a plan
 changes, the most loaded worker first chooses (`choose_s`), then packs each query of the cells that go, they cross the
@@ -27,31 +27,31 @@ import numpy as np
 from geoswarm.control.balance.tally import slots_of, ways_of
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.load_model import COSTS, Costs
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.strategy import RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE
 from geoswarm.run.sim.words_kernels import Served, Way, latencies, moved_of, serve_changes, serve_events
-from geoswarm.run.sim.words_stream import Scale, Step, Stream
+from geoswarm.run.sim.words_stream import TextRun, TextScale, TextStep
 
 LATENCIES_S = (0.1, 1.0)
-"""Bounds of the print's three classes."""
+"""Bounds of the paper's three classes."""
 
 
 @dataclass(frozen=True)
-class Setup:
+class MachinesSetup:
     workers: int = 8
     dispatchers: int = 4
     costs: Costs = COSTS
-    """The print gives none; these were measured on the engine's own index."""
+    """The paper gives none; these were measured on the engine's own index."""
     dispatch_us: float = 1.0
     move_us: float = COSTS.c3_insertion
     """Per query that is migrated, at either end: as much as inserting it."""
     bytes_per_s: float = 60e6
-    """Between two machines; the print has "moderate" networks."""
+    """Between two machines; the paper has "moderate" networks."""
     offered_per_s: float = 100_000.0
     """For latencies. Throughput is what would be taken if more were offered than can be."""
     old_share_min: float = 0.1
@@ -60,12 +60,12 @@ class Setup:
     sample_queries: int = 10_000
     """What a strategy is shown, at most."""
 
-    def sample_costs(self, scale: Scale) -> Costs:
+    def sample_costs(self, scale: TextScale) -> Costs:
         """The costs by which a strategy's sample is to be judged: of a drawn query that stands for many."""
         queries, events = min(self.sample_queries, scale.live), min(self.sample_events, scale.events)
         stands_for = scale.live * scale.query_weight / queries
         # So many of the sample's queries come while its events do.
-        come_share = events / (2 * POSTS_PER_CHANGE * queries)
+        come_share = events / (2 * scale.posts_per_change * queries)
         costs = self.costs
         return Costs(
             costs.c1_check * stands_for,
@@ -75,7 +75,7 @@ class Setup:
         )
 
 
-class Span(NamedTuple):
+class MachinesSpan(NamedTuple):
     """One step."""
 
     tuples: float
@@ -101,7 +101,7 @@ class Span(NamedTuple):
         return float(max(self.busy_s.max(), self.dispatch_s))
 
 
-def throughput(spans: list[Span]) -> float:
+def throughput(spans: list[MachinesSpan]) -> float:
     """Tuples per second at saturation."""
     return sum(span.tuples for span in spans) / sum(span.bottleneck_s for span in spans)
 
@@ -117,14 +117,14 @@ class _Moved(NamedTuple):
 
 @dataclass
 class Machines:
-    stream: Stream
+    stream: TextRun
     plan: Plan
     """In cells, as `in_cells` makes it."""
     strategy: Strategy | None = None
-    setup: Setup = field(default_factory=Setup)
+    setup: MachinesSetup = field(default_factory=MachinesSetup)
     choose_s: float = 0.0
     """What choosing cells takes on the worker that does it."""
-    entries: list[dict[str, object]] = field(default_factory=list)
+    entries: list[RoundEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         stream, live = self.stream, self.stream.scale.live
@@ -141,7 +141,7 @@ class Machines:
         """Of each worker, and of the dispatchers."""
         self._moved = self._nothing()
 
-    def step(self, number: int) -> Span:
+    def step(self, number: int) -> MachinesSpan:
         step, moved = self.stream.step(number), self._moved
         self._count(step.inserted, 1)
         self._alive[step.inserted] = True
@@ -156,10 +156,10 @@ class Machines:
             self._decide(step, events, inserted, deleted)
         return span
 
-    def run(self, first: int = 0, end: int | None = None) -> list[Span]:
+    def run(self, first: int = 0, end: int | None = None) -> list[MachinesSpan]:
         return [self.step(number) for number in range(first, self.stream.steps if end is None else end)]
 
-    def fork(self, strategy: Strategy | None, setup: Setup | None = None, choose_s: float = 0.0) -> "Machines":
+    def fork(self, strategy: Strategy | None, setup: MachinesSetup | None = None, choose_s: float = 0.0) -> "Machines":
         """Others with the same queries and plan, idle, and another strategy."""
         if self._old is not None:
             raise InputError("two plans are in force: fork before a fresh plan comes, or when the older one has ended")
@@ -167,12 +167,12 @@ class Machines:
         other._alive, other._new = self._alive.copy(), self._new._replace(counts=self._new.counts.copy())
         return other
 
-    def recent(self, step: Step) -> Sample:
+    def recent(self, step: TextStep) -> Sample:
         setup = self.setup
         events = self._rng.permutation(step.events)[: setup.sample_events]
         return self.stream.sample(events, self._rng.permutation(np.flatnonzero(self._alive))[: setup.sample_queries])
 
-    def _served(self, step: Step) -> tuple[Served, Served, Served]:
+    def _served(self, step: TextStep) -> tuple[Served, Served, Served]:
         stream, costs, workers = self.stream, self.setup.costs, self.setup.workers
         check_us = costs.c1_check * stream.scale.query_weight
         old = self._old or self._new
@@ -186,7 +186,7 @@ class Machines:
         )
         return events, inserted, deleted
 
-    def _span(self, step: Step, events: Served, inserted: Served, deleted: Served, moved: _Moved) -> Span:
+    def _span(self, step: TextStep, events: Served, inserted: Served, deleted: Served, moved: _Moved) -> MachinesSpan:
         scale, setup = self.stream.scale, self.setup
         weights = (scale.event_weight, float(scale.query_weight), float(scale.query_weight))
         parts, counts = (events, inserted, deleted), [len(rows) for rows in step]
@@ -198,7 +198,7 @@ class Machines:
         latency = self._latency(parts, np.repeat(weights, counts), np.append(work_s, dispatch_s), moved)
         reached = np.diff(events.offsets)
         alive = max(1, int(np.count_nonzero(self._alive)))
-        return Span(
+        return MachinesSpan(
             tuples,
             work_s + moved.busy_s,
             dispatch_s,
@@ -228,7 +228,7 @@ class Machines:
         self._now_s += span_s
         return latencies(at_s, together, weights, backlog_s, growth, moved.migration_s, np.array(LATENCIES_S))
 
-    def _decide(self, step: Step, events: Served, inserted: Served, deleted: Served) -> None:
+    def _decide(self, step: TextStep, events: Served, inserted: Served, deleted: Served) -> None:
         assert self._coordinator is not None
         weights = (self.stream.scale.event_weight, *2 * (self.stream.scale.query_weight,))
         us = np.dot(weights, [part.slot_us for part in (events, inserted, deleted)])
@@ -311,8 +311,8 @@ def in_cells(plan: Plan, drawn_by: str = "", first_id: int = 0) -> Plan:
     return Plan(plan.epoch, plan.grid, plan.executors, numbered, first_id + len(numbered), drawn_by, plan.cuts)
 
 
-def summed(spans: list[Span]) -> Mapping[str, float]:
-    """What a figure tells of a run."""
+def figures_of(spans: list[MachinesSpan]) -> Mapping[str, float]:
+    """The figures of a run, by name."""
     moves = [span for span in spans if span.moved_bytes]
     latency = np.sum([span.latency for span in spans], axis=0)
     shares = latency / max(1.0, latency.sum())

@@ -1,6 +1,6 @@
 """The loops of `words.py`: what each tuple takes on which worker, who waits how long, and what a new plan moves.
 
-Arrays in, arrays out; why, is told there.
+Arrays in, arrays out; the reasons are there.
 """
 
 from typing import NamedTuple

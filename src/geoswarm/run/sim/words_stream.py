@@ -1,12 +1,12 @@
 """Posts and queries of a run, as numbers: which lists of the grid-inverted index each of them touches.
 
 Draws and counts only; the machines are in `words.py`. A *list* is a cell of the map and a term that somebody is entered
-under there (PS2Stream §IV-D); everything that is simulated is told by lists:
+under there (PS2Stream §IV-D); everything that is simulated is counted by lists:
 
     query ──► cells that it meets × the rarest term of each of its conjunctions ──► lists that it is on
     event ──► its cell × its terms ───────────────────────────────────────────────► lists that it is compared with
 
-Far fewer are drawn than a run is about: a drawn query stands for many, see `Scale`.
+Far fewer are drawn than a run is about: a drawn query stands for many, see `TextScale`.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -21,49 +21,51 @@ from geoswarm.control.layout.text_sample import Lists, TextSample
 from geoswarm.control.strategy import Sample
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
-from geoswarm.lab.workload.lifetimes import Lifetimes
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, Queries
+from geoswarm.run.sim.workloads import TextStream
 
 
-class Scale(NamedTuple):
+class TextScale(NamedTuple):
     """How much is drawn, and what it stands for."""
 
     live: int
     """Queries that are drawn at once."""
     query_weight: int
-    """What each stands for: live × query_weight is the print's μ."""
+    """What each stands for: live × query_weight is the paper's μ."""
     events: int
     """Drawn in a step."""
     changes: int
     """Queries that come, and as many that go, drawn in a step."""
+    posts_per_change: int = 5
+    """How many events there are for each change of a query (§VI-A)."""
 
     @property
     def event_weight(self) -> float:
-        """There are five posts to each change of a query, of which there are two for one that comes (§VI-A)."""
-        return 2 * POSTS_PER_CHANGE * self.changes * self.query_weight / self.events
+        """There are two changes for each query that comes: it also goes."""
+        return 2 * self.posts_per_change * self.changes * self.query_weight / self.events
 
 
-class Step(NamedTuple):
+class TextStep(NamedTuple):
     events: Ints
     inserted: Ints
     deleted: Ints
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
-    posts: Posts
+class TextRun:
+    posts: TextStream
     grid: Grid
-    scale: Scale
+    scale: TextScale
     steps: int
-    queries: Queries = "Q1"
+    queries: str = "Q1"
+    """Which of the workload's kinds of queries."""
     interval: int = 0
     """Drawn queries after which a tenth of the regions of Q3 switches."""
 
-    def step(self, number: int) -> Step:
+    def step(self, number: int) -> TextStep:
         events, changes = self.scale.events, self.scale.changes
         numbers = np.arange(number * changes, (number + 1) * changes)
-        gone = Lifetimes(self.scale.live, self.posts.seed).departing(numbers)
-        return Step(np.arange(number * events, (number + 1) * events), self.scale.live + numbers, gone)
+        gone = self.posts.departures(self.scale.live, numbers)
+        return TextStep(np.arange(number * events, (number + 1) * events), self.scale.live + numbers, gone)
 
     def sample(self, events: Ints, queries: Ints) -> Sample:
         """What a strategy may see of it."""
@@ -72,7 +74,7 @@ class Stream:
         )
         return Sample(self._points[events], self._rects[queries], texts, keywords)
 
-    def standing_for(self, query_weight: int) -> "Stream":
+    def standing_for(self, query_weight: int) -> "TextRun":
         """The same draws for another number of queries; nothing is drawn again."""
         _ = self.of_events, self.of_queries
         other = replace(self, scale=self.scale._replace(query_weight=query_weight))

@@ -19,7 +19,7 @@ from geoswarm.core.arrays.jit import Bools, CellIds, Floats, Ints
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.core.stats.density import Density
 from geoswarm.errors import SettingsError
-from geoswarm.lab.workload.hotspots import Hotspots
+from geoswarm.run.sim.workloads import ChangingStream
 
 FOREVER_S = 1e9
 
@@ -43,7 +43,7 @@ class Step:
 class World:
     def __init__(
         self,
-        workload: Hotspots,
+        workload: ChangingStream,
         grid: Grid,
         subscriptions: int,
         *,

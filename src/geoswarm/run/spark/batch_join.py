@@ -30,7 +30,7 @@ from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.radix import sorted_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.shapes.exact import Predicate, check_predicate
-from geoswarm.core.shapes.files import ROWS_MAX, read_regions
+from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
@@ -38,9 +38,10 @@ from geoswarm.flow.merge import OUTPUT_BYTES_MAX
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import GEOMETRY
 from geoswarm.run.spark.session import check_encrypted
-from geoswarm.run.spark.tasks import BatchTask
+from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.key_source import KeySource
+from geoswarm.store.region_files import ROWS_MAX, read_regions
 from geoswarm.store.storage import Storage
 
 REGION = "region"
@@ -125,14 +126,16 @@ class Joined:
             checkpoint.storage.write(NAMES, _as_bytes(names), durable=False)
             self.regions = len(names)
             self.refused = self.regions - checkpoint.manifest.subs
-            task = BatchTask(checkpoint.storage, contract, tuning, 0, checkpoint.manifest, pa.schema([]))
+            index = StoredBatch(checkpoint.storage, 0, checkpoint.manifest)
             checkpoint.close()
         except BaseException:
             self.close()
             raise
         named = LongType() if pa.types.is_integer(names.type) else StringType()
         pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION, named)])
-        self.pairs = _sent(points, place, wanted).mapInArrow(_Matcher(task, place, len(wanted)).run, pairs)
+        self.pairs = _sent(points, place, wanted).mapInArrow(
+            _Matcher(index, Grid.of(contract), tuning, place, len(wanted)).run, pairs
+        )
 
     def close(self) -> None:
         shutil.rmtree(self._home, ignore_errors=True)
@@ -219,14 +222,16 @@ def _as_doubles(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]
 class _Matcher:
     """What a worker does with a split of the points."""
 
-    task: BatchTask
+    index: StoredBatch
+    grid: Grid
+    tuning: Tuning
     place: tuple[str, ...]
     own: int
     """Columns of the points that go out again."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        segments, names = self.task.subscriptions(), _names(self.task.storage)
-        tuning = self.task.tuning
+        segments, names = list(self.index.segments().values()), _names(self.index.storage)
+        tuning = self.tuning
         for batch in gather(batches, ROWS_AT_ONCE):
             events = self._in_order(self._areas(batch) if len(self.place) == 1 else self._points(batch))
             batch = batch.select(range(self.own))
@@ -234,8 +239,8 @@ class _Matcher:
             for met in match(
                 events,
                 segments,
-                self.task.grid,
-                self.task.manifest.now_us,
+                self.grid,
+                self.index.manifest.now_us,
                 rows_max=tuning.match_rows_max,
                 pairs_max=tuning.match_pairs_max,
             ):
@@ -248,7 +253,7 @@ class _Matcher:
         """Those that are somewhere in the world, numbered by their rows."""
         place = PLACE if PLACE[0] in batch.schema.names else self.place
         x, y = (_numbers(batch[name]) for name in place)
-        grid = self.task.grid
+        grid = self.grid
         inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)  # false for NaN, too
         rows = np.flatnonzero(inside)
         return pa.record_batch({"event_id": rows, "x": x[rows], "y": y[rows]})
@@ -261,10 +266,10 @@ class _Matcher:
         times = pa.array(np.zeros(len(rows), "M8[us]")).cast(pa.timestamp("us", "UTC"))
         asked = column.take(pa.array(rows)).cast(pa.binary())  # from large ones, where Spark is told to use those
         events = {"event_id": rows, "ts": times, "x": nowhere, "y": nowhere, GEOMETRY.name: asked}
-        return validate_events(pa.record_batch(events), self.task.grid, DeadLetters("event", 0), marks=True)
+        return validate_events(pa.record_batch(events), self.grid, DeadLetters("event", 0), marks=True)
 
     def _in_order(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.task.grid)), CODE_MAX)))
+        return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.grid)), CODE_MAX)))
 
 
 def _numbers(column: pa.Array) -> Floats:

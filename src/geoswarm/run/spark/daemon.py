@@ -22,8 +22,11 @@ PRELOADED = (
     "pyarrow.ipc",
     "numba",
     "geoswarm.core.arrays.jit",
-    "geoswarm.run.spark.route",
-    "geoswarm.run.spark.match",
+    "geoswarm.run.spark.rows",
+    "geoswarm.flow.stages.route",
+    "geoswarm.flow.stages.match",
+    "geoswarm.flow.stages.merge",
+    "geoswarm.store.batch_state",
 )
 
 

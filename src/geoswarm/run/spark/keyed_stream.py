@@ -1,41 +1,29 @@
-"""Keyed operators on any stream, without subscriptions: counts, joins, or what a user writes.
+"""Keyed operators on any Spark stream, without subscriptions: counts, joins, or what a user writes.
 
-    counts = KeyedStream(spark, Count(key="word", window=5), checkpoint="state")
-    run = counts.start(rows=words, sink=Memory())
-
-Owns a checkpoint for as long as it lives. `keyed.py` has what happens to a batch; in an engine the same operators run
-beside the matching (`engine.py`).
+counts = KeyedStream(spark, Count(key="word", window=5), checkpoint="state")
+run = counts.start(rows=words, sink=Memory())
 """
 
 import time
 from collections.abc import Callable
-from types import TracebackType
 
-import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import KeyTuning
-from geoswarm.errors import SettingsError, StreamError
+from geoswarm.errors import SettingsError
 from geoswarm.flow.keyed.operator import Operator
-from geoswarm.flow.keyed.route import fed_schema
-from geoswarm.model import DEAD_LETTER
-from geoswarm.run.spark.keyed import KeyedRun
-from geoswarm.run.spark.offsets import OffsetLog
-from geoswarm.run.spark.pipeline import ARROW
-from geoswarm.run.spark.run import Run, launch
+from geoswarm.run.keyed_stream import BaseKeyedStream
+from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.sinks import SinkLike
+from geoswarm.run.spark.batches import set_arrow_limits
+from geoswarm.run.spark.query import SparkRun, launch
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import arrow_schema
 from geoswarm.run.spark.session import check_encrypted
-from geoswarm.run.spark.sinks import SinkLike, as_sink
-from geoswarm.store import dead_files, turns
-from geoswarm.store.fence import Fence
-from geoswarm.store.journal import Journal
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.storage import Storage
-
-DEAD_LETTER_FOLDERS_MAX = 10_000
 
 
-class KeyedStream:
+class KeyedStream(BaseKeyedStream):
     def __init__(
         self,
         spark: SparkSession,
@@ -46,75 +34,24 @@ class KeyedStream:
         key: KeySource | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without a `key` it is the environment's, if that has one."""
-        self.operator, self._clock = operator, clock
-        self._spark, self._storage = spark, Storage(str(checkpoint), key=key)
-        if self._storage.vault.key is not None:
+        """Without a `key` it is the environment's, if that has one; with one, Spark's session must be encrypted."""
+        if key or KeySource.from_environment():
             check_encrypted(spark)
-        self._fence = Fence(self._storage)
-        try:
-            self._identify(operator)
-            self.journal = Journal(self._storage)
-            self._keyed = KeyedRun(self._storage, self.journal, operator, tuning or KeyTuning(), self._fence.check)
-        except BaseException:
-            self._fence.release()
-            raise
-        self._run: Run | None = None
+        super().__init__(operator, tuning, checkpoint=checkpoint, key=key, clock=clock)
 
-    def __enter__(self) -> "KeyedStream":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def start(self, *, rows: DataFrame, sink: SinkLike, every_s: float = 0.0, available_now: bool = False) -> Run:
+    def start(self, *, rows: DataFrame, sink: SinkLike, every_s: float = 0.0, available_now: bool = False) -> SparkRun:
         """Feed `rows`, a streaming DataFrame, to the operator until stopped; with `available_now`, until what is there
         now is done. `every_s` is the least time between two batches."""
-        if self._run is not None and self._run.is_active:
-            raise StreamError("this stream is running already: stop it first, or use another checkpoint")
         if not rows.isStreaming:
             raise SettingsError("rows is no stream: read it with spark.readStream")
-        fed_schema(self.operator, arrow_schema(rows))  # what cannot work is said before the stream starts
-        target = as_sink(sink)
-        target.bind(self._storage.read_document("identity.json")["id"])
+        target = self._prepare_stream(arrow_schema(rows), sink)
         where = self._storage.uri("spark")
         offsets = OffsetLog(where)
 
-        def run_batch(batch: DataFrame, batch_id: int) -> None:
-            for key, value in ARROW.items():
-                batch.sparkSession.conf.set(key, value)
-            self._fence.check()
-            now_us = turns.fix(self._storage, batch_id, int(self._clock() * 1e6), offsets.digest(batch_id))
-            self._storage.remove_folder(dead_files.folder_of(dead_files.EVENTS, batch_id))
-            target.write(self._keyed.apply(batch, batch_id, now_us), batch_id)
-            self._keyed.finish()
-            dead_files.forget(self._storage, DEAD_LETTER_FOLDERS_MAX, -1)
+        def run_batch(frame: DataFrame, batch_id: int) -> None:
+            set_arrow_limits(frame)
+            self._run_batch(SparkRows(frame), batch_id, offsets.digest(batch_id), target)
 
-        self._run = launch(rows, run_batch, where, every_s=every_s, available_now=available_now)
-        return self._run
-
-    def scale(self, executors: int) -> None:
-        """So many executors share the keys from the next batch on, also while the stream runs."""
-        self._keyed.scale(executors)
-
-    def dead_letters(self) -> pa.Table:
-        return pa.concat_tables([DEAD_LETTER.empty_table(), *dead_files.read(self._storage)])
-
-    def close(self) -> None:
-        """Stop, and leave the checkpoint to the next."""
-        if self._run is not None:
-            self._run.stop()
-        self._fence.release()
-
-    def _identify(self, operator: Operator) -> None:
-        if self._storage.exists("identity.json"):
-            held = self._storage.read_document("identity.json").get("operator", "nobody, but of an engine")
-            if held != operator.name:
-                raise SettingsError(
-                    f"checkpoint {self._storage.root} holds the state of operator {held}, not of {operator.name}: "
-                    "use that one, or another checkpoint"
-                )
-        else:
-            self._storage.write_document("identity.json", {"id": self._fence.token, "operator": operator.name})
+        run = launch(rows, run_batch, where, every_s=every_s, available_now=available_now)
+        self._run = run
+        return run

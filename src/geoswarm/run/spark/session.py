@@ -20,10 +20,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-import geoswarm
 from geoswarm.errors import MachineError, SettingsError
 from geoswarm.run.spark.java import find_java
 from geoswarm.store.key_source import KeySource
+from geoswarm.version import SOURCE_FOLDER
 
 TRIAL_S_MAX = 180.0
 """A first session takes about 8 s on two idle cores; past this, something is stuck."""
@@ -182,9 +182,8 @@ def _variables(master: str) -> dict[str, str]:
 def _python_path() -> str:
     """PYTHONPATH with geoswarm on it, for workers that must import it though it may not be installed."""
     given = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    ours = str(Path(geoswarm.__file__).resolve().parents[1])
     # Last, not first: the folder may be site-packages, and must not come before what the user put in front.
-    return os.pathsep.join([*given, ours] if ours not in given else given)
+    return os.pathsep.join([*given, SOURCE_FOLDER] if SOURCE_FOLDER not in given else given)
 
 
 @contextmanager

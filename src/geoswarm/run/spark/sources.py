@@ -4,18 +4,15 @@ Any other streaming DataFrame will do as well. Text that cannot be parsed is not
 MALFORMED to validation, which files it as a dead letter.
 """
 
-from pathlib import Path
 from typing import cast
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
-from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.run.file_formats import guess_format
 from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
-
-FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
 
 
 def events_from_files(
@@ -64,7 +61,7 @@ def operations_from_kafka(
 def _from_files(
     spark: SparkSession, path: str, format: str | None, schema: StructType, files_per_batch: int | None
 ) -> DataFrame:
-    kind = format or _guess_format(path)
+    kind = format or guess_format(path)
     if kind == "parquet":
         schema = spark.read.parquet(path).schema
     reader = spark.readStream.format(kind)
@@ -84,17 +81,6 @@ def _in_header_order(schema: StructType, header: list[str]) -> StructType:
     known = {field.name: field for field in schema}
     columns = [known.get(name, StructField(name, StringType())) for name in header]
     return StructType([*columns, StructField(MALFORMED, StringType())])
-
-
-def _guess_format(path: str) -> str:
-    suffixes = {
-        file.suffix for file in Path(path.removeprefix("file://")).glob("*") if not file.name.startswith((".", "_"))
-    }
-    kinds = {FORMATS[suffix] for suffix in suffixes if suffix in FORMATS}
-    if len(kinds) != 1:
-        found = ", ".join(sorted(suffixes)) or "no files"
-        raise SettingsError(f"cannot tell the format of {path} from its files ({found}): say parquet, json or csv")
-    return kinds.pop()
 
 
 def _from_kafka(

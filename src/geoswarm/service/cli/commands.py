@@ -1,7 +1,8 @@
-"""The command line: `geoswarm run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
+"""The command line: `geoswarm init | run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
-Prints what other files found out; does nothing by itself. Spark is not imported before a command needs it, so that help
-and errors come at once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
+Prints what other files found out; does nothing by itself. Commands of the lab, such as `demo` and `bench`, and of other
+packages come from `late_commands.py`. Spark is not imported before a command needs it, so that help and errors come at
+once. What went wrong is one red line on stderr and exit code 2; `--debug` shows where.
 """
 
 import json
@@ -16,10 +17,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
-import geoswarm
 from geoswarm.errors import GeoswarmError, SettingsError
+from geoswarm.service.cli.late_commands import LateGroup
+from geoswarm.version import __version__
 
 ERROR, CRASH = 2, 1
 """Exit codes: something the user can mend; something that should not happen."""
@@ -30,7 +31,7 @@ CAUSE_CHARACTERS_MAX = 300
 out, err = Console(), Console(stderr=True)
 
 
-class _Commands(TyperGroup):
+class _Commands(LateGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -79,66 +80,44 @@ def main(
     debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
 ) -> None:
     if version:
-        print(f"geoswarm {geoswarm.__version__}")
+        print(f"geoswarm {__version__}")
     elif ctx.invoked_subcommand is None:
         print(ctx.get_help())
 
 
 @app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="Where the files go; made if it does not exist.")] = Path("pipeline"),
+    example: Annotated[str, typer.Option(help="Which example: start has events and subscriptions with it.")] = "start",
+) -> None:
+    """Write a settings file that runs, with its folders. Overwrites nothing."""
+    from geoswarm.service.init import describe, write_example
+
+    _say(describe(write_example(folder, example)))
+
+
+@app.command()
 def run(
     settings_file: Annotated[Path, typer.Argument(help="A pipeline in TOML; see examples/.")],
+    local: Annotated[bool, typer.Option("--local", help="In this process, without Spark and without Java.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Run a pipeline until it ends or Ctrl-C stops it; start again and it goes on where it was."""
     from geoswarm.service.cli.run_view import run_pipeline
     from geoswarm.service.cli.settings_file import read_settings
 
-    run_pipeline(read_settings(settings_file), out, err, as_json=as_json)
+    run_pipeline(read_settings(settings_file), out, err, local=local, as_json=as_json)
 
 
 @app.command()
-def demo(
-    seconds: Annotated[
-        float | None, typer.Option(min=1, help="How long the stream runs; 30, or less on a slow machine.")
-    ] = None,
-    subscriptions: Annotated[int, typer.Option(min=1, help="Standing rectangles.")] = 500_000,
-    executors: Annotated[int, typer.Option(min=1, max=256, help="Logical machines.")] = 16,
-    seed: Annotated[int, typer.Option(help="Another seed, another day.")] = 0,
-    checkpoint: Annotated[str | None, typer.Option(help="Keep the state here; else it is thrown away.")] = None,
-    report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
-    as_json: AsJson = False,
-) -> None:
-    """Run the engine on an embedded workload, live in the terminal; leaves a report with pictures."""
-    from geoswarm.lab.demo.scenario import Scenario, run_demo
+def strategies(as_json: AsJson = False) -> None:
+    """List what can balance a stream: strategies and planners of keys, with their parameters and defaults."""
+    from geoswarm.service.strategies import found_strategies, strategies_table
 
-    scenario = Scenario(
-        seconds=seconds, subscriptions=subscriptions, executors=executors, seed=seed, checkpoint=checkpoint
-    )
-    story = run_demo(scenario, report, Console(quiet=True) if as_json else out)
     if as_json:
-        print(json.dumps(story.totals.to_json()))
-
-
-@app.command()
-def bench(
-    name: Annotated[str, typer.Argument(help="A benchmark, or `list`.")] = "list",
-    scale: Annotated[str, typer.Option(help="small (within a minute) or full.")] = "small",
-    seed: Annotated[int, typer.Option(help="The workload's seed.")] = 0,
-    json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures here.")] = None,
-    plot: Annotated[Path | None, typer.Option(help="Draw the figure here, as PNG.")] = None,
-) -> None:
-    """Run one benchmark, or list them all."""
-    from geoswarm.lab.bench.kit import harness
-
-    if name == "list":
-        table = Table("benchmark", "what it measures", box=None)
-        for each in harness.bench_names():
-            table.add_row(f"[bold]{each}[/]", escape(harness.describe(each)))
-        out.print(table)
-        return
-    if scale not in list(harness.Scale):
-        raise SettingsError(f"no scale is called {scale!r}: say {' or '.join(harness.Scale)}")
-    harness.run_benchmark(name, harness.Scale(scale), seed, json_file, plot)
+        print(json.dumps(found_strategies()))
+    else:
+        out.print(strategies_table(found_strategies()))
 
 
 @app.command()
@@ -253,6 +232,7 @@ def explain(
     """Say how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
     from geoswarm.service.explain import key_rounds, key_sentences, rounds, sentences
     from geoswarm.service.watch import existing
+    from geoswarm.store.journal.writer import entry_json
 
     if plan is not None and operator is not None:
         raise SettingsError("a PLAN is one of places, an --operator has plans of its own: give one of the two")
@@ -260,17 +240,18 @@ def explain(
     if user is not None:
         if plan is not None or operator is not None:
             raise SettingsError("a --user has neither a PLAN nor an --operator: give one of the three")
-        from geoswarm.service.users import told_of, user_sentences
+        from geoswarm.service.users import user_record, user_sentences
 
-        told = told_of(storage, user)
-        _say([json.dumps(told)] if as_json else user_sentences(told))
+        record = user_record(storage, user)
+        _say([json.dumps(record.to_json())] if as_json else user_sentences(record))
         return
-    entries = rounds(storage, plan) if operator is None else key_rounds(storage, operator)
+    entries = rounds(storage, plan) if operator is None else []
+    key_entries = key_rounds(storage, operator) if operator is not None else []
     if as_json:
-        print(json.dumps(entries))
+        print(json.dumps([entry_json(entry) for entry in (*entries, *key_entries)]))
         return
-    _say(sentences(entries) if operator is None else key_sentences(entries))
-    if not entries:
+    _say(sentences(entries) if operator is None else key_sentences(key_entries))
+    if not entries and operator is None:
         out.print("no round has ended yet: the first plan is in force")
 
 

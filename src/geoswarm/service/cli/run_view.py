@@ -15,7 +15,10 @@ from rich.table import Table
 
 from geoswarm.service import launch
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.watch import Batch, Follower, Totals, rates
+from geoswarm.service.watch import Totals, rates
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.journal.writer import entry_json
 from geoswarm.store.storage import Storage
 
 PLAIN_LINE_S = 5.0
@@ -25,8 +28,8 @@ RATE_BATCHES = 5
 
 class _RunView:
     def __init__(self, storage: Storage, out: Console, err: Console, as_json: bool) -> None:
-        self._follower, self._totals = Follower(storage), Totals()
-        self._recent: list[Batch] = []
+        self._follower, self._totals = JournalReader(storage).follow(BatchEntry), Totals()
+        self._recent: list[BatchEntry] = []
         self._out, self._as_json = out, as_json
         self._live = Live(console=err, transient=True, auto_refresh=False) if err.is_terminal and not as_json else None
         self._err, self._said_s = err, time.monotonic()
@@ -39,12 +42,12 @@ class _RunView:
         return self._live or nullcontext()
 
     def look(self) -> None:
-        new = self._follower.batches()
+        new = self._follower.new()
         self._totals.add(new)
         self._recent = [*self._recent, *new][-RATE_BATCHES:]
         if self._as_json:
             for batch in new:
-                print(json.dumps(batch), flush=True)
+                print(json.dumps(entry_json(batch)), flush=True)
         elif self._live:
             self._live.update(self._table(), refresh=True)
         elif new and time.monotonic() - self._said_s >= PLAIN_LINE_S:
@@ -62,8 +65,8 @@ class _RunView:
             table.add_row(
                 f"{events_per_s:,.0f}",
                 f"{matches_per_s:,.0f}",
-                f"{last['batch_s']:.2f} s",
-                f"{last['subscriptions']:,}",
+                f"{last.batch_s:.2f} s",
+                f"{last.subscriptions:,}",
                 f"{self._totals.dead:,}",
                 f"{self._totals.batches:,}",
             )
@@ -74,15 +77,17 @@ class _RunView:
         last, (events_per_s, matches_per_s) = self._totals.last, rates(self._recent)
         assert last is not None
         return (
-            f"batch {last['batch']}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
-            f"{last['batch_s']:.2f} s, {last['subscriptions']:,} subscriptions, {self._totals.dead:,} dead letters"
+            f"batch {last.batch}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
+            f"{last.batch_s:.2f} s, {last.subscriptions:,} subscriptions, {self._totals.dead:,} dead letters"
         )
 
 
-def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_json: bool) -> None:
+def run_pipeline(
+    settings: PipelineSettings, out: Console, err: Console, *, local: bool = False, as_json: bool = False
+) -> None:
     began_s = time.monotonic()
-    with err.status("starting Spark") if not as_json else nullcontext():
-        engine = launch.build_engine(settings)
+    with err.status("opening the checkpoint" if local else "starting Spark") if not as_json else nullcontext():
+        engine = launch.build_engine(settings, local=local)
     with engine, launch.stop_on_signals() as asked:
         with err.status("loading subscriptions") if not as_json else nullcontext() as status:
 
@@ -98,7 +103,7 @@ def run_pipeline(settings: PipelineSettings, out: Console, err: Console, *, as_j
         view = _RunView(Storage(settings.checkpoint.path), out, err, as_json)
         with view.context():
             if not asked.is_set():  # as it may be after a long load
-                stream = launch.start(engine, settings, err if as_json else out)
+                stream = launch.start(engine, settings, err if as_json else out, local=local)
                 launch.until_done(stream, asked, view.look)
     summary = {"kind": "summary", "stopped": asked.is_set(), "seconds": round(time.monotonic() - began_s, 3)}
     summary |= view.totals.to_json()

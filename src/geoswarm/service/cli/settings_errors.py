@@ -3,24 +3,24 @@
 Finds nothing by itself: pydantic and `tomllib` do, and `settings_file.py` asks them.
 """
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
+from geoswarm.parameters import suggestion, wanted
 from geoswarm.service.cli.toml_lines import Location
 
 Problem = tuple[Location, str]
 """Where, and what to say."""
 
-KINDS = ("events", "operations", "sink")
 NEEDED = {
     "checkpoint": 'add [checkpoint] with path = "..."',
     "events": 'add [events] with kind = "files", "kafka", "tweets" or "posts"',
     "sink": 'add [sink] with kind = "parquet", "kafka" or "console"',
+    "stages": 'add operator = "count", "delivery" or another',
 }
 
 
@@ -36,64 +36,58 @@ def invalid_toml(file: Path, why: str) -> str:
 def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type[BaseModel]) -> Problem:
     """One of pydantic's errors, in the words of the file's user."""
     location, kind, given = error["loc"], error["type"], error["input"]
-    if len(location) > 1 and location[0] in KINDS:
-        location = (location[0], *location[2:])  # without the name of the union's member
+    header, key = _split(location, data)
+    if kind == "unknown_key":
+        return location, f"{header} has no key '{key}': {suggestion(key, error['ctx']['known'])}"
     if kind == "extra_forbidden":
-        return location, _unknown(location, data, settings)
+        return location, _unknown(location, header, key, settings)
     if kind == "missing":
         if len(location) == 1:
             return (), f"there is no section [{location[0]}]: {NEEDED[location[0]]}"
-        return location, f"[{location[0]}] lacks the key '{location[1]}': add it"
+        return location, f"{header} lacks the key '{key}': add it"
     if kind in ("model_type", "model_attributes_type"):
         return location, f"{location[0]} is {given!r}: write it as a section, [{location[0]}]"
-    if kind == "union_tag_not_found":
-        return location, f"[{location[0]}] lacks the key 'kind': {NEEDED.get(location[0], 'say files or kafka')}"
-    if kind == "union_tag_invalid":
-        given, allowed = error["ctx"]["tag"], re.findall(r"'(\w+)'", error["ctx"]["expected_tags"])
-        return (*location, "kind"), f"[{location[0]}] has no kind '{given}': {_suggest(given, allowed)}"
+    if kind == "tag_missing":
+        tag, header = error["ctx"]["tag"], _header(location, data)
+        return location, f"{header} lacks the key '{tag}': {NEEDED.get(str(location[0]), 'say files or kafka')}"
+    if kind == "tag_unknown":
+        tag, name, known = (error["ctx"][part] for part in ("tag", "name", "known"))
+        return (*location, tag), f"{_header(location, data)} has no {tag} '{name}': {suggestion(name, known)}"
     if kind == "value_error":
         say = error["msg"].removeprefix("Value error, ")
-        return location, f"[{location[0]}] {'.'.join(map(str, location[1:]))} {say}".replace("  ", " ")
+        if isinstance(given, Mapping):  # of a whole section
+            return location, f"{_header(location, data)} {say}"
+        return location, f"{header} {key} {say}".replace("  ", " ")
     if kind == "literal_error":
-        allowed = re.findall(r"'(\w+)'", error["ctx"]["expected"])
-        return location, f"{_name(location)} cannot be {given!r}: {_suggest(str(given), allowed)}"
-    return location, f"{_name(location)} is {_toml(given)}: {_wanted(kind, error)}"
+        allowed = re.findall(r"'([^']+)'", error["ctx"]["expected"])
+        return location, f"{header} {key} cannot be {given!r}: {suggestion(str(given), allowed)}"
+    return location, f"{header} {key} is {_toml(given)}: {_wanted(key, error)}"
 
 
-def _wanted(kind: str, error: Mapping[str, Any]) -> str:
-    limits = {"greater_than_equal": "ge", "greater_than": "gt", "less_than_equal": "le", "less_than": "lt"}
-    words = {"ge": "{} or more", "gt": "more than {}", "le": "{} or less", "lt": "less than {}"}
-    if kind in limits:
-        return "give " + words[limits[kind]].format(f"{error['ctx'][limits[kind]]:g}")
-    known = {
-        "int_type": "give a whole number, without quotes",
-        "float_type": "give a number, without quotes",
-        "bool_type": "give true or false, without quotes",
-        "string_type": "give text, in quotes",
-        "dict_type": "give a table of options",
-        "tuple_type": "give [xmin, ymin, xmax, ymax]",
-        "missing": "give [xmin, ymin, xmax, ymax]",
-        "too_long": "give [xmin, ymin, xmax, ymax]",
-    }
-    return known.get(kind) or str(error["msg"])
+def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> Problem:
+    """The same for an error of a parameter in a section of options."""
+    key = str(error["loc"][0])
+    location, header = (*section, key), f"[{'.'.join(map(str, section))}]"
+    if error["type"] == "extra_forbidden":
+        return location, f"{header} has no key '{key}': {suggestion(key, known) if known else 'it takes none'}"
+    return location, f"{header} {key} is {_toml(error['input'])}: {wanted(error)}"
 
 
-def _unknown(location: Location, data: Mapping[str, Any], settings: type[BaseModel]) -> str:
-    *section, key = (str(part) for part in location)
-    if not section:
-        return f"there is no section [{key}]: {_suggest(key, list(settings.model_fields), '[{}]')}"
-    known = list(_model_of(section[0], data, settings).model_fields)
-    return f"[{'.'.join(section)}] has no key '{key}': {_suggest(key, known)}"
+def _wanted(key: str, error: Mapping[str, Any]) -> str:
+    if key.startswith("bounds") and error["type"] in ("tuple_type", "missing", "too_long"):
+        return "give [xmin, ymin, xmax, ymax]"
+    return wanted(error)
 
 
-def _model_of(section: str, data: Mapping[str, Any], settings: type[BaseModel]) -> type[BaseModel]:
-    given = data.get(section)
-    tag = given.get("kind") if isinstance(given, Mapping) else None
-    for model in _models(settings.model_fields[section].annotation):
-        kind = model.model_fields.get("kind")
-        if kind is None or tag in get_args(kind.annotation):
-            return model
-    raise AssertionError(section)  # an unknown kind is an error of its own, without this one
+def _unknown(location: Location, header: str, key: str, settings: type[BaseModel]) -> str:
+    if len(location) == 1:
+        return f"there is no section [{key}]: {suggestion(key, list(settings.model_fields), '[{}]')}"
+    models = list(_models(settings.model_fields[str(location[0])].annotation))
+    for part in location[1:-1]:
+        inner = [m.model_fields[str(part)].annotation for m in models if str(part) in m.model_fields]
+        models = [model for annotation in inner for model in _models(annotation)]
+    known = [name for model in models for name in model.model_fields]
+    return f"{header} has no key '{key}': {suggestion(key, known)}"
 
 
 def _models(annotation: Any) -> Iterator[type[BaseModel]]:
@@ -103,16 +97,25 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(inner)
 
 
-def _suggest(word: str, known: list[str], form: str = "'{}'") -> str:
-    close = difflib.get_close_matches(word, known, n=1)
-    if close:
-        return f"did you mean {form.format(close[0])}?"
-    return f"there are {', '.join(form.format(name) for name in known)}"
+def _split(location: Location, data: Mapping[str, Any]) -> tuple[str, str]:
+    """The section of a key as it is written, [a.b] or [[a]], and the key within it."""
+    depth, is_list, node = 0, False, cast("Any", data)
+    for part in location[:-1]:
+        try:
+            inner = node[part]
+        except (KeyError, IndexError, TypeError):
+            break
+        if not isinstance(inner, Mapping) and not (isinstance(inner, list) and inner and isinstance(inner[0], Mapping)):
+            break
+        node, depth, is_list = inner, depth + 1, isinstance(part, int)
+    names = ".".join(str(part) for part in location[:depth] if isinstance(part, str))
+    header = f"[[{names}]]" if is_list else f"[{names}]"
+    return header, ".".join(map(str, location[depth:]))
 
 
-def _name(location: Location) -> str:
-    section, *rest = (str(part) for part in location)
-    return f"[{section}] {'.'.join(rest)}"
+def _header(location: Location, data: Mapping[str, Any]) -> str:
+    """Of a section itself."""
+    return _split((*location, ""), data)[0]
 
 
 def _toml(value: Any) -> str:
@@ -121,5 +124,5 @@ def _toml(value: Any) -> str:
 
 def sharpened(location: Location, say: str) -> Location:
     """A relation between keys is an error of its section; its message opens with the key it is most about."""
-    first = re.match(r"(?:\[\w+\] )?(\w+)", say)
-    return (*location, first[1]) if len(location) == 1 and first else location
+    first = re.match(r"(?:\[+[\w.]+\]+ )?(\w+)", say)
+    return (*location, first[1]) if first else location

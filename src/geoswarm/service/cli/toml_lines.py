@@ -10,14 +10,16 @@ Location = tuple[str | int, ...]
 Lines = dict[Location, int]
 
 _PART = re.compile(r"""\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9_-]+))\s*""")
-_SECTION = re.compile(r"^\s*\[{1,2}([^\[\]]+)\]")
+_SECTION = re.compile(r"^\s*(\[{1,2})([^\[\]]+)\]")
 _KEY = re.compile(r"""^((?:\s*(?:"[^"]*"|'[^']*'|[A-Za-z0-9_-]+)\s*\.?)+)=""")
 _LONG_TEXT = re.compile(r"\"\"\"|" + r"'''")
 
 
 def key_lines(text: str) -> Lines:
-    """The line, from 1, of every key and section; of a dotted key, also of the tables that it makes."""
+    """The line, from 1, of every key and section; of a dotted key, also of the tables that it makes. Those of the
+    second [[section]] are at ("section", 1)."""
     lines: Lines = {}
+    repeats: dict[Location, int] = {}
     section: Location = ()
     in_long_text = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -25,8 +27,10 @@ def key_lines(text: str) -> Lines:
         if inside:
             continue
         if header := _SECTION.match(line):
-            section = _parts(header[1])
-            path = section
+            name = _parts(header[2])
+            if header[1] == "[[":
+                repeats[name] = repeats.get(name, -1) + 1
+            section = path = _numbered(name, repeats)
         elif key := _KEY.match(line):
             path = (*section, *_parts(key[1]))
         else:
@@ -42,6 +46,14 @@ def find_line(lines: Lines, location: Location) -> int:
         if location[:length] in lines:
             return lines[location[:length]]
     return 0
+
+
+def _numbered(name: Location, repeats: dict[Location, int]) -> Location:
+    """With the number of each table in its array."""
+    found: Location = ()
+    for length, part in enumerate(name, 1):
+        found += (part, repeats[name[:length]]) if name[:length] in repeats else (part,)
+    return found
 
 
 def _parts(dotted: str) -> Location:

@@ -1,4 +1,4 @@
-"""What the store asks of whoever guards it and keeps account of what is in it. `store/guarding.py` does both."""
+"""What the store asks of whoever guards it and keeps account of what is in it. `store/guard_files.py` does both."""
 
 from typing import Protocol
 

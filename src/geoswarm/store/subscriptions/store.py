@@ -21,7 +21,9 @@ from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import codes_of_ops, validate_operations
+from geoswarm.flow.operations import operation_codes
+from geoswarm.flow.validate import validate_operations
+from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
@@ -32,7 +34,7 @@ from geoswarm.store.subscriptions.churn import Churn
 from geoswarm.store.subscriptions.door import Door
 from geoswarm.store.subscriptions.merge import segments_to_merge
 from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, group_by_id, replay
-from geoswarm.store.subscriptions.view import Removal, View, find_live
+from geoswarm.store.subscriptions.view import View, find_live
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,7 @@ class Store:
         grouped = group_by_id(np.asarray(rows.column("sub_id").fill_null(0), np.int64)[chosen], chosen)
         found = find_live(view, grouped.ids, draft.now_us)
         is_live = found[0] >= 0
-        outcome = replay(grouped, codes_of_ops(rows.column("op")), is_live)
+        outcome = replay(grouped, operation_codes(rows.column("op")), is_live)
         _file(rows, outcome.duplicates, dead, "duplicate", "subscription {sub_id} exists: send replace")
         _file(rows, outcome.unknown, dead, "unknown-id", "subscription {sub_id} does not exist")
         final = outcome.final

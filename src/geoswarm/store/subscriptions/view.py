@@ -4,7 +4,6 @@ A *place* is a segment's number in the version and an ordinal in the segment; pl
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -15,19 +14,13 @@ from geoswarm.core.index.kernels import are_live
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.subscriptions.columns import BIRTH, ON, OPERATION, USER
 from geoswarm.core.subscriptions.subs import concatenate_subs
+from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import NONE_DEAD
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import FOLDER, Segment, places
 from geoswarm.store.storage import Storage
-
-
-class Removal(NamedTuple):
-    """What these users registered since a moment is to be cancelled."""
-
-    users: list[str]
-    since_us: int
 
 
 @dataclass

@@ -1,0 +1,1 @@
+"""Distributor: Dynamic Load Balancing in Stream Processing Pipelines Containing Stream-Static Joins."""

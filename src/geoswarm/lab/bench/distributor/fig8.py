@@ -1,11 +1,11 @@
 """Distributor Fig. 8: what a redistribution takes over the size of the static side, and what moving it would take.
 
-The print moves the partitions' subscriptions to their new executors, sPS at skew 0.7. Here they rest in segments that
+The paper moves the partitions' subscriptions to their new executors, sPS at skew 0.7. Here they rest in segments that
 every worker maps (`docs/distributor.md`), so a redistribution is a new plan. All as CPU time, in ms:
 
     both    `plan_ms`: the strategy's decision, writing the plan, reading it in a worker
     ours    `lists_ms`: every partition asks for its list under the new plan, and finds the one that was made before
-    print   `moved_ms`: pack the subscriptions of every partition that moves, read them, and make the list of sPS;
+    paper   `moved_ms`: pack the subscriptions of every partition that moves, read them, and make the list of sPS;
             `moved_indexed_ms`: or the index of sPIS. Of the busiest sender and then of the busiest receiver
 
 `stream_waits_ms` is ours on the wall clock, with the disk. The load that is decided on is that of the real engine's
@@ -32,11 +32,19 @@ from geoswarm.flow.exchange import pack
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.shares import DividedSegment, PartitionSubs, divide_segment
 from geoswarm.flow.rivals.static_side import WIRE, Listed, parcels_of
-from geoswarm.lab.bench.distributor.race import LOAD, MACHINES, MASTER, OURS, WARM_BATCHES, Sizes, Stage, lap_of
+from geoswarm.lab.bench.distributor.race import (
+    LOAD,
+    MACHINES,
+    OURS,
+    WARM_BATCHES,
+    CollisionRuns,
+    CollisionSizes,
+    cost_batch,
+)
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s, median
 from geoswarm.lab.bench.kit.plots import figure
+from geoswarm.lab.bench.kit.sessions import bench_session
 from geoswarm.lab.workload.postcodes import Britain, britain
-from geoswarm.run.spark.session import build_session
 from geoswarm.store import manifest, plans
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
@@ -50,13 +58,16 @@ BATCHES = WARM_BATCHES + 3
 REPEATS = 5
 
 
-class Sides(NamedTuple):
+class StaticSideSizes(NamedTuple):
     subscriptions: tuple[int, ...]
     batch_events: int
     """Above M, so that the first round may redistribute."""
 
 
-SIDES = {Scale.SMALL: Sides((500, 2000), 1500), Scale.FULL: Sides((1000, 3000, 10_000, 30_000, 100_000), 1500)}
+SIZES = {
+    Scale.SMALL: StaticSideSizes((500, 2000), 1500),
+    Scale.FULL: StaticSideSizes((1000, 3000, 10_000, 30_000, 100_000), 1500),
+}
 
 
 class Shipment(NamedTuple):
@@ -65,21 +76,20 @@ class Shipment(NamedTuple):
     index_ms: float
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(sizes: StaticSideSizes, seed: int, report: Progress) -> Result:
     report("starting Spark")
-    spark = build_session(MASTER, "geoswarm-bench")
-    try:
-        return measure(spark, britain(), SIDES[scale], seed, report)
-    finally:
-        spark.stop()
+    with bench_session() as spark:
+        return measure_redistribution(spark, britain(), sizes, seed, report)
 
 
-def measure(spark: Any, country: Britain, sides: Sides, seed: int, report: Progress) -> Result:
+def measure_redistribution(spark: Any, country: Britain, sides: StaticSideSizes, seed: int, report: Progress) -> Result:
     rows = []
     for count in sides.subscriptions:
         report(f"{count:,} subscriptions")
         with tempfile.TemporaryDirectory() as folder:
-            stage = Stage(spark, country, Sizes(count, sides.batch_events, BATCHES), seed, Path(folder))
+            stage = CollisionRuns(
+                spark, country, CollisionSizes(count, sides.batch_events, BATCHES), seed, Path(folder)
+            )
             rows.append(_row(stage, count, Path(folder)))
     config = {"sides": sides._asdict(), "skew": SKEW, "machines": MACHINES, "country": country.source}
     first, last = rows[0], rows[-1]
@@ -100,27 +110,27 @@ def _ours_ms(row: dict[str, Any]) -> float:
     return float(row["plan_ms"] + row["lists_ms"])
 
 
-def _row(stage: Stage, count: int, root: Path) -> dict[str, Any]:
+def _row(stage: CollisionRuns, count: int, root: Path) -> dict[str, Any]:
     batches, rounds = stage.entries(PIPELINE, OURS, SKEW)
-    if rounds[0]["outcome"] != "applied":
-        raise InputError(f"with {count} subscriptions: {rounds[0]['why']['decision']}: give a batch more events")
+    if not rounds[0].applied:
+        raise InputError(f"with {count} subscriptions: {rounds[0].decision}: give a batch more events")
     storage = Storage(str(stage.loaded))
     head = manifest.newest(storage)
     segments = View.open(storage, head).searchables()
     shares = [divide_segment(segment, stage.plan, PIPELINE) for segment in segments]
-    load = LoadReport.from_json(batches[WARM_BATCHES] | {"stats": {}, "said": []})
+    load = LoadReport(dict(batches[WARM_BATCHES].entry.partitions), dict(batches[WARM_BATCHES].entry.executors))
     plan_ms, lists_ms, waits_ms, after = list[float](), list[float](), list[float](), stage.plan
     for repeat in range(REPEATS):
         began_s, began_cpu_s = time.perf_counter(), cpu_s()
-        after = _redistributed(stage.plan, load, Storage(str(root / f"plans-{repeat}")))
+        after = _redistribute(stage.plan, load, Storage(str(root / f"plans-{repeat}")))
         planned_cpu_s = cpu_s()
-        _looked_up(after, shares, segments)
+        _look_up(after, shares, segments)
         plan_ms.append((planned_cpu_s - began_cpu_s) * 1e3)
         lists_ms.append((cpu_s() - planned_cpu_s) * 1e3)
         waits_ms.append((time.perf_counter() - began_s) * 1e3)
     moved = [slot for slot, p in enumerate(after.partitions) if p.executor != stage.plan.partitions[slot].executor]
     sent = [shipment(stage.plan, after, moved, shares, segments, head.now_us) for _ in range(REPEATS)]
-    cpu = [lap.mean_s + lap.route_s for lap in map(lap_of, batches)]
+    cpu = [batch.mean_s + batch.route_s for batch in map(cost_batch, batches)]
     return {
         "subscriptions": count,
         "moves": len(moved),
@@ -130,23 +140,23 @@ def _row(stage: Stage, count: int, root: Path) -> dict[str, Any]:
         "moved_mb": sent[0].bytes / 1e6,
         "moved_ms": median([one.list_ms for one in sent]),
         "moved_indexed_ms": median([one.index_ms for one in sent]),
-        "mldc_before": lap_of(batches[WARM_BATCHES]).mldc,
-        "mldc_after": lap_of(batches[-1]).mldc,
+        "mldc_before": cost_batch(batches[WARM_BATCHES]).mldc,
+        "mldc_after": cost_batch(batches[-1]).mldc,
         "batch_cpu_after": cpu[-2] / cpu[-1],
-        "prepare_ms_after": batches[-2]["prepare_s"] * 1e3,
-        "prepare_ms_later": batches[-1]["prepare_s"] * 1e3,
+        "prepare_ms_after": batches[-2].entry.prepare_s * 1e3,
+        "prepare_ms_later": batches[-1].entry.prepare_s * 1e3,
     }
 
 
-def _redistributed(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
-    """Decided, written, and read by a worker."""
+def _redistribute(plan: Plan, load: LoadReport, storage: Storage) -> Plan:
+    """The plan that is decided, written, and read by a worker."""
     outcome = Coordinator(strategy(LOAD)).close_round(plan, load, {}, 0.0)
     if outcome.plan is None:
-        raise InputError(f"the same load was answered otherwise: {outcome.entry['why']}; report it")
+        raise InputError(f"the same load was answered otherwise: {outcome.entry.why}; report it")
     return plans.read(storage, outcome.plan.epoch, plans.write(storage, outcome.plan))
 
 
-def _looked_up(plan: Plan, shares: Sequence[DividedSegment], segments: Sequence[Searchable]) -> None:
+def _look_up(plan: Plan, shares: Sequence[DividedSegment], segments: Sequence[Searchable]) -> None:
     """What each partition has, as every task asks for it: slices of lists that are there."""
     for slot in range(len(plan.partitions)):
         for share, segment in zip(shares, segments, strict=True):

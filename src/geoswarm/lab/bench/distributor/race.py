@@ -1,13 +1,13 @@
 """The pipelines and modes of the Distributor paper on the real engine, one after the other over the same streams.
 
-Measures for others (`distributor_fig4.py` to `distributor_fig8.py`). Every publication is guarded, routed, exchanged
-and matched by Spark; what a batch would take on sixteen machines is projected from the CPU time that its tasks report.
+Measures for others (`skew.py`, `course.py`, `fig8.py`). Every publication is validated, routed, exchanged and matched
+by Spark; what a batch would take on sixteen machines is projected from the CPU time that its tasks report.
 Routing, and packing subscriptions that travel, is shared out among the machines; then the batch ends with its costliest
-executor (`engine_race.makespan_us`). Left out: the network, starting tasks, and the merger, which is the same for all
+executor (`kit/projection.py`). Left out: the network, starting tasks, and the merger, which is the same for all
 modes of a pipeline. The network would be dearest for the joins at the stream.
 
-Time is the batches': each is a round (D, 10 s in Table 1). The first batch, in which workers map the segments and make
-what they keep of them, counts for nobody; the batches before a redistribution count. Distributor §4.4 to §4.6.
+Time goes on by batches: each is a round (D, 10 s in Table 1). The first batch, in which workers map the segments and
+make what they keep of them, is not counted; the batches before a redistribution are. Distributor §4.4 to §4.6.
 
     collisions ──► level plan: 16 executors of 16 partitions ──► 3 are hot ──► `skew` of the stream is theirs
 """
@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import shapely
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
 from geoswarm.core.arrays.jit import Floats, Ints
@@ -34,16 +35,18 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.rivals.shares import homes
-from geoswarm.lab.bench.kit.engine_race import makespan_us, nowhere
+from geoswarm.lab.bench.kit.batch_log import batches, rounds
+from geoswarm.lab.bench.kit.projection import makespan_us
 from geoswarm.lab.workload.collisions import Collisions
 from geoswarm.lab.workload.postcodes import BOUNDS, Britain
 from geoswarm.lab.workload.skew import Hot, hot_executors, resampled
+from geoswarm.run.sinks import Noop
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.store import journal, plans
+from geoswarm.store import plans
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
-MASTER = "local[2]"
 MACHINES = 16
 CELLS_PER_SIDE = 1000
 ROUND_S = 10.0
@@ -61,16 +64,16 @@ class Mode(NamedTuple):
 
     @property
     def name(self) -> str:
-        return f"{PRINTED[self.strategy]} {'STAL' if self.join_at == 'static' else 'STRL'}"
+        return f"{NAMES[self.strategy]} {'STAL' if self.join_at == 'static' else 'STRL'}"
 
 
-PRINTED = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto"}
+NAMES = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto"}
 """As the paper calls them; `distributor-auto` is ours."""
 MODES = tuple(Mode(strategy, side) for strategy in (LOAD, DATA, STATIC) for side in ("static", "stream"))
 OURS, BASE = Mode(LOAD, "static"), Mode(STATIC, "static")
 
 
-class Sizes(NamedTuple):
+class CollisionSizes(NamedTuple):
     subscriptions: int
     batch_events: int
     batches: int
@@ -78,7 +81,7 @@ class Sizes(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Lap:
+class CostedBatch:
     """One batch under one mode."""
 
     events: int
@@ -97,17 +100,20 @@ class Lap:
     """The executors of the partitions, in order."""
 
 
-class Round(NamedTuple):
-    """What a strategy decided when a batch was over."""
+class PlannedEntry(NamedTuple):
+    """A batch of the journal, with its plan."""
 
-    decision: str
-    moves: int
+    entry: BatchEntry
+    partition_ids: list[int]
+    owners: list[int]
+    """The executors of the partitions, both in the order of the plan. A strategy that takes over draws the same
+    partitions, but gives them new ids: places in the plan are the same."""
 
 
-class Stage:
+class CollisionRuns:
     """One country and its subscriptions, loaded once; each run begins with a copy of the checkpoint."""
 
-    def __init__(self, spark: Any, country: Britain, sizes: Sizes, seed: int, root: Path) -> None:
+    def __init__(self, spark: Any, country: Britain, sizes: CollisionSizes, seed: int, root: Path) -> None:
         self._spark, self._sizes, self._seed, self._root = spark, sizes, seed, root
         self.collisions = Collisions(country, seed=seed, events_per_s=sizes.batch_events / ROUND_S)
         self.sample = Sample(country.places, np.empty((0, 4)))
@@ -120,34 +126,34 @@ class Stage:
         with self._engine(self.loaded, {"strategy": LOAD}) as engine:  # its runs go on with `plan`; others take over
             engine.load(str(root / "subscriptions.parquet"))
 
-    def run(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[Lap], list[Round]]:
+    def run(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[CostedBatch], list[RoundEntry]]:
         """All batches with the first, and the rounds that ended with each but the first."""
-        batches, rounds = self.entries(pipeline, mode, skew)
-        return [lap_of(entry) for entry in batches], [_round(entry) for entry in rounds]
+        planned, decided = self.entries(pipeline, mode, skew)
+        return [cost_batch(one) for one in planned], decided
 
-    def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The same as the journal has it, with `partition_ids` and `owners` of each batch's plan, in its order."""
+    def entries(self, pipeline: str, mode: Mode, skew: float) -> tuple[list[PlannedEntry], list[RoundEntry]]:
+        """The same as the journal has it."""
         checkpoint = self._root / "run"
         shutil.copytree(self.loaded, checkpoint)
         try:
             self._start(checkpoint, pipeline, mode, self._stream(pipeline, skew))
             storage = Storage(str(checkpoint))
-            batches = [entry | _planned(storage, entry["plan_epoch"]) for entry in journal.read(storage, "batch")]
-            rounds = [entry for entry in journal.read(storage, "round") if "now_s" in entry]  # others: it took over
+            planned = [_with_plan(storage, entry) for entry in batches(checkpoint)]
+            decided = rounds(checkpoint)
         finally:
             shutil.rmtree(checkpoint)
-        if not all(entry["matches"] for entry in batches) or len(batches) != self._sizes.batches:
+        if not all(one.entry.matches for one in planned) or len(planned) != self._sizes.batches:
             raise InputError(
-                f"{mode.name} of {pipeline} matched nothing in some of {len(batches)} batches of {self._sizes.batches}:"
+                f"{mode.name} of {pipeline} matched nothing in some of {len(planned)} batches of {self._sizes.batches}:"
                 " draw more subscriptions"
             )
-        return batches, rounds
+        return planned, decided
 
     def _start(self, checkpoint: Path, pipeline: str, mode: Mode, folder: Path) -> None:
         named = {"strategy": mode.strategy, "pipeline": pipeline, "join_at": mode.join_at}
         with self._engine(checkpoint, named) as engine:
             events = sources.events_from_files(self._spark, str(folder), format="parquet", files_per_batch=1)
-            engine.start(events=events, sink=nowhere, available_now=True).wait()
+            engine.start(events=events, sink=Noop(), available_now=True).wait()
 
     def _engine(self, checkpoint: Path, named: dict[str, str]) -> Engine:
         """Its time begins with the stream, and a batch is a round."""
@@ -169,13 +175,13 @@ class Stage:
             for batch in range(self._sizes.batches):
                 first, events = batch * self._sizes.batch_events, self._sizes.batch_events
                 if hashed:
-                    rows = self._hashed(first, events, skew)
+                    rows = self._draw_hashed(first, events, skew)
                 else:
                     rows = self.collisions.publications(first, events, hot=self.hot, share=skew)
                 pq.write_table(pa.table(rows), folder / f"{batch:05d}.parquet")
         return folder
 
-    def _hashed(self, first: int, events: int, skew: float) -> pa.RecordBatch:
+    def _draw_hashed(self, first: int, events: int, skew: float) -> pa.RecordBatch:
         pool, hot_shares, loads = self._pool
         drawn = resampled(hot_shares, skew, events, np.random.default_rng((self._seed, first)), loads=loads)
         return self.collisions.replay(pool, drawn.rows, first)
@@ -209,61 +215,52 @@ def _boxes(publications: pa.RecordBatch) -> Floats:
     return boxes
 
 
-def _planned(storage: Storage, epoch: int) -> dict[str, list[int]]:
-    """A strategy that takes over draws the same partitions, but gives them new ids: places in the plan are the same."""
-    partitions = plans.at(storage, epoch).partitions
-    return {"partition_ids": [p.id for p in partitions], "owners": [p.executor for p in partitions]}
+def _with_plan(storage: Storage, entry: BatchEntry) -> PlannedEntry:
+    partitions = plans.at(storage, entry.plan_epoch).partitions
+    return PlannedEntry(entry, [p.id for p in partitions], [p.executor for p in partitions])
 
 
-def lap_of(entry: dict[str, Any]) -> Lap:
-    return projected(
-        entry["events_in"],
-        entry["plan_epoch"],
-        entry["route_cpu_us"] / MACHINES * 1e-6,
-        {entry["partition_ids"].index(int(i)): float(load[3]) for i, load in entry["partitions"].items()},
-        entry["owners"],
-    )
+def cost_batch(planned: PlannedEntry) -> CostedBatch:
+    entry, ids = planned.entry, planned.partition_ids
+    costs_us = {ids.index(i): float(load.cpu_us) for i, load in entry.partitions.items()}
+    route_s = entry.route_cpu_us / MACHINES * 1e-6
+    return project_costs(entry.events_in, entry.plan_epoch, route_s, costs_us, planned.owners)
 
 
-def projected(
+def project_costs(
     events: int, plan_epoch: int, route_s: float, costs_us: Mapping[int, float], owners: Sequence[int]
-) -> Lap:
+) -> CostedBatch:
     """A batch with these costs under a plan."""
     match_us = np.zeros(MACHINES)
     for partition, cost_us in costs_us.items():
         match_us[owners[partition]] += cost_us
     worst_s, mean_s = makespan_us(match_us.tolist(), MACHINES) * 1e-6, float(match_us.mean()) * 1e-6
     mldc = worst_s / mean_s - 1.0 if mean_s else 0.0
-    return Lap(events, route_s + worst_s, route_s, mean_s, mldc, plan_epoch, costs_us, owners)
+    return CostedBatch(events, route_s + worst_s, route_s, mean_s, mldc, plan_epoch, costs_us, owners)
 
 
-def at_common_costs(runs: Sequence[Sequence[Lap]]) -> list[list[Lap]]:
+def at_common_costs(runs: Sequence[Sequence[CostedBatch]]) -> list[list[CostedBatch]]:
     """The same runs, of one stream through one pipeline, joined at one side, with the noise taken out: a partition does
     the same work in a batch whoever has it, so that it has one cost for all, the median of what was measured."""
     common = []
-    for laps in zip(*runs, strict=True):
-        partitions = sorted({partition for lap in laps for partition in lap.costs_us})
-        costs_us = {i: float(np.median([lap.costs_us.get(i, 0.0) for lap in laps])) for i in partitions}
-        route_s = float(np.median([lap.route_s for lap in laps]))
-        common.append([projected(lap.events, lap.plan_epoch, route_s, costs_us, lap.owners) for lap in laps])
-    return [list(laps) for laps in zip(*common, strict=True)]
+    for same in zip(*runs, strict=True):
+        partitions = sorted({partition for batch in same for partition in batch.costs_us})
+        costs_us = {i: float(np.median([batch.costs_us.get(i, 0.0) for batch in same])) for i in partitions}
+        route_s = float(np.median([batch.route_s for batch in same]))
+        common.append([project_costs(b.events, b.plan_epoch, route_s, costs_us, b.owners) for b in same])
+    return [list(run) for run in zip(*common, strict=True)]
 
 
-def _round(entry: dict[str, Any]) -> Round:
-    moves = len(entry["changes"]) if entry["outcome"] == "applied" else 0
-    return Round(entry["why"]["decision"], moves)
-
-
-def throughput(laps: Sequence[Lap]) -> float:
+def publications_per_s(run: Sequence[CostedBatch]) -> float:
     """Publications per second over the whole run but for the first batches."""
-    counted = laps[WARM_BATCHES:]
-    return sum(lap.events for lap in counted) / sum(lap.makespan_s for lap in counted)
+    counted = run[WARM_BATCHES:]
+    return sum(batch.events for batch in counted) / sum(batch.makespan_s for batch in counted)
 
 
-def latency_s(laps: Sequence[Lap]) -> float:
+def latency_s(run: Sequence[CostedBatch]) -> float:
     """Mean over publications. Batches of one size follow one another, as they do where publications wait in a queue: on
     average one waits for half of the batch before its own, in which it came, and then for the whole of its own. That
     before the first counts as if it had been as long as the first."""
-    own = laps[WARM_BATCHES:]
-    waits = [0.5 * before.makespan_s + lap.makespan_s for before, lap in zip([own[0], *own], own, strict=False)]
-    return float(np.average(waits, weights=[lap.events for lap in own]))
+    own = run[WARM_BATCHES:]
+    waits = [0.5 * before.makespan_s + batch.makespan_s for before, batch in zip([own[0], *own], own, strict=False)]
+    return float(np.average(waits, weights=[batch.events for batch in own]))

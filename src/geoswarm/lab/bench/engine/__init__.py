@@ -1,0 +1,1 @@
+"""geoswarm's own: figures of no paper."""

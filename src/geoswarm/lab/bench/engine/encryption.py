@@ -27,25 +27,26 @@ import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import SettingsError, StreamError
-from geoswarm.lab.bench.kit.contest import Contestant, World
+from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
 from geoswarm.lab.bench.kit.density import tweets_for
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s, interleave, median, ratio
+from geoswarm.lab.bench.kit.sessions import MASTER
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.spark.session import build_session
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY_FILE, KeySource, make_key_file
 from geoswarm.store.loading import load
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import FOLDER
 
 CLEAR, ENCRYPTED = "clear", "encrypted"
-MASTER = "local[2]"
 DENSITY = 1.0
 COMMIT_OPERATIONS = 1000
 
 
 @dataclass(frozen=True)
-class Sizes:
+class EncryptionSizes:
     subscriptions: int
     events: int
     """Of a batch."""
@@ -56,14 +57,13 @@ class Sizes:
     """Of what needs no Spark."""
 
 
-SIZES = {Scale.SMALL: Sizes(200_000, 200_000, 3, 2, 5), Scale.FULL: Sizes(1_000_000, 500_000, 6, 5, 15)}
+SIZES = {
+    Scale.SMALL: EncryptionSizes(200_000, 200_000, 3, 2, 5),
+    Scale.FULL: EncryptionSizes(1_000_000, 500_000, 6, 5, 15),
+}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: EncryptionSizes, seed: int, report: Progress) -> Result:
     if KeySource.from_environment() is not None:
         raise SettingsError(f"a key is in the environment, so nothing would be in clear: unset {KEY_FILE}")
     rng = np.random.default_rng(seed)
@@ -108,7 +108,7 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config | {"commit_operations": COMMIT_OPERATIONS, "rounds": sizes.rounds})
 
 
-def _draw(root: Path, sizes: Sizes, seed: int) -> None:
+def _draw(root: Path, sizes: EncryptionSizes, seed: int) -> None:
     subscriptions = tweets_for(sizes.subscriptions, DENSITY, seed).subscriptions(0, sizes.subscriptions)
     pq.write_table(pa.Table.from_batches([subscriptions]), root / "subscriptions.parquet")
     pq.write_table(pa.Table.from_batches([Tweets(seed=seed).events(0, sizes.events)]), root / "events.parquet")
@@ -171,7 +171,7 @@ def _committing(home: Path, key: KeySource | None) -> Callable[[], float]:
         began_s = time.perf_counter()
         checkpoint.prepare(done[0], lambda: [some], done[0])
         checkpoint.finish(done[0])
-        checkpoint.journal.append("batch", batch=done[0])
+        checkpoint.journal.append(BatchEntry(done[0]))
         taken_s = time.perf_counter() - began_s
         done[0] += 1
         checkpoint.close()
@@ -194,10 +194,10 @@ def _pipeline(root: Path, name: str, key: KeySource | None, batches: int) -> Ite
         assert child.stdout is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-        told = child.stdout.readline()
-        if not told:
+        answer = child.stdout.readline()
+        if not answer:
             raise StreamError(f"the {name} pipeline ended: {(root / f'{name}.log').read_text()[-2000:]}")
-        return float(json.loads(told))
+        return float(json.loads(answer))
 
     try:
         yield turn
@@ -207,7 +207,7 @@ def _pipeline(root: Path, name: str, key: KeySource | None, batches: int) -> Ite
 
 def _serve(root: Path, name: str, batches: int) -> None:
     spark: Any = build_session(MASTER, f"geoswarm-bench-{name}")
-    contestant = Contestant(World(root / name, 1), [root / "events.parquet"])
+    contestant = PipelineContestant(PipelineWorld(root / name, 1), [root / "events.parquet"])
     for _ in sys.stdin:
         print(json.dumps(contestant.round(spark, batches)), flush=True)
     spark.stop()

@@ -30,16 +30,16 @@ from geoswarm.errors import MachineError, StreamError
 from geoswarm.lab.bench.engine import join_sedona
 from geoswarm.lab.bench.engine.join_rivals import BEGINS
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median, ratio
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.bench.kit.process_tree import Watch
+from geoswarm.lab.bench.kit.sessions import MASTER
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.lab.workload.zones import districts, zones
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-US = (-125.0, 24.0, -66.0, 50.0)
-MASTER = "local[2]"
 CONF = {
     "spark.driver.memory": "6g",
     "spark.driver.host": "127.0.0.1",
@@ -67,7 +67,7 @@ WARM_POINTS, WARM_REGIONS = 20_000, 500
 RUN_S_MAX = 3600.0
 
 
-class Sizes(NamedTuple):
+class JoinSizes(NamedTuple):
     points: int
     regions: tuple[tuple[str, int], ...]
     """What each set is called in the keys, and how many it has; the first is of districts, others are of zones."""
@@ -76,12 +76,12 @@ class Sizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: Sizes(500_000, (("3k", 3_000), ("20k", 20_000)), 1, False),
-    Scale.FULL: Sizes(10_000_000, (("3k", 3_000), ("200k", 200_000)), 3, True),
+    Scale.SMALL: JoinSizes(300_000, (("3k", 3_000), ("200k", 200_000)), 1, False),
+    Scale.FULL: JoinSizes(10_000_000, (("3k", 3_000), ("200k", 200_000)), 3, True),
 }
 
 
-class Run(NamedTuple):
+class JoinRun(NamedTuple):
     """One join of one rival."""
 
     seconds: float
@@ -92,14 +92,14 @@ class Run(NamedTuple):
     checksum: int
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(sizes: JoinSizes, seed: int, report: Progress) -> Result:
     python = os.environ.get(SEDONA_ENV)
     if not python:
         print(SEDONA_HOW, file=sys.stderr)
-    return measure(SIZES[scale], seed, report, python)
+    return measure_join(sizes, seed, report, python)
 
 
-def measure(sizes: Sizes, seed: int, report: Progress, sedona: str | None = None) -> Result:
+def measure_join(sizes: JoinSizes, seed: int, report: Progress, sedona: str | None = None) -> Result:
     """`sedona` is the Python of its environment."""
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
@@ -115,14 +115,14 @@ def measure(sizes: Sizes, seed: int, report: Progress, sedona: str | None = None
             drawn = (zones if number else districts)(places, count)
             pq.write_table(drawn, regions)
             pq.write_table(drawn.slice(0, WARM_REGIONS), warm)
-            race = Race(points, regions, [(few, warm)], sedona)
+            race = JoinRace(points, regions, [(few, warm)], sedona)
             cold = {rival: race.run(rival, report, cold=True) for rival in (OURS, UDF)} if sizes.cold else {}
             runs = race.turns(sizes.turns, rng, report)
             _check(runs)
             rows += _rows(name, sizes.points, runs, cold)
             summary |= _summary(name, runs)
     config = {"points": sizes.points, "turns": sizes.turns, "master": MASTER, "conf": CONF, "country": "US"}
-    return Result(rows, summary, config | {"sedona": versions_of(sedona) if sedona else None})
+    return Result(rows, summary, config | {"sedona": sedona_versions(sedona) if sedona else None})
 
 
 def write_points(places: Tweets, count: int, folder: Path) -> str:
@@ -135,14 +135,14 @@ def write_points(places: Tweets, count: int, folder: Path) -> str:
     return str(folder)
 
 
-class Race:
+class JoinRace:
     def __init__(self, points: str, regions: str, warm: list[tuple[str, str]], sedona: str | None) -> None:
         self._joins, self._warm, self._sedona = [(points, regions)], warm, sedona
         self.rivals = [OURS, UDF, *(SEDONA if sedona else ())]
 
-    def turns(self, count: int, rng: np.random.Generator, report: Progress) -> dict[str, list[Run]]:
+    def turns(self, count: int, rng: np.random.Generator, report: Progress) -> dict[str, list[JoinRun]]:
         """Of Sedona's two ways, only the one that was faster in the first turn goes on."""
-        runs: dict[str, list[Run]] = {rival: [] for rival in self.rivals}
+        runs: dict[str, list[JoinRun]] = {rival: [] for rival in self.rivals}
         for turn in range(count):
             for i in rng.permutation(len(self.rivals)):
                 rival = self.rivals[i]
@@ -152,7 +152,7 @@ class Race:
                 self.rivals = [rival for rival in self.rivals if rival != slower]
         return runs
 
-    def run(self, rival: str, report: Progress, *, cold: bool = False) -> Run:
+    def run(self, rival: str, report: Progress, *, cold: bool = False) -> JoinRun:
         report(f"{rival}, {Path(self._joins[0][1]).stem}{', cold' if cold else ''}")
         joins = self._joins if cold else [*self._warm, *self._joins]
         asked = {"rival": rival, "master": MASTER, "conf": CONF, "joins": joins}
@@ -176,7 +176,7 @@ class Race:
                 said = [line.strip() for line in errors if line.strip()]
                 raise MachineError(f"{rival} gave no answer ({' / '.join(said[-3:])[:600]}): see that it can start")
         seconds = cold_s if cold else answer["seconds"]
-        return Run(seconds, cpu_s, peak_bytes / 1e6, answer["pairs"], answer["checksum"])
+        return JoinRun(seconds, cpu_s, peak_bytes / 1e6, answer["pairs"], answer["checksum"])
 
     def _command(self, rival: str) -> list[str]:
         if rival in SEDONA:
@@ -195,7 +195,7 @@ def _listen(lines: Iterator[str], watch: Watch, cold: bool) -> dict[str, Any] | 
     return answer
 
 
-def versions_of(python: str) -> str:
+def sedona_versions(python: str) -> str:
     """Of Sedona and of the Spark that it runs on."""
     asked = "from importlib.metadata import version as v; print(v('apache-sedona'), 'on Spark', v('pyspark'))"
     done = subprocess.run([python, "-c", asked], capture_output=True, text=True)
@@ -204,13 +204,13 @@ def versions_of(python: str) -> str:
     return done.stdout.strip()
 
 
-def _check(runs: dict[str, list[Run]]) -> None:
+def _check(runs: dict[str, list[JoinRun]]) -> None:
     answers = {rival: {(one.pairs, one.checksum) for one in of_rival} for rival, of_rival in runs.items()}
     if len(set().union(*answers.values())) != 1:
         raise StreamError(f"the rivals do not agree, (pairs, checksum) are {answers}: one of them is wrong")
 
 
-def _rows(name: str, points: int, runs: dict[str, list[Run]], cold: dict[str, Run]) -> Iterator[dict[str, Any]]:
+def _rows(name: str, points: int, runs: dict[str, list[JoinRun]], cold: dict[str, JoinRun]) -> Iterator[dict[str, Any]]:
     for rival, of_rival in runs.items():
         seconds = median([one.seconds for one in of_rival])
         yield {
@@ -226,7 +226,7 @@ def _rows(name: str, points: int, runs: dict[str, list[Run]], cold: dict[str, Ru
         }
 
 
-def _summary(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
+def _summary(name: str, runs: dict[str, list[JoinRun]]) -> dict[str, float]:
     """Theirs over ours, turn by turn: above 1, ours is faster."""
     ours = runs[OURS]
     rivals = {"udf": UDF} | ({"sedona": _best(runs)} if SEDONA[0] in runs else {})
@@ -239,7 +239,7 @@ def _summary(name: str, runs: dict[str, list[Run]]) -> dict[str, float]:
     return summary
 
 
-def _best(runs: dict[str, list[Run]]) -> str:
+def _best(runs: dict[str, list[JoinRun]]) -> str:
     """Of Sedona's ways, the one that was run in every turn; of one turn, the faster."""
     return max(SEDONA, key=lambda rival: (len(runs[rival]), -runs[rival][0].seconds))
 

@@ -20,7 +20,7 @@ from geoswarm.core.arrays.jit import Floats, Ints, SubIds
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import GeoswarmError, MachineError
 from geoswarm.flow.match.match import match
-from geoswarm.lab.bench.kit.density import rectangles, searchable, tweets_for, z_order
+from geoswarm.lab.bench.kit.density import rectangles_of, segment_of, tweets_for, z_order
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s, interleave, ratio
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.workload.tweets import Tweets
@@ -41,7 +41,7 @@ Pairs = tuple[Ints, SubIds]
 
 
 @dataclass(frozen=True)
-class Sizes:
+class KernelSizes:
     rectangles: tuple[int, ...]
     points: int
     rival_points: int
@@ -52,13 +52,13 @@ class Sizes:
 
 
 SIZES = {
-    Scale.SMALL: Sizes((10_000, 100_000, 1_000_000), 262_144, 32_768, 1_000_000),
-    Scale.FULL: Sizes((10_000, 100_000, 1_000_000, 10_000_000), 262_144, 131_072, 1_000_000),
+    Scale.SMALL: KernelSizes((10_000, 100_000, 1_000_000), 262_144, 32_768, 1_000_000),
+    Scale.FULL: KernelSizes((10_000, 100_000, 1_000_000, 10_000_000), 262_144, 131_072, 1_000_000),
 }
 
 
 @dataclass(frozen=True)
-class Contestant:
+class IndexContestant:
     find: Callable[[Floats, Floats], Any]
     """The measured part: coordinates in, matches as arrays out."""
     pairs: Callable[[Any], Pairs]
@@ -67,18 +67,14 @@ class Contestant:
     index_bytes: int
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: KernelSizes, seed: int, report: Progress) -> Result:
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     times: dict[tuple[int, float], dict[str, list[float]]] = {}
     sides: dict[str, float] = {}
     weights: dict[tuple[int, str], float] = {}
     report("warming up the kernels")
-    _warm(seed)
+    _warm_kernels(seed)
     for count in sizes.rectangles:
         for density in (SPARSE, DENSE):
             report(f"{count:,} rectangles, {density:g} matches per event")
@@ -86,11 +82,11 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
             sides[f"{count} at {density:g}"] = workload.side_share
             events = workload.events(0, sizes.points)
             x, y = (np.asarray(events.column(axis), np.float64) for axis in ("x", "y"))
-            contestants = _contestants(rectangles(workload, count))
+            contestants = _index_contestants(rectangles_of(workload, count))
             given = {name: sizes.points if name == FLAT else sizes.rival_points for name in contestants}
             _check_equal(contestants, x[: sizes.rival_points], y[: sizes.rival_points])
             found = contestants[FLAT].count(contestants[FLAT].find(x, y)) / sizes.points
-            turns = {name: _timed(c, x[: given[name]], y[: given[name]]) for name, c in contestants.items()}
+            turns = {name: _time_per_point(c, x[: given[name]], y[: given[name]]) for name, c in contestants.items()}
             times[count, density] = interleave(turns, REPEATS, rng)
             for name, contestant in contestants.items():
                 if name == FLAT or density == SPARSE:  # later builds reuse memory that the rivals of this one freed
@@ -128,14 +124,14 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
-def _contestants(rects: Floats) -> dict[str, Contestant]:
+def _index_contestants(rects: Floats) -> dict[str, IndexContestant]:
     try:
         import shapely
         from rtree.index import Index
     except ImportError as why:
         raise MachineError(f"the rivals are missing ({why}): install geoswarm[bench]") from None
     grid, tuning, numbers = Grid.of(Contract()), Tuning(), np.arange(len(rects))
-    held, flat_s, _ = _built(lambda: searchable(grid, rects))
+    held, flat_s, _ = _built(lambda: segment_of(grid, rects))
     flat_bytes = held.records.rects.nbytes + held.records.ids.nbytes
     flat_bytes += sum(array.nbytes for level in held.levels.values() for array in level)
 
@@ -164,22 +160,22 @@ def _contestants(rects: Floats) -> dict[str, Contestant]:
         return rtree.intersection_v(corners, corners)
 
     return {
-        FLAT: Contestant(flat, _flat_pairs, lambda out: sum(len(s) for _, s in out[1]), flat_s, flat_bytes),
-        STRTREE: Contestant(
+        FLAT: IndexContestant(flat, _flat_pairs, lambda out: sum(len(s) for _, s in out[1]), flat_s, flat_bytes),
+        STRTREE: IndexContestant(
             lambda x, y: tree.query(shapely.points(x, y), predicate="intersects"),
             lambda out: (out[0], out[1]),
             lambda out: len(out[0]),
             tree_s,
             tree_bytes,
         ),
-        STRTREE_BOXES: Contestant(
+        STRTREE_BOXES: IndexContestant(
             lambda x, y: tree.query(shapely.points(x, y)),
             lambda out: (out[0], out[1]),
             lambda out: len(out[0]),
             tree_s,
             tree_bytes,
         ),
-        RTREE: Contestant(
+        RTREE: IndexContestant(
             by_rtree,
             lambda out: (np.repeat(np.arange(len(out[1])), out[1].astype(np.int64)), out[0]),
             lambda out: len(out[0]),
@@ -195,7 +191,7 @@ def _flat_pairs(out: Any) -> Pairs:
     return np.repeat(order, counts), np.concatenate([subs for _, subs in runs])
 
 
-def _check_equal(contestants: dict[str, Contestant], x: Floats, y: Floats) -> None:
+def _check_equal(contestants: dict[str, IndexContestant], x: Floats, y: Floats) -> None:
     """All find as many matches for all points, and the same pairs for the first ones."""
     counts = {name: c.count(c.find(x, y)) for name, c in contestants.items()}
     samples = {}
@@ -210,7 +206,7 @@ def _check_equal(contestants: dict[str, Contestant], x: Floats, y: Floats) -> No
             )
 
 
-def _timed(contestant: Contestant, x: Floats, y: Floats) -> Callable[[], float]:
+def _time_per_point(contestant: IndexContestant, x: Floats, y: Floats) -> Callable[[], float]:
     """A turn returns the seconds of one point."""
 
     def turn() -> float:
@@ -228,11 +224,11 @@ def _timed(contestant: Contestant, x: Floats, y: Floats) -> Callable[[], float]:
     return turn
 
 
-def _warm(seed: int) -> None:
+def _warm_kernels(seed: int) -> None:
     workload = Tweets(seed=seed)
     events = workload.events(0, 100)
     x, y = (np.asarray(events.column(axis), np.float64) for axis in ("x", "y"))
-    for contestant in _contestants(rectangles(workload, 100)).values():
+    for contestant in _index_contestants(rectangles_of(workload, 100)).values():
         contestant.find(x, y)
 
 

@@ -20,7 +20,7 @@ from geoswarm.errors import GeoswarmError
 from geoswarm.flow.match.match import Met, Searchable, match
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s, interleave
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.bench.kit.text_density import Q1, grid_of, in_z_order, searchable
+from geoswarm.lab.bench.kit.text_density import Q1, posts_grid, sort_by_z, text_segment
 from geoswarm.lab.workload.posts import Posts
 
 if TYPE_CHECKING:
@@ -34,31 +34,32 @@ BATCHES = (1, 1000)
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PercolateSizes:
     subscriptions: int
     documents: int
     posts: int
     repeats: int
 
 
-SIZES = {Scale.SMALL: Sizes(228_000, 4_000, 20_000, 3), Scale.FULL: Sizes(228_000, 20_000, 100_000, 5)}
+SIZES = {
+    Scale.SMALL: PercolateSizes(228_000, 4_000, 20_000, 3),
+    Scale.FULL: PercolateSizes(228_000, 20_000, 100_000, 5),
+}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: PercolateSizes, seed: int, report: Progress) -> Result:
     posts, rng = Posts(seed=seed, country=COUNTRY), np.random.default_rng(seed)
-    grid = grid_of(posts)
+    grid = posts_grid(posts)
     report(f"indexing {sizes.subscriptions:,} subscriptions")
-    held = searchable(grid, posts.subscriptions(0, sizes.subscriptions, Q1))
+    held = text_segment(grid, posts.subscriptions(0, sizes.subscriptions, Q1))
     report("writing documents")
     streams = {
-        "documents": in_z_order(grid, documents(posts, sizes.documents, rng)),
-        "posts": in_z_order(grid, posts.events(0, sizes.posts)),
+        "documents": sort_by_z(grid, documents(posts, sizes.documents, rng)),
+        "posts": sort_by_z(grid, posts.events(0, sizes.posts)),
     }
-    tasks = {(name, size): _Task(grid, held, rows, size) for name, rows in streams.items() for size in BATCHES}
+    tasks = {
+        (name, size): _DocumentStream(grid, held, rows, size) for name, rows in streams.items() for size in BATCHES
+    }
     for task in tasks.values():
         report("checking that batches find what single documents find")
         task.run()
@@ -90,7 +91,7 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
 def documents(posts: Posts, count: int, rng: np.random.Generator) -> pa.RecordBatch:
     """Each at the place of a post, with its words and those of the posts nearest to it on the map."""
     lengths = rng.integers(DOCUMENT_POSTS[0], DOCUMENT_POSTS[1] + 1, count)
-    near = in_z_order(grid_of(posts), posts.events(0, int(lengths.sum())))
+    near = sort_by_z(posts_grid(posts), posts.events(0, int(lengths.sum())))
     ends = np.cumsum(lengths)
     # The posts lie one behind the other already: a document is a longer piece of the same bytes.
     _, offsets_buffer, data = near.column("text").buffers()
@@ -109,7 +110,7 @@ def _spaced(data: Any, offsets: Any) -> Any:
     return np.insert(data[offsets[0] : offsets[-1]], offsets[1:] - offsets[0], ord(" "))
 
 
-class _Task:
+class _DocumentStream:
     """One stream of documents, some at a time."""
 
     def __init__(self, grid: Grid, held: Searchable, rows: pa.RecordBatch, size: int) -> None:
@@ -130,7 +131,7 @@ class _Task:
         return list(match(batch, [self.held], self.grid, 0, rows_max=1 << 18, pairs_max=8_000_000))
 
 
-def _reporting(task: _Task, name: str, report: Progress) -> Callable[[], float]:
+def _reporting(task: _DocumentStream, name: str, report: Progress) -> Callable[[], float]:
     def turn() -> float:
         report(f"{task.count:,} {name}, {task.size:,} at a time")
         return task.run()
@@ -138,7 +139,7 @@ def _reporting(task: _Task, name: str, report: Progress) -> Callable[[], float]:
     return turn
 
 
-def _row(name: str, task: _Task, seconds: list[float]) -> dict[str, Any]:
+def _row(name: str, task: _DocumentStream, seconds: list[float]) -> dict[str, Any]:
     return {
         "stream": name,
         "batch": task.size,

@@ -1,15 +1,14 @@
 """End-to-end events/s with 0 to 10 million subscriptions, beside the same pipeline without matching.
 
-Everything runs on `local[2]` in one Spark session. The null pipeline (`contest.py`) has the same source (Parquet
-files), guard, route, pack, exchange and sink, and keeps no checkpoint, reports or journal of ours. `kernel.py` has the
-matching alone.
+Everything runs on `local[2]` in one Spark session. The null pipeline (`kit/contest.py`) has the same source (Parquet
+files), validation, route, pack, exchange and sink, and keeps no checkpoint, reports or journal of ours. `kernel.py`
+measures the matching alone.
 
     round 1    null │ 0 │ 10 k │ ... │ 1 M rows │ ...       each a stream over the same files, in a new order
     round 2    10 k │ 1 M rows │ ... │ null │ ...           its first batch, which maps segments, is left out
 """
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,11 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.flow.observe import Load
-from geoswarm.lab.bench.kit.contest import Contestant, World
+from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
 from geoswarm.lab.bench.kit.density import tweets_for
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, interleave, median, ratio
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
+from geoswarm.lab.bench.kit.sessions import APP, MASTER
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
@@ -32,13 +31,12 @@ from geoswarm.store.checkpoint import Checkpoint
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MASTER = "local[2]"
 SPARSE, DENSE, CROWDED = 1.0, 17.0, 100.0
 """Matches per event."""
 
 
 @dataclass(frozen=True)
-class Sizes:
+class PipelineSizes:
     subscriptions: tuple[int, ...]
     claim_at: int
     """Subscriptions of the variants: rows, pairs, more matches, small batches."""
@@ -57,27 +55,24 @@ class Sizes:
 
 
 SIZES = {
-    Scale.SMALL: Sizes((0, 10_000, 100_000, 1_000_000), 1_000_000, 90_000, 4, 3, 2, 1_000),
-    Scale.FULL: Sizes((0, 10_000, 100_000, 1_000_000, 10_000_000), 1_000_000, 125_000, 4, 6, 5, 1_000, parquet=True),
+    Scale.SMALL: PipelineSizes((0, 10_000, 100_000, 1_000_000), 1_000_000, 90_000, 4, 3, 2, 1_000),
+    Scale.FULL: PipelineSizes(
+        (0, 10_000, 100_000, 1_000_000, 10_000_000), 1_000_000, 125_000, 4, 6, 5, 1_000, parquet=True
+    ),
 }
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: PipelineSizes, seed: int, report: Progress) -> Result:
     report("starting Spark")
-    spark = build_session(MASTER, "geoswarm-bench")
+    spark = build_session(MASTER, APP)
     with tempfile.TemporaryDirectory() as folder:
         contestants = _contestants(Path(folder), sizes, seed, spark, report)
-        turns = {name: turn_of(c, name, spark, sizes.batches, report) for name, c in contestants.items()}
+        turns = {name: c.turn(name, spark, sizes.batches, report) for name, c in contestants.items()}
         for name in ("null", _name(sizes.claim_at)) if sizes.warm_up else ():
             turns[name]()
-            contestants[name].measured.clear()
-            contestants[name].cpu.clear()
+            contestants[name].forget()
         seconds = interleave(turns, sizes.rounds, np.random.default_rng(seed))
-    rows = [row_of(name, contestant) for name, contestant in contestants.items()]
+    rows = [pipeline_row(name, contestant) for name, contestant in contestants.items()]
     by_name = {row["pipeline"]: row for row in rows}
     claim = _name(sizes.claim_at)
     summary = {
@@ -111,11 +106,13 @@ def _name(subscriptions: int) -> str:
     return f"{subscriptions:,} subscriptions"
 
 
-def _worlds(sizes: Sizes) -> list[tuple[int, float]]:
+def _worlds(sizes: PipelineSizes) -> list[tuple[int, float]]:
     return [*((n, SPARSE) for n in sizes.subscriptions), (sizes.claim_at, DENSE), (sizes.claim_at, CROWDED)]
 
 
-def _contestants(root: Path, sizes: Sizes, seed: int, spark: Any, report: Progress) -> dict[str, Contestant]:
+def _contestants(
+    root: Path, sizes: PipelineSizes, seed: int, spark: Any, report: Progress
+) -> dict[str, PipelineContestant]:
     files = _event_files(root, sizes, seed)
     many, one, small = files[: sizes.files], files[:1], files[-1:]
     null = _null_world(root / "null")
@@ -126,23 +123,23 @@ def _contestants(root: Path, sizes: Sizes, seed: int, spark: Any, report: Progre
         worlds[subscriptions, density] = _loaded_world(root / name, subscriptions, density, seed, spark)
     claim, full = _name(sizes.claim_at), worlds[sizes.claim_at, SPARSE]
     dense, crowded = worlds[sizes.claim_at, DENSE], worlds[sizes.claim_at, CROWDED]
-    found = {"null": Contestant(null, many)}
-    found |= {_name(n): Contestant(worlds[n, SPARSE], many) for n in sizes.subscriptions}
+    found = {"null": PipelineContestant(null, many)}
+    found |= {_name(n): PipelineContestant(worlds[n, SPARSE], many) for n in sizes.subscriptions}
     found |= {
-        f"{claim}, row exchange": Contestant(full, many, Tuning(exchange="rows")),
-        f"{claim}, dense": Contestant(dense, one),
-        f"{claim}, dense, pairs": Contestant(dense, one, Tuning(matches="pairs")),
-        f"{claim}, crowded": Contestant(crowded, one),
-        "null, small batches": Contestant(null, small),
-        f"{claim}, small batches": Contestant(full, small),
+        f"{claim}, row exchange": PipelineContestant(full, many, Tuning(exchange="rows")),
+        f"{claim}, dense": PipelineContestant(dense, one),
+        f"{claim}, dense, pairs": PipelineContestant(dense, one, Tuning(matches="pairs")),
+        f"{claim}, crowded": PipelineContestant(crowded, one),
+        "null, small batches": PipelineContestant(null, small),
+        f"{claim}, small batches": PipelineContestant(full, small),
     }
     if sizes.parquet:
-        found["null, Parquet"] = Contestant(null, many, to_parquet=True)
-        found[f"{claim}, Parquet"] = Contestant(full, many, to_parquet=True)
+        found["null, Parquet"] = PipelineContestant(null, many, to_parquet=True)
+        found[f"{claim}, Parquet"] = PipelineContestant(full, many, to_parquet=True)
     return found
 
 
-def _event_files(root: Path, sizes: Sizes, seed: int) -> list[Path]:
+def _event_files(root: Path, sizes: PipelineSizes, seed: int) -> list[Path]:
     """Files of equal length, and a small one at the end."""
     (root / "source").mkdir()
     lengths = [*[sizes.file_events] * sizes.files, sizes.small_events]
@@ -154,18 +151,18 @@ def _event_files(root: Path, sizes: Sizes, seed: int) -> list[Path]:
     return files
 
 
-def _null_world(root: Path) -> World:
+def _null_world(root: Path) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
-    world = World(root, None)
+    world = PipelineWorld(root, None)
     checkpoint = Checkpoint(world.checkpoint, Contract(), Tuning())
     checkpoint.prepare(0, lambda: [], 0)  # the plan that all its batches are routed by
     checkpoint.close()
     return world
 
 
-def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> World:
+def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
-    world = World(root, subscriptions, density)
+    world = PipelineWorld(root, subscriptions, density)
     if subscriptions:
         workload = tweets_for(subscriptions, density, seed)
         file = root / "subscriptions.parquet"
@@ -177,15 +174,7 @@ def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spa
     return world
 
 
-def turn_of(contestant: Contestant, name: str, spark: Any, batches: int, report: Progress) -> Callable[[], float]:
-    def turn() -> float:
-        report(name)
-        return contestant.round(spark, batches)
-
-    return turn
-
-
-def row_of(name: str, contestant: Contestant) -> dict[str, Any]:
+def pipeline_row(name: str, contestant: PipelineContestant) -> dict[str, Any]:
     batches = contestant.measured
     row: dict[str, Any] = {
         "pipeline": name,
@@ -197,13 +186,14 @@ def row_of(name: str, contestant: Contestant) -> dict[str, Any]:
         "python_cpu_ns": round(sum(cpu.python_s for cpu in contestant.cpu) * 1e9 / sum(b.events for b in batches)),
     }
     if contestant.world.subscriptions is not None:
-        loads = [Load(*load) for batch in batches for load in batch.entry["partitions"].values()]
+        reports = [batch.entry for batch in batches if batch.entry is not None]
+        loads = [load for report in reports for load in report.partitions.values()]
         events, matches = sum(load.events for load in loads), sum(load.matches for load in loads)
         row |= {
             "matches_per_event": round(matches / events, 2),
             "matched_share": round(sum(load.matched for load in loads) / events, 2),
             "matches_per_s": round(row["events_per_s"] * matches / events),
-            "route_cpu_ns": round(sum(batch.entry["route_cpu_us"] for batch in batches) * 1e3 / events),
+            "route_cpu_ns": round(sum(report.route_cpu_us for report in reports) * 1e3 / events),
             "match_cpu_ns": round(sum(load.cpu_us for load in loads) * 1e3 / events),
         }
     return row
@@ -213,7 +203,7 @@ def plot(result: Result) -> "Figure":
     rows = {row["pipeline"]: row for row in result.rows}
     drawn, (growth, variants) = figure(2, width_in=6.2)
     plain = [row for row in result.rows if row["pipeline"].endswith("subscriptions")]
-    labels = [short(row["subscriptions"]) for row in plain]
+    labels = [short_count(row["subscriptions"]) for row in plain]
     growth.bar(labels, [row["events_per_s"] / 1e6 for row in plain], color=PALETTE[0], width=0.6)
     growth.axhline(rows["null"]["events_per_s"] / 1e6, color=PALETTE[3], linestyle="--", marker="")
     growth.annotate(
@@ -236,11 +226,12 @@ def plot(result: Result) -> "Figure":
             f" {per_event:.0f} per event", (rows[name]["events_per_s"] / 1e6, place), va="center", fontsize=10
         )
     variants.set(
-        xlabel="million events per second; matches beside the bars", title=f"Variants at {short(claim)} subscriptions"
+        xlabel="million events per second; matches beside the bars",
+        title=f"Variants at {short_count(claim)} subscriptions",
     )
     variants.margins(x=0.25)
     return drawn
 
 
-def short(count: int) -> str:
+def short_count(count: int) -> str:
     return f"{count // 1_000_000} M" if count >= 1_000_000 else f"{count // 1_000} k" if count >= 1_000 else str(count)

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from geoswarm.errors import StreamError
+from geoswarm.lab.bench.kit.batch_log import batches
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import MARKERS, PALETTE, figure
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
-from geoswarm.store import journal
-from geoswarm.store.storage import Storage
+from geoswarm.store.journal.entries import BatchEntry
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -44,7 +44,7 @@ LOCAL = "local[2]"
 STILL, MEASURED, PER_BATCH = "static-uniform", "swarm-measured", "per-batch"
 
 
-class Trial(NamedTuple):
+class KillTrial(NamedTuple):
     """One checkpoint from the first batch to the last."""
 
     master: str
@@ -53,15 +53,15 @@ class Trial(NamedTuple):
     kills: tuple[str, ...]
 
 
-TRIALS: dict[Scale, list[Trial]] = {
-    Scale.SMALL: [Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED), (PLANNED, "driver", "worker"))],
+SIZES: dict[Scale, list[KillTrial]] = {
+    Scale.SMALL: [KillTrial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED), (PLANNED, "driver", "worker"))],
     Scale.FULL: [
-        Trial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver")),
-        Trial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver")),
-        Trial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver")),
-        Trial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver")),
-        Trial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor")),
-        Trial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver")),
+        KillTrial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver")),
+        KillTrial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver")),
+        KillTrial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver")),
+        KillTrial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver")),
+        KillTrial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor")),
+        KillTrial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver")),
     ],
 }
 """Three kills fit into a minute: a start of Spark takes a sixth of it."""
@@ -74,7 +74,7 @@ STARTING_S = 8.0
 
 
 @dataclass
-class _World:
+class _GrowingScenario:
     scenario: Scenario
     folder: Path
     files: int = 0
@@ -84,25 +84,25 @@ class _World:
         self.files += files
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     totals = {"lost": 0, "repeated": 0, "wrong": 0, "pairs": 0, "batches": 0}
     plans = 0
-    for number, trial in enumerate(TRIALS[scale]):
+    for number, trial in enumerate(trials):
         with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
-            world = _World(Scenario(seed * len(TRIALS[scale]) + number), Path(folder))
+            world = _GrowingScenario(Scenario(seed * len(trials) + number), Path(folder))
             world.extend(FILES_PER_KILL * len(trial.kills))
             with Victim(world.folder, trial.master, strategies=trial.strategies) as victim:
                 victim.start()
                 rows += _kill_all(victim, trial, world, rng, report)
-                report(f"{_named(trial)}: the rest of the stream")
+                report(f"{_trial_name(trial)}: the rest of the stream")
                 victim.until_done()
-                entries = list(journal.read(Storage(str(victim.checkpoint))))
-                verdict = compare(world.scenario, victim.checkpoint, victim.output, entries)
+                entries = batches(victim.checkpoint)
+                verdict = compare(world.scenario, victim.checkpoint, victim.output)
         if verdict.differences:
             raise StreamError(
-                f"after {len(trial.kills)} kills of {_named(trial)}: {'; '.join(verdict.differences[:5])}"
+                f"after {len(trial.kills)} kills of {_trial_name(trial)}: {'; '.join(verdict.differences[:5])}"
             )
         for key in totals:
             totals[key] += getattr(verdict, key)
@@ -118,7 +118,7 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
         "recovery_s_max": max(seconds),
     }
     config = {
-        "trials": [trial._asdict() for trial in TRIALS[scale]],
+        "trials": [trial._asdict() for trial in trials],
         "batches": totals["batches"],
         "pairs": totals["pairs"],
         "events_per_batch": Scenario(seed).events_per_file,
@@ -126,24 +126,24 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
-def _plans_of(trial: Trial, entries: list[dict[str, Any]]) -> int:
+def _plans_of(trial: KillTrial, entries: list[BatchEntry]) -> int:
     """How many plans routed batches."""
-    epochs = {entry["batch"]: entry["plan_epoch"] for entry in entries if entry["kind"] == "batch"}
+    epochs = {entry.batch: entry.plan_epoch for entry in entries}
     plans = len(set(epochs.values()))
     moving = set(trial.strategies) - {STILL}
     if moving and plans < max(3, len(epochs) // 8):
         raise StreamError(
-            f"{_named(trial)} drew {plans} plans for {len(epochs)} batches: nothing moved, nothing is shown"
+            f"{_trial_name(trial)} drew {plans} plans for {len(epochs)} batches: nothing moved, nothing is shown"
         )
     return plans
 
 
-def _named(trial: Trial) -> str:
+def _trial_name(trial: KillTrial) -> str:
     return f"{', '.join(trial.strategies)} on {trial.master}"
 
 
 def _kill_all(
-    victim: Victim, trial: Trial, world: _World, rng: np.random.Generator, report: Progress
+    victim: Victim, trial: KillTrial, world: _GrowingScenario, rng: np.random.Generator, report: Progress
 ) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for i, kind in enumerate(trial.kills):
@@ -165,7 +165,7 @@ def _kill_all(
             _wait_until(victim, lambda commits=commits: victim.commits() > commits, world)  # type: ignore[misc]
             row |= {"starts": victim.starts - starts, "recovery_s": time.monotonic() - killed_s}
         rows.append(row)
-        report(f"{_named(trial)}: killed {kind}, {i + 1} of {len(trial.kills)}")
+        report(f"{_trial_name(trial)}: killed {kind}, {i + 1} of {len(trial.kills)}")
     return rows
 
 
@@ -175,7 +175,7 @@ def _killed(victim: Victim, kind: str, rng: np.random.Generator) -> bool:
     return victim.kill(kind.split(",")[0], rng) > 0
 
 
-def _wait_until(victim: Victim, condition: Callable[[], bool], world: _World) -> None:
+def _wait_until(victim: Victim, condition: Callable[[], bool], world: _GrowingScenario) -> None:
     """The engine is started again when it dies, and handed more files when it has run out of them."""
     while not victim.until(condition, "the next committed batch"):
         world.extend(FILES_PER_KILL)

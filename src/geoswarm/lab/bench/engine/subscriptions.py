@@ -43,7 +43,7 @@ NOW_US = 1_700_000_000_000_000
 
 
 @dataclass(frozen=True)
-class Sizes:
+class SubscriptionSizes:
     subscriptions: int
     stream_subscriptions: int
     """Those that the stream of operations starts from."""
@@ -53,8 +53,8 @@ class Sizes:
 
 
 SIZES = {
-    Scale.SMALL: Sizes(1_000_000, 1_000_000, ((1_000, 60), (10_000, 40), (100_000, 12)), 100_000),
-    Scale.FULL: Sizes(10_000_000, 1_000_000, ((1_000, 200), (10_000, 100), (100_000, 40)), 500_000),
+    Scale.SMALL: SubscriptionSizes(1_000_000, 1_000_000, ((1_000, 60), (10_000, 40), (100_000, 12)), 100_000),
+    Scale.FULL: SubscriptionSizes(10_000_000, 1_000_000, ((1_000, 200), (10_000, 100), (100_000, 40)), 500_000),
 }
 
 
@@ -64,15 +64,11 @@ class Taken(NamedTuple):
     cpu_s: float
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: SubscriptionSizes, seed: int, report: Progress) -> Result:
     workload, rows = Tweets(seed=seed), []
     with tempfile.TemporaryDirectory() as folder:
         report("warming up the kernels")
-        _warm(f"{folder}/warm", workload)
+        _warm_store(f"{folder}/warm", workload)
         root = f"{folder}/bulk"
         checkpoint = _open(root)
         bulk_s = _register(checkpoint, workload, sizes.subscriptions, report)
@@ -80,7 +76,7 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
         _expect(held.subs, sizes.subscriptions, "registered")
         checkpoint.close()
         del checkpoint
-        rows += _weigh(Storage(root), held, workload, sizes.events, report)
+        rows += _weigh_mappings(Storage(root), held, workload, sizes.events, report)
         rows += (started := _start(root, workload, report))
         checkpoint = _open(root)
         cancelled = sizes.subscriptions // 2
@@ -92,7 +88,7 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
         batch, first = 0, 0
         for operations, batches in sizes.streams:
             begin, size = (batch, first), (operations, batches)
-            rows.append(_stream(checkpoint, workload, sizes.stream_subscriptions, begin, size, report))
+            rows.append(_stream_operations(checkpoint, workload, sizes.stream_subscriptions, begin, size, report))
             batch, first = batch + batches, first + operations * batches
         _expect(checkpoint.manifest.subs, sizes.stream_subscriptions, "left")
         checkpoint.close()
@@ -133,7 +129,7 @@ def _register(checkpoint: Checkpoint, workload: Tweets, count: int, report: Prog
     for start in range(0, count, BULK_ROWS):
         report(f"registering in bulk, {start:,} of {count:,}")
         table = pa.table(workload.subscriptions(start, min(BULK_ROWS, count - start)))
-        with _timed(taken):
+        with _clocked(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
     return taken
@@ -144,13 +140,13 @@ def _cancel(checkpoint: Checkpoint, chosen: Ints, report: Progress) -> list[Take
     for start in range(0, len(chosen), BULK_ROWS):
         report(f"cancelling in bulk, {start:,} of {len(chosen):,}")
         table = _cancellations(chosen[start : start + BULK_ROWS])
-        with _timed(taken):
+        with _clocked(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
     return taken
 
 
-def _stream(
+def _stream_operations(
     checkpoint: Checkpoint,
     workload: Tweets,
     registered: int,
@@ -163,13 +159,15 @@ def _stream(
     taken: list[Taken] = []
     for i in range(batches):
         table = pa.table(workload.operations(first + i * operations, operations, registered))
-        with _timed(taken):
+        with _clocked(taken):
             checkpoint.prepare(batch + i, lambda t=table: [t], NOW_US)  # type: ignore[misc]
             checkpoint.finish(batch + i)
     return _row(f"stream, {operations:,} per batch", operations * batches, taken)
 
 
-def _weigh(storage: Storage, manifest: Any, workload: Tweets, events: int, report: Progress) -> list[dict[str, Any]]:
+def _weigh_mappings(
+    storage: Storage, manifest: Any, workload: Tweets, events: int, report: Progress
+) -> list[dict[str, Any]]:
     """The memory that matching maps: all events by one process, and each sixteenth of the world by one of its own."""
     if not Path("/proc/self/smaps").exists():
         return []
@@ -209,7 +207,7 @@ def _start(root: str, workload: Tweets, report: Progress) -> list[dict[str, Any]
         if evicted:
             _evict(Path(root))
         taken: list[Taken] = []
-        with _timed(taken):
+        with _clocked(taken):
             checkpoint = _open(root)
             view = View.open(checkpoint.storage, checkpoint.manifest)
             segments = view.searchables()
@@ -267,7 +265,7 @@ def _cancellations(ids: Ints) -> pa.Table:
     return pa.table({"op": pa.repeat(pa.scalar("cancel"), len(ids)), "sub_id": pa.array(ids)})
 
 
-def _warm(root: str, workload: Tweets) -> None:
+def _warm_store(root: str, workload: Tweets) -> None:
     checkpoint = _open(root)
     _register(checkpoint, workload, 2_000, lambda _: None)
     for batch in range(12):  # enough to merge
@@ -283,7 +281,7 @@ def _expect(found: int, wanted: int, what: str) -> None:
 
 
 @contextmanager
-def _timed(taken: list[Taken]) -> Iterator[None]:
+def _clocked(taken: list[Taken]) -> Iterator[None]:
     began = Taken(time.perf_counter(), time.process_time())
     yield
     taken.append(Taken(time.perf_counter() - began.wall_s, time.process_time() - began.cpu_s))

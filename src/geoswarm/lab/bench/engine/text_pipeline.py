@@ -20,11 +20,13 @@ import pyarrow.parquet as pq
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
-from geoswarm.lab.bench.engine.pipeline import MASTER, row_of, short, turn_of
-from geoswarm.lab.bench.kit.contest import Contestant, World
+from geoswarm.lab.bench.engine.pipeline import pipeline_row, short_count
+from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
+from geoswarm.lab.bench.kit.files import sample_of
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, interleave, ratio
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.bench.kit.text_density import Q1, shrunk, shrunk_to
+from geoswarm.lab.bench.kit.sessions import APP, MASTER
+from geoswarm.lab.bench.kit.text_density import Q1, shrink, shrink_factor
 from geoswarm.lab.workload.posts import Posts
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
@@ -43,7 +45,7 @@ SAMPLE = 50_000
 
 
 @dataclass(frozen=True)
-class Sizes:
+class TextPipelineSizes:
     subscriptions: tuple[int, ...]
     """The claim is made at the first."""
     file_events: int
@@ -61,13 +63,13 @@ class Sizes:
 
 
 SIZES = {
-    Scale.SMALL: Sizes((100_000,), 60_000, 2, 3, 2, densities=(1.0,), world=False),
-    Scale.FULL: Sizes((1_000_000, 5_000_000), 125_000, 4, 6, 5),
+    Scale.SMALL: TextPipelineSizes((100_000,), 60_000, 2, 3, 2, densities=(1.0,), world=False),
+    Scale.FULL: TextPipelineSizes((1_000_000, 5_000_000), 125_000, 4, 6, 5),
 }
 
 
 @dataclass(frozen=True)
-class Case:
+class TextCase:
     """One set of subscriptions."""
 
     name: str
@@ -80,25 +82,20 @@ class Case:
         return "null, world" if self.posts.country is None else "null"
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: TextPipelineSizes, seed: int, report: Progress) -> Result:
     report("starting Spark")
-    spark = build_session(MASTER, "geoswarm-bench")
+    spark = build_session(MASTER, APP)
     report("finding the sides for each density")
     cases = _cases(sizes, seed)
     with tempfile.TemporaryDirectory() as folder:
         loads: dict[str, dict[str, Any]] = {}
-        contestants = _contestants(Path(folder), cases, sizes, spark, report, loads)
-        turns = {name: turn_of(c, name, spark, sizes.batches, report) for name, c in contestants.items()}
+        contestants = _text_contestants(Path(folder), cases, sizes, spark, report, loads)
+        turns = {name: c.turn(name, spark, sizes.batches, report) for name, c in contestants.items()}
         for name in ("null", cases[0].name) if sizes.warm_up else ():
             turns[name]()
-            contestants[name].measured.clear()
-            contestants[name].cpu.clear()
+            contestants[name].forget()
         seconds = interleave(turns, sizes.rounds, np.random.default_rng(seed))
-    rows = [row_of(name, contestant) | loads.get(name, {}) for name, contestant in contestants.items()]
+    rows = [pipeline_row(name, contestant) | loads.get(name, {}) for name, contestant in contestants.items()]
     by_name = {row["pipeline"]: row for row in rows}
     own, largest = cases[0].name, max(cases, key=lambda case: case.subscriptions).name
     vs_null = {c.name: ratio(seconds[c.null], seconds[c.name]) for c in cases}
@@ -132,31 +129,38 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
-def _cases(sizes: Sizes, seed: int) -> list[Case]:
+def _cases(sizes: TextPipelineSizes, seed: int) -> list[TextCase]:
     here, claim = Posts(seed=seed, country=COUNTRY), sizes.subscriptions[0]
-    cases = [Case(f"{short(claim)} subscriptions", here, claim)]
-    cases += [Case(f"{short(claim)}, at {d:g}", here, claim, shrunk_to(here, claim, d)) for d in sizes.densities]
+    cases = [TextCase(f"{short_count(claim)} subscriptions", here, claim)]
+    cases += [
+        TextCase(f"{short_count(claim)}, at {d:g}", here, claim, shrink_factor(here, claim, d)) for d in sizes.densities
+    ]
     if sizes.world:
-        cases.append(Case(f"{short(claim)}, world", Posts(seed=seed), claim))
-    return cases + [Case(f"{short(n)}, {short(n)}", here, n) for n in sizes.subscriptions[1:]]
+        cases.append(TextCase(f"{short_count(claim)}, world", Posts(seed=seed), claim))
+    return cases + [TextCase(f"{short_count(n)}, {short_count(n)}", here, n) for n in sizes.subscriptions[1:]]
 
 
-def _contestants(
-    root: Path, cases: list[Case], sizes: Sizes, spark: Any, report: Progress, loads: dict[str, dict[str, Any]]
-) -> dict[str, Contestant]:
-    found: dict[str, Contestant] = {}
+def _text_contestants(
+    root: Path,
+    cases: list[TextCase],
+    sizes: TextPipelineSizes,
+    spark: Any,
+    report: Progress,
+    loads: dict[str, dict[str, Any]],
+) -> dict[str, PipelineContestant]:
+    found: dict[str, PipelineContestant] = {}
     files: dict[str, list[Path]] = {}
     for i, case in enumerate(cases):
         if case.null not in found:
-            files[case.null] = _event_files(root / f"source-{i}", case.posts, sizes)
-            found[case.null] = Contestant(_null_world(root / f"null-{i}", case), files[case.null], TUNING)
+            files[case.null] = _post_files(root / f"source-{i}", case.posts, sizes)
+            found[case.null] = PipelineContestant(_null_text_world(root / f"null-{i}", case), files[case.null], TUNING)
         report(f"loading {case.subscriptions:,} subscriptions: {case.name}")
-        world, loads[case.name] = _loaded_world(root / f"world-{i}", case, spark)
-        found[case.name] = Contestant(world, files[case.null], TUNING)
+        world, loads[case.name] = _loaded_text_world(root / f"world-{i}", case, spark)
+        found[case.name] = PipelineContestant(world, files[case.null], TUNING)
     return found
 
 
-def _event_files(folder: Path, posts: Posts, sizes: Sizes) -> list[Path]:
+def _post_files(folder: Path, posts: Posts, sizes: TextPipelineSizes) -> list[Path]:
     folder.mkdir()
     files = [folder / f"{i:04d}.parquet" for i in range(sizes.files)]
     for i, file in enumerate(files):
@@ -164,36 +168,33 @@ def _event_files(folder: Path, posts: Posts, sizes: Sizes) -> list[Path]:
     return files
 
 
-def _world(root: Path, case: Case, subscriptions: int | None) -> World:
+def _world(root: Path, case: TextCase, subscriptions: int | None) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
-    return World(root, subscriptions, contract=Contract(bounds=case.posts.bounds))
+    return PipelineWorld(root, subscriptions, contract=Contract(bounds=case.posts.bounds))
 
 
-def _null_world(root: Path, case: Case) -> World:
+def _null_text_world(root: Path, case: TextCase) -> PipelineWorld:
     world = _world(root, case, None)
-    draw = partial(first_plan, TUNING.strategy, _sample(case))
+    draw = partial(first_plan, TUNING.strategy, _plan_sample(case))
     checkpoint = Checkpoint(world.checkpoint, world.contract, TUNING, draw)
     checkpoint.prepare(0, lambda: [], 0)  # the plan that all its batches are routed by
     checkpoint.close()
     return world
 
 
-def _sample(case: Case) -> Sample:
+def _plan_sample(case: TextCase) -> Sample:
     """The same for all cases of a map, so that all have the same plan."""
-    said, asked = case.posts.events(0, SAMPLE), case.posts.subscriptions(0, SAMPLE, Q1)
-    points = np.stack([said.column(name).to_numpy() for name in ("x", "y")], axis=1)
-    rects = np.stack([asked.column(name).to_numpy() for name in ("xmin", "ymin", "xmax", "ymax")], axis=1)
-    return Sample(points, rects, said.column("text"), asked.column("keywords"))
+    return sample_of(case.posts.events(0, SAMPLE), case.posts.subscriptions(0, SAMPLE, Q1), words=True)
 
 
-def _loaded_world(root: Path, case: Case, spark: Any) -> tuple[World, dict[str, Any]]:
+def _loaded_text_world(root: Path, case: TextCase, spark: Any) -> tuple[PipelineWorld, dict[str, Any]]:
     world, file = _world(root, case, case.subscriptions), root / "subscriptions.parquet"
     with pq.ParquetWriter(file, case.posts.subscriptions(0, 0).schema) as writer:
         for start in range(0, case.subscriptions, 1_000_000):
             rows = case.posts.subscriptions(start, min(1_000_000, case.subscriptions - start), Q1)
-            writer.write_batch(shrunk(rows, case.side_factor))
+            writer.write_batch(shrink(rows, case.side_factor))
     with Engine(
-        spark, contract=world.contract, tuning=TUNING, checkpoint=world.checkpoint, sample=_sample(case)
+        spark, contract=world.contract, tuning=TUNING, checkpoint=world.checkpoint, sample=_plan_sample(case)
     ) as engine:
         began_s = time.process_time()
         loaded = engine.load(str(file))

@@ -1,35 +1,31 @@
 """Thesis Fig. 6.18: mean throughput over half hours with extra activity, with an attack, and with Guard.
 
-Five seeds at full scale. The print loses 18 % at 150 changes/s to 48 % at 1200; with Guard 5 %, and 10 % at 300.
+Five seeds at full scale. The thesis loses 18 % at 150 changes/s to 48 % at 1200; with Guard 5 %, and 10 % at 300.
 `unguarded_loss_max` and `guarded_loss_max` are the largest of the four rates, each the mean over its seeds; what is
-measured is in `guard_timeline.py`.
+measured is in `half_hours.py`.
 """
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING
 
-from geoswarm.lab.bench.guard.outcomes import CALM, KINDS, Outcome, grouped, losses, summary_of
-from geoswarm.lab.bench.guard.timeline import MANY, RATES, Sizes, config_of, half_hours
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.guard.half_hours import MANY, HalfHourSizes, half_hour_config, half_hours
+from geoswarm.lab.bench.guard.outcomes import CALM, KINDS, Outcome, group_outcomes, losses, outcome_summary
+from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SIZES = MANY
 PAPER_LOSS = {150: 0.18, 1200: 0.48}
-"""Without Guard, in the text; the other two are only in the picture."""
+"""Without Guard, from the text of the thesis; the other two are only in the picture."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(MANY[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RATES) -> Result:
-    outcomes = all_rates(sizes, seed, report, rates)
+def measure(sizes: HalfHourSizes, seed: int, report: Progress) -> Result:
+    outcomes = run_all_rates(sizes, seed, report)
     lost = losses(outcomes)
     rows = []
-    for (setting, kind, rate, _), group in grouped(outcomes).items():
+    for (setting, kind, rate, _), group in group_outcomes(outcomes).items():
         mean = [fmean(o.minutes) for o in group]
         rows.append(
             {
@@ -44,18 +40,18 @@ def measure(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RA
                 "seeds": len(group),
             }
         )
-    summary = summary_of(outcomes)
+    summary = outcome_summary(outcomes)
     for (setting, kind, rate), loss in lost.items():
         if setting == sizes.settings[0]:
             summary[f"loss_{kind.replace(' ', '_')}_{rate}"] = loss
-    return Result(rows, summary, config_of(sizes, {"rates": list(rates)}))
+    return Result(rows, summary, half_hour_config(sizes, {}))
 
 
-def all_rates(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RATES) -> list[Outcome]:
+def run_all_rates(sizes: HalfHourSizes, seed: int, report: Progress) -> list[Outcome]:
     """Every kind at every rate; without an attack there is no rate, so that is run once for a seed."""
     outcomes = []
     for number in range(sizes.seeds):
-        for i, rate in enumerate(rates):
+        for i, rate in enumerate(sizes.rates):
             report(f"seed {number + 1} of {sizes.seeds}, {rate} changes/s")
             outcomes += half_hours(sizes, seed + number, rate, KINDS if i == 0 else KINDS[1:])
     return outcomes

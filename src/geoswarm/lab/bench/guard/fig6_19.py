@@ -1,56 +1,52 @@
-"""Thesis Fig. 6.19: availability, minute by minute over all half hours of `guard_fig6_18.py`, as a box for each rate.
+"""Thesis Fig. 6.19: availability, minute by minute over all half hours of Fig. 6.18, as a box for each rate.
 
 Availability is the share of a real-time stream that is done in time, where the stream is 90 % of what the cluster does
-without an attack (`guard_timeline.py`). The print: about 90 % on average with Guard.
+without an attack (`half_hours.py`). The thesis: about 90 % on average with Guard.
 """
 
-from collections.abc import Sequence
 from statistics import fmean, quantiles
 from typing import TYPE_CHECKING, Any
 
-from geoswarm.lab.bench.guard.fig6_18 import all_rates
+from geoswarm.lab.bench.guard.fig6_18 import run_all_rates
+from geoswarm.lab.bench.guard.half_hours import MANY, HalfHourSizes, half_hour_config
 from geoswarm.lab.bench.guard.outcomes import (
     ATTACK,
     CALM,
     GUARDED,
     KEPT,
     KEYS,
-    availability,
-    grouped,
-    suffix_of,
-    summary_of,
+    availability_by_minute,
+    group_outcomes,
+    outcome_summary,
+    setting_suffix,
 )
-from geoswarm.lab.bench.guard.timeline import MANY, RATES, Sizes, config_of
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SIZES = MANY
 DRAWN = (ATTACK, GUARDED, KEPT)
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(MANY[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RATES) -> Result:
-    outcomes = all_rates(sizes, seed, report, rates)
+def measure(sizes: HalfHourSizes, seed: int, report: Progress) -> Result:
+    outcomes = run_all_rates(sizes, seed, report)
     calm = {(o.setting, o.seed): fmean(o.minutes) for o in outcomes if o.kind == CALM}
     rows: list[dict[str, Any]] = []
-    for (setting, kind, rate, _), group in grouped(outcomes).items():
-        minutes = [share for o in group for share in availability(o, calm[setting, o.seed])]
+    for (setting, kind, rate, _), group in group_outcomes(outcomes).items():
+        minutes = [share for o in group for share in availability_by_minute(o, calm[setting, o.seed])]
         low, middle, high = quantiles(minutes, n=4, method="inclusive")
         figures = {"min": min(minutes), "q1": low, "median": middle, "q3": high, "max": max(minutes)}
         row = {"cluster": setting, "kind": kind, "rate": 0 if kind == CALM else rate, **figures}
         rows.append(row | {"mean": fmean(minutes), "minutes": len(minutes)})
-    summary = summary_of(outcomes)
+    summary = outcome_summary(outcomes)
     for setting in sizes.settings:
         for kind, key in KEYS.items():
             theirs = [row for row in rows if (row["cluster"], row["kind"]) == (setting, kind)]
-            summary[f"{key}_availability_mean{suffix_of(setting)}"] = fmean(row["mean"] for row in theirs)
-            summary[f"{key}_availability_min{suffix_of(setting)}"] = min(row["min"] for row in theirs)
-    return Result(rows, summary, config_of(sizes, {"rates": list(rates)}))
+            summary[f"{key}_availability_mean{setting_suffix(setting)}"] = fmean(row["mean"] for row in theirs)
+            summary[f"{key}_availability_min{setting_suffix(setting)}"] = min(row["min"] for row in theirs)
+    return Result(rows, summary, half_hour_config(sizes, {}))
 
 
 def plot(result: Result) -> "Figure":

@@ -1,37 +1,43 @@
 """Thesis Fig. 6.22: seconds from the lowest throughput under attack until it is again what it is without one.
 
 Reached when the mean of a minute is 95 % of that without an attack; 0 where the lowest round already began such a
-minute. `queries kept` is the same with the queries of blocked users left where they are, as printed. What is measured
-is in `guard_timeline.py`. The print's text gives no number: it grows
-with the rate.
+minute. `queries kept` is the same with the queries of blocked users left where they are, as in the thesis. What is
+measured is in `half_hours.py`. The text of the thesis gives no number: it grows with the rate.
 """
 
-from collections.abc import Sequence
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from geoswarm.lab.bench.guard.outcomes import CALM, GUARDED, KEPT, KEYS, blocks_of, grouped, recovery_s, suffix_of
-from geoswarm.lab.bench.guard.timeline import MANY, RATES, Sizes, config_of, half_hours
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.guard.half_hours import MANY, HalfHourSizes, half_hour_config, half_hours
+from geoswarm.lab.bench.guard.outcomes import (
+    CALM,
+    GUARDED,
+    KEPT,
+    KEYS,
+    block_summary,
+    group_outcomes,
+    recovery_s,
+    setting_suffix,
+)
+from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(MANY[scale], seed, report)
+SIZES = MANY
 
 
-def measure(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RATES) -> Result:
+def measure(sizes: HalfHourSizes, seed: int, report: Progress) -> Result:
     outcomes = []
     for number in range(sizes.seeds):
-        for i, rate in enumerate(rates):
+        for i, rate in enumerate(sizes.rates):
             report(f"seed {number + 1} of {sizes.seeds}, {rate} changes/s")
             outcomes += half_hours(sizes, seed + number, rate, (*((CALM,) if i == 0 else ()), GUARDED, KEPT))
     calm = {(o.setting, o.seed): fmean(o.minutes) for o in outcomes if o.kind == CALM}
     rows: list[dict[str, Any]] = []
-    for (setting, kind, rate, _), group in grouped(outcomes).items():
+    for (setting, kind, rate, _), group in group_outcomes(outcomes).items():
         if kind == CALM:
             continue
         took_s = [s for o in group if (s := recovery_s(o, calm[setting, o.seed])) is not None]
@@ -40,15 +46,15 @@ def measure(sizes: Sizes, seed: int, report: Progress, rates: Sequence[int] = RA
         rows.append(row | {"recovered": len(took_s), "lowest_share": lowest, "seeds": len(group)})
     summary: dict[str, float] = {}
     for setting in sizes.settings:
-        suffix = suffix_of(setting)
-        summary |= blocks_of([o for o in outcomes if (o.setting, o.kind) == (setting, GUARDED)], suffix)
+        suffix = setting_suffix(setting)
+        summary |= block_summary([o for o in outcomes if (o.setting, o.kind) == (setting, GUARDED)], suffix)
         for kind in (GUARDED, KEPT):
             theirs = [row for row in rows if (row["cluster"], row["kind"]) == (setting, kind)]
             known = [row["recovery_s"] for row in theirs if row["recovery_s"] is not None]
             if known:
                 summary[f"recovery_s_max_{KEYS[kind]}{suffix}"] = max(known)
             summary[f"not_recovered_{KEYS[kind]}{suffix}"] = sum(row["seeds"] - row["recovered"] for row in theirs)
-    return Result(rows, summary, config_of(sizes, {"rates": list(rates)}))
+    return Result(rows, summary, half_hour_config(sizes, {}))
 
 
 def plot(result: Result) -> "Figure":

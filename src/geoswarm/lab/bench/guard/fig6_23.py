@@ -1,19 +1,19 @@
-"""Thesis Fig. 6.23: what Guard's operations take, and how they grow from the print's 110 users to a million.
+"""Thesis Fig. 6.23: what Guard's operations take, and how they grow from the thesis' 110 users to a million.
 
 Measures Guard alone, on one thread, in CPU time; what it does to a stream under attack is in the other `guard-fig`s.
 Columns, all in microseconds:
 
-    query_update    an operation counted, in a batch as the engine has them (10 000): the print's 4
-    hotspot         a summary of the 10 000 live queries round a hotspot, not finding them, as the print's 1600 does
+    query_update    an operation counted, in a batch as the engine has them (10 000): the thesis' 4
+    hotspot         a summary of the 10 000 live queries round a hotspot, not finding them, as the thesis' 1600 does
     feature_update  the summary counted: 278
     detection       a round judged in which ten users attack, features and normalisation included: 667
     calm            the same without an attack
-    printed         Algorithm 4 as printed, K-Means over all users, in place of ours
+    printed         Algorithm 4 of the thesis, K-Means over all users, in place of ours
     saved           everything as bytes for a restart, once a round
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -21,29 +21,34 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
-from geoswarm.guard.sensor import Hotspot, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-USERS = {
-    Scale.SMALL: (110, 1000, 10_000, 100_000, 1_000_000),
-    Scale.FULL: (110, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000),
+
+class GuardCostSizes(NamedTuple):
+    users: tuple[int, ...]
+    repeats: int
+
+
+SIZES = {
+    Scale.SMALL: GuardCostSizes((110, 1000, 10_000, 100_000, 1_000_000), 2),
+    Scale.FULL: GuardCostSizes((110, 300, 1000, 3000, 10_000, 30_000, 100_000, 300_000, 1_000_000), 7),
 }
-REPEATS = {Scale.SMALL: 2, Scale.FULL: 7}
 BATCH = 10_000
 HOTSPOT_QUERIES = 10_000
 GANG = 10
 THESIS_US = {"query_update": 4.0, "hotspot": 1600.0, "feature_update": 278.0, "detection": 667.0}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(sizes: GuardCostSizes, seed: int, report: Progress) -> Result:
     rows = []
-    for users in USERS[scale]:
+    for users in sizes.users:
         report(f"{users} users")
-        rows.append(measured(users, REPEATS[scale], seed))
+        rows.append(guard_costs(users, sizes.repeats, seed))
     few, many = rows[0], rows[-1]
     summary = {f"{name}_us": few[f"{name}_us"] for name in _kinds(few)}
     summary |= {f"{name}_us_at_{many['users']}": many[f"{name}_us"] for name in _kinds(many)}
@@ -54,7 +59,7 @@ def _kinds(row: dict[str, float]) -> list[str]:
     return [key.removesuffix("_us") for key in row if key.endswith("_us")]
 
 
-def measured(users: int, repeats: int, seed: int) -> dict[str, float]:
+def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     names = pa.array([f"user{i}" for i in range(users)])
     guards = {name: _filled(rules, names, rng) for name, rules in (("ours", GuardRules()), ("printed", PRINTED))}
@@ -89,7 +94,7 @@ def measured(users: int, repeats: int, seed: int) -> dict[str, float]:
 
 
 def _filled(rules: GuardRules, names: pa.StringArray, rng: np.random.Generator) -> Guard:
-    """After a round in which everybody has asked for something."""
+    """After a round in which every user has asked for something."""
     guard = Guard(rules)
     times = max(1, 50_000 // len(names))
     users = pa.concat_arrays([names] * times)
@@ -104,7 +109,7 @@ def _live(users: int, rng: np.random.Generator) -> tuple[Ints, Ints]:
     return rng.integers(users, size=HOTSPOT_QUERIES), rng.integers(60, size=HOTSPOT_QUERIES)
 
 
-def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> Hotspot:
+def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> HotspotSummary:
     """What ten users register is all in this hotspot; not all were in the last, so that K-Means has work."""
     gang = names.slice(0, GANG)
     users = pa.concat_arrays([gang] * 100)
@@ -113,7 +118,7 @@ def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> Hot
     codes = np.sort(guard.codes(gang))[turn % 2 :]
     counts = np.zeros((len(codes), 6), np.int64)
     counts[:, 0] = 2000
-    return Hotspot(codes, counts, (0.5, 0.5))
+    return HotspotSummary(codes, counts, (0.5, 0.5))
 
 
 def plot(result: Result) -> "Figure":

@@ -1,6 +1,6 @@
 """What came of half an hour with an attack, and what is read from several of them: losses, blocks, recovery.
 
-Nothing is run here: `guard_timeline.py` does, and says what the kinds and the figures are.
+Nothing is run here: `half_hours.py` runs them, and says what the kinds and the figures are.
 """
 
 import math
@@ -93,7 +93,7 @@ class Outcome:
         return None if self.blocked_s is None or not self.hotspots_s else self.blocked_s - self.hotspots_s[0]
 
 
-def grouped(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int, int], list[Outcome]]:
+def group_outcomes(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int, int], list[Outcome]]:
     """By setting, kind, rate and number of attackers: the seeds."""
     groups: dict[tuple[str, str, int, int], list[Outcome]] = {}
     for o in outcomes:
@@ -105,7 +105,7 @@ def losses(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int], float]:
     """By setting, kind and rate: how much less was done than without an attack, over the same half hours."""
     calm = {(o.setting, o.seed): fmean(o.minutes) for o in outcomes if o.kind == CALM}
     found: dict[tuple[str, str, int], float] = {}
-    for (setting, kind, rate, _), group in grouped(outcomes).items():
+    for (setting, kind, rate, _), group in group_outcomes(outcomes).items():
         if kind != CALM:
             found[setting, kind, rate] = 1 - sum(fmean(o.minutes) for o in group) / sum(
                 calm[setting, o.seed] for o in group
@@ -113,22 +113,22 @@ def losses(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int], float]:
     return found
 
 
-def summary_of(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def outcome_summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
     """Keys without a name are of this engine."""
     summary: dict[str, float] = {}
     lost = losses(outcomes)
     for setting in dict.fromkeys(o.setting for o in outcomes):
-        suffix = suffix_of(setting)
+        suffix = setting_suffix(setting)
         for kind, key in KEYS.items():
             values = [loss for (s, k, _), loss in lost.items() if (s, k) == (setting, kind)]
             if values:
                 summary[f"{key}_loss_max{suffix}"] = max(values)
                 summary[f"{key}_loss_min{suffix}"] = min(values)
-        summary |= blocks_of([o for o in outcomes if o.setting == setting and o.kind == GUARDED], suffix)
+        summary |= block_summary([o for o in outcomes if o.setting == setting and o.kind == GUARDED], suffix)
     return summary
 
 
-def blocks_of(guarded: Sequence[Outcome], suffix: str = "") -> dict[str, float]:
+def block_summary(guarded: Sequence[Outcome], suffix: str = "") -> dict[str, float]:
     if not guarded:
         return {}
     summary = {
@@ -141,13 +141,13 @@ def blocks_of(guarded: Sequence[Outcome], suffix: str = "") -> dict[str, float]:
     return summary
 
 
-def suffix_of(setting: str) -> str:
+def setting_suffix(setting: str) -> str:
     if setting == OURS:
         return ""
     return "_as_printed" if setting == PRINTED else "_" + setting.replace(", ", "_").replace("-", "_")
 
 
-def availability(outcome: Outcome, calm_per_s: float) -> list[float]:
+def availability_by_minute(outcome: Outcome, calm_per_s: float) -> list[float]:
     """Of each minute."""
     return [min(1.0, rate / (OFFERED_SHARE * calm_per_s)) for rate in outcome.minutes]
 

@@ -1,15 +1,15 @@
-"""Guard in hundreds of small worlds: attacks of the thesis' kind, days without any, and attackers it did not try.
+"""Thesis §6.4, more worlds: attacks of its kind, days without any, and attackers that it did not try.
 
-Nobody who is no attacker may ever be blocked (`false_blocks`, over all worlds); no attacker of the thesis' kind may be
-left (`missed`: of worlds with a second malicious hotspot two detection rounds before the end, or earlier; where the
-cluster never rebalanced because of them there is nothing to find). Of the new attackers the rates are told as they are:
-`caught_KIND` is the share of their worlds in which all names that attacked are blocked, `stopped_KIND` the share of
-what they wished to do after their second malicious hotspot that was refused. What is measured is told in
-`guard_timeline.py`.
+No user who is not an attacker may ever be blocked (`false_blocks`, over all worlds); no attacker of the thesis' kind
+may be left (`missed`: of worlds with a second malicious hotspot two detection rounds before the end, or earlier; where
+the cluster never rebalanced because of them there is nothing to find). Of the new attackers the rates are reported as
+found: `caught_KIND` is the share of their worlds in which all names that attacked are blocked, `stopped_KIND` the
+share of what they wished to do after their second malicious hotspot that was refused. `half_hours.py` says what is
+measured.
 
     thesis         rates 150 to 1200 changes/s × 1 to 50 attackers
     calm           an ordinary day, without a burst                       festival     one place, for an hour
-    six-pm         a city's queries move to its suburbs                   news         everybody, one place, two minutes
+    six-pm         a city's queries move to its suburbs                   news         all users, one place, two minutes
     drip           half as active as the normal user in the middle        rotating     new names every three minutes
     pool           the same, out of 40 names                              mimic        5000 users, 20 queries each, once
     in-hotspot     begins where a festival is                             poisoned     100 000 invented users meanwhile
@@ -26,28 +26,28 @@ from typing import Any, NamedTuple
 
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import GuardRules
-from geoswarm.lab.bench.guard.outcomes import OURS, PRINTED, ROUND_S, SETTINGS, Outcome
-from geoswarm.lab.bench.guard.timeline import (
+from geoswarm.lab.bench.guard.half_hours import (
     BURST_SHARE,
     NORMAL_PER_S,
     RATES,
-    Sizes,
-    config_of,
+    HalfHourSizes,
+    attack_world,
+    cluster_setup,
+    half_hour_config,
     outcome_of,
-    setup_of,
-    world_of,
 )
+from geoswarm.lab.bench.guard.outcomes import OURS, PRINTED, ROUND_S, SETTINGS, Outcome
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
-from geoswarm.lab.bench.swarm.timeline import US
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.workload.attack import Attackers, Poisoners, flash_crowd, slow_drip
 from geoswarm.lab.workload.crowds import Commuters, Gathering, NormalUsers
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
-from geoswarm.lab.workload.traffic import Party, Stream, Traffic
+from geoswarm.lab.workload.traffic import EventStream, Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.attack_world import AttackCluster
 from geoswarm.run.sim.attack_world import run as run_world
 
-SMALL_WORLD = Sizes(1024, 5, 1, warm_s=120.0, minutes=13, step_s=7.5)
+SMALL_WORLD = HalfHourSizes(1024, 5, 1, warm_s=120.0, minutes=13, step_s=7.5)
 CALM_S = 120.0
 """From minute 0 to whatever happens."""
 PLACES = ((0.85, 0.65), (0.63, 0.69), (0.12, 0.4), (0.48, 0.35))
@@ -58,7 +58,7 @@ NEW = ("drip", "rotating", "pool", "mimic", "in-hotspot", "poisoned")
 THESIS = "thesis"
 
 
-class Case(NamedTuple):
+class GuardWorld(NamedTuple):
     kind: str
     setting: str
     seed: int
@@ -71,31 +71,40 @@ class Case(NamedTuple):
         return self.rate / self.attackers < 5.0
 
 
-def cases(scale: Scale, seed: int) -> list[Case]:
+def guard_worlds(scale: Scale, seed: int) -> list[GuardWorld]:
     """At full scale more than 200; at small scale each kind once or twice."""
     settings = (OURS, PRINTED)
     if scale is Scale.SMALL:
-        few = [Case(THESIS, OURS, seed, rate, n) for rate, n in zip(RATES, (10, 50, 10, 1), strict=True)]
-        return [*few, *(Case(kind, OURS, seed) for kind in (*NATURAL, *NEW))]
+        few = [GuardWorld(THESIS, OURS, seed, rate, n) for rate, n in zip(RATES, (10, 50, 10, 1), strict=True)]
+        return [*few, *(GuardWorld(kind, OURS, seed) for kind in (*NATURAL, *NEW))]
     attacks = [
-        Case(THESIS, setting, seed + i, rate, n)
+        GuardWorld(THESIS, setting, seed + i, rate, n)
         for i, setting in ((0, OURS), (1, OURS), (2, OURS), (3, PRINTED), (4, PRINTED))
         for rate, n in product(RATES, ATTACKERS)
     ]
-    natural = [Case(kind, settings[i % 2], seed + i) for kind in NATURAL for i in range(12)]
-    return attacks + natural + [Case(kind, settings[i % 2], seed + i) for kind in NEW for i in range(8)]
+    natural = [GuardWorld(kind, settings[i % 2], seed + i) for kind in NATURAL for i in range(12)]
+    return attacks + natural + [GuardWorld(kind, settings[i % 2], seed + i) for kind in NEW for i in range(8)]
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(cases(scale, seed), SMALL_WORLD, report)
+class GuardWorldsSizes(NamedTuple):
+    scale: Scale
+    """Which worlds."""
+    each: HalfHourSizes = SMALL_WORLD
 
 
-def measure(chosen: Sequence[Case], sizes: Sizes, report: Progress) -> Result:
+SIZES = {scale: GuardWorldsSizes(scale) for scale in Scale}
+
+
+def measure(sizes: GuardWorldsSizes, seed: int, report: Progress) -> Result:
+    return measure_worlds(guard_worlds(sizes.scale, seed), sizes.each, report)
+
+
+def measure_worlds(chosen: Sequence[GuardWorld], sizes: HalfHourSizes, report: Progress) -> Result:
     rows = []
     for number, case in enumerate(chosen):
         report(f"world {number + 1} of {len(chosen)}: {case.kind}, {case.setting}")
         fine = sizes._replace(query_weight=min(sizes.query_weight, 2)) if case.is_faint else sizes
-        rows.append(row_of(case, *played(case, fine), fine))
+        rows.append(_row(case, *play_world(case, fine), fine))
     summary: dict[str, float] = {
         "worlds": len(rows),
         "false_blocks": sum(row["false_blocks"] for row in rows),
@@ -110,12 +119,12 @@ def measure(chosen: Sequence[Case], sizes: Sizes, report: Progress) -> Result:
         if theirs:
             summary[f"caught_{kind}"] = fmean(row["missed"] == 0 for row in theirs)
             summary[f"stopped_{kind}"] = fmean(row["stopped"] for row in theirs)
-    return Result(rows, summary, config_of(sizes, {"calm_s": CALM_S}))
+    return Result(rows, summary, half_hour_config(sizes, {"calm_s": CALM_S}))
 
 
-def played(case: Case, sizes: Sizes) -> tuple[Outcome, float]:
+def play_world(case: GuardWorld, sizes: HalfHourSizes) -> tuple[Outcome, float]:
     """What came of it, and the share of the attackers' wishes after their second hotspot that was refused."""
-    cluster = cluster_of(case, sizes)
+    cluster = guarded_cluster(case, sizes)
     for _ in run_world(cluster.world, [cluster]):
         pass
     outcome = outcome_of(cluster, sizes, case.setting, case.kind, case.rate, case.attackers, case.seed)
@@ -123,18 +132,18 @@ def played(case: Case, sizes: Sizes) -> tuple[Outcome, float]:
     return outcome, cluster.refused_share(since_s)
 
 
-def cluster_of(case: Case, sizes: Sizes) -> AttackCluster:
-    world = world_of(traffic_of(case, sizes), sizes)
+def guarded_cluster(case: GuardWorld, sizes: HalfHourSizes) -> AttackCluster:
+    world = attack_world(world_traffic(case, sizes), sizes)
     rules = GuardRules()
     if case.kind == "poisoned":  # as many fewer rows as fewer names are drawn: the flood must not fit
         rows = max(2048, 50_000 // sizes.query_weight)
         rules = GuardRules(users_max=rows, hotspots_max=64, makers_max=rows // 128)
     named = "mimic" if case.kind == "mimic" else "attacker"
     strategy = SETTINGS[case.setting][0]
-    return AttackCluster(world, setup_of(case.setting), strategy, Guard(rules, case.seed), attackers=named)
+    return AttackCluster(world, cluster_setup(case.setting), strategy, Guard(rules, case.seed), attackers=named)
 
 
-def traffic_of(case: Case, sizes: Sizes) -> Traffic:
+def world_traffic(case: GuardWorld, sizes: HalfHourSizes) -> Traffic:
     weight, start_s, place = sizes.query_weight, sizes.warm_s + CALM_S, PLACES[case.seed % len(PLACES)]
     calm = Tweets(
         seed=case.seed,
@@ -143,7 +152,7 @@ def traffic_of(case: Case, sizes: Sizes) -> Traffic:
         events_per_s=sizes.drawn_per_s,
         burst_share=0.0 if case.kind == "calm" else BURST_SHARE,
     )
-    stream = _stream(case, calm, place, start_s)
+    stream = _stream_of_place(case, calm, place, start_s)
     attacks = case.kind == THESIS or case.kind in NEW
     theirs = sizes.queries // 10 if attacks else 0
     normal = NormalUsers(stream, queries=(sizes.queries - theirs) // weight, changes_per_s=NORMAL_PER_S / weight)
@@ -175,7 +184,7 @@ def traffic_of(case: Case, sizes: Sizes) -> Traffic:
     return Traffic(stream, (normal, *others))
 
 
-def _stream(case: Case, calm: Tweets, place: tuple[float, float], start_s: float) -> Stream:
+def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float], start_s: float) -> EventStream:
     """Where something is on, people also post."""
     lasts_s = {"festival": 3600.0, "in-hotspot": 3600.0, "news": 900.0}.get(case.kind)
     if lasts_s is None:
@@ -184,7 +193,7 @@ def _stream(case: Case, calm: Tweets, place: tuple[float, float], start_s: float
     return Hotspots(calm, (replace(crowd, intensity="step") if case.kind == "news" else crowd,))
 
 
-def row_of(case: Case, outcome: Outcome, stopped: float, sizes: Sizes) -> dict[str, Any]:
+def _row(case: GuardWorld, outcome: Outcome, stopped: float, sizes: HalfHourSizes) -> dict[str, Any]:
     hotspots, end_s = outcome.hotspots_s, sizes.minutes * 60.0
     attacks = case.kind == THESIS or case.kind in NEW
     return {

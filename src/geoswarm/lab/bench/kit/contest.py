@@ -1,12 +1,12 @@
-"""The streams that pipelines are raced with: the engine, the same stages without matching, and what their batches cost.
+"""Pipelines that take turns: the engine, the same stages without matching, and what the batches of each cost.
 
-`pipeline.py` races them with places, `text_pipeline.py` with words, too.
-
-The null pipeline is built from the engine's own stages. Behind the exchange it hands on every event with one made-up
-subscription, so that the sink has something to do.
+`engine/pipeline.py` runs them with places, `engine/text_pipeline.py` with words, too. The null pipeline is built from
+the engine's own stages. Behind the exchange it hands on every event with one made-up subscription, so that the sink has
+something to do.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,22 +17,25 @@ import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.flow.exchange import unpack
-from geoswarm.lab.bench.kit.harness import median
+from geoswarm.flow.stages.task import BatchTask, Body
+from geoswarm.lab.bench.kit.batch_log import batches as batches_of
+from geoswarm.lab.bench.kit.harness import Progress, median
+from geoswarm.lab.bench.kit.process_tree import split_cpu_s
 from geoswarm.model import SUB_IDS
-from geoswarm.run.spark import route
+from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.pipeline import exchange
+from geoswarm.run.sinks import Noop, Parquet, Sink
+from geoswarm.run.spark.batches import batch_of, combine
 from geoswarm.run.spark.engine import Engine
-from geoswarm.run.spark.pipeline import ARROW, EVENT, combine
-from geoswarm.run.spark.schemas import arrow_schema, conform_events
-from geoswarm.run.spark.sinks import Parquet, Sink, as_sink
+from geoswarm.run.spark.schemas import conform_events
 from geoswarm.run.spark.sources import events_from_files
-from geoswarm.run.spark.tasks import BatchTask
-from geoswarm.store import journal
+from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.storage import Storage
+from geoswarm.store.journal.entries import BatchEntry
 
 
 @dataclass
-class World:
+class PipelineWorld:
     """A folder of events that grows by links to the same files, and the checkpoint of the streams that read it."""
 
     root: Path
@@ -58,12 +61,12 @@ class World:
 
 
 @dataclass(frozen=True)
-class Batch:
+class TimedBatch:
     events: int
     seconds: float
-    """From trigger to commit as Spark tells it: listing, planning, our part, offsets."""
-    entry: dict[str, Any]
-    """What our journal says of it; empty for the null pipeline."""
+    """From trigger to commit, as Spark reports it: listing, planning, our part, offsets."""
+    entry: BatchEntry | None
+    """What our journal says of it; None for the null pipeline."""
 
 
 class Cpu(NamedTuple):
@@ -73,7 +76,7 @@ class Cpu(NamedTuple):
     python_s: float
 
 
-class Metered(Sink):
+class MeteredSink(Sink):
     """A sink that notes the CPU time at which each batch began."""
 
     def __init__(self, inner: Sink) -> None:
@@ -87,32 +90,18 @@ class Metered(Sink):
 
 def cpu_now() -> Cpu:
     """Of this process and all that came from it: Java, and the workers that Java started."""
-    parents, times = {}, {}
-    for file in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            name, _, rest = file.read_text().partition(") ")
-        except OSError:
-            continue  # it has ended meanwhile
-        fields, pid = rest.split(), int(file.parent.name)
-        parents[pid] = int(fields[1])
-        times[pid] = "(java" in name, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-    ours = {os.getpid()}
-    while grown := {pid for pid, parent in parents.items() if parent in ours} - ours:
-        ours |= grown
-    java_s, python_s = (
-        sum(s for pid, (java, s) in times.items() if pid in ours and java is wanted) for wanted in (True, False)
-    )
+    java_s, python_s = split_cpu_s(os.getpid(), "java")
     return Cpu(java_s, python_s)
 
 
 @dataclass
-class Contestant:
-    world: World
+class PipelineContestant:
+    world: PipelineWorld
     files: list[Path]
     """Of one batch."""
     tuning: Tuning = field(default_factory=Tuning)
     to_parquet: bool = False
-    measured: list[Batch] = field(default_factory=list)
+    measured: list[TimedBatch] = field(default_factory=list)
     cpu: list[Cpu] = field(default_factory=list)
     """Of each round, its first batch left out."""
 
@@ -121,45 +110,57 @@ class Contestant:
         self.world.link(self.files * batches)
         events = events_from_files(spark, self.world.events, format="parquet", files_per_batch=len(self.files))
         stream = _null_stream if self.world.subscriptions is None else _engine_stream
-        sink = Metered(self._sink())
+        sink = MeteredSink(self._sink())
         query = stream(spark, events, self.world, self.tuning, sink)
         self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.begun[1], strict=True))))
-        entries = {e["batch"]: e for e in journal.read(Storage(self.world.checkpoint), "batch")}
+        entries = {entry.batch: entry for entry in batches_of(self.world.checkpoint)}
         done = [
-            Batch(p.numInputRows, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId, {}))
+            TimedBatch(p.numInputRows, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId))
             for p in query.recentProgress
             if p.numInputRows
         ]
         self.measured += done[1:]
         return median([batch.seconds for batch in done[1:]])
 
+    def turn(self, name: str, spark: Any, batches: int, report: Progress) -> Callable[[], float]:
+        """For `interleave`: a call is a round."""
+
+        def run_round() -> float:
+            report(name)
+            return self.round(spark, batches)
+
+        return run_round
+
+    def forget(self) -> None:
+        """Leave out what was measured so far: it was a round to warm up."""
+        self.measured.clear()
+        self.cpu.clear()
+
     def _sink(self) -> Sink:
         if self.to_parquet:
             return Parquet(str(self.world.root / f"matches-{self.world.linked}"))
-        return as_sink(lambda matches, batch: matches.write.format("noop").mode("overwrite").save())
+        return Noop()
 
 
-def _engine_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+def _engine_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, sink: Sink) -> Any:
     with Engine(spark, contract=world.contract, tuning=tuning, checkpoint=world.checkpoint) as engine:
         run = engine.start(events=events, sink=sink, available_now=True)
         run.wait()
     return run.query
 
 
-def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Sink) -> Any:
+def _null_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, sink: Sink) -> Any:
     checkpoint = Checkpoint(world.checkpoint, world.contract, tuning)
     storage, manifest = checkpoint.storage, checkpoint.manifest
     checkpoint.close()
-    stream = combine(conform_events(events), None)
+    stream, offsets = combine(conform_events(events), None), OffsetLog(storage.uri("spark"))
 
-    def run_batch(batch: Any, batch_id: int) -> None:
-        for key, value in ARROW.items():  # as the engine does
-            batch.sparkSession.conf.set(key, value)
-        frame = batch.select(f"{EVENT}.*")
-        task = BatchTask(storage, world.contract, tuning, batch_id, manifest, arrow_schema(frame))
-        schema = frame.selectExpr("*", f"array(0L) as {SUB_IDS.name}").schema
-        handed_on = route.packed(frame, task).mapInArrow(_hand_on(task.events), schema)
-        sink.write(handed_on.selectExpr("*", "0 as version"), batch_id)
+    def run_batch(frame: Any, batch_id: int) -> None:
+        batch = batch_of(frame, batch_id, offsets)
+        state = StoredBatch(storage, batch_id, manifest)
+        task = BatchTask(state, world.contract, tuning, batch_id, manifest.now_us, batch.columns, time.thread_time)
+        handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
+        sink.write(handed_on.add_constant("version", 0), batch_id)
 
     writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
     query = writer.trigger(availableNow=True).start()
@@ -167,10 +168,10 @@ def _null_stream(spark: Any, events: Any, world: World, tuning: Tuning, sink: Si
     return query
 
 
-def _hand_on(events: pa.Schema) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _hand_on(events: pa.Schema) -> Body:
     """Unpack; every event goes out with one subscription, the same for all."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for parcel in unpack(batch, events):
                 count = len(parcel.events)

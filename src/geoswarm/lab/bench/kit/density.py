@@ -43,12 +43,12 @@ def matches_of(workload: Tweets, subscriptions: int, events: int = SAMPLE_EVENTS
     drawn = workload.events(0, events)
     x, y = (np.asarray(drawn.column(axis), np.float64) for axis in ("x", "y"))
     ordered = drawn.take(z_order(grid, x, y))
-    held = searchable(grid, rectangles(workload, subscriptions))
+    held = segment_of(grid, rectangles_of(workload, subscriptions))
     met = match(ordered, [held], grid, 0, rows_max=events, pairs_max=1 << 24)
     return sum(len(run.subs) for run in met) / events
 
 
-def rectangles(workload: Tweets, subscriptions: int) -> Floats:
+def rectangles_of(workload: Tweets, subscriptions: int) -> Floats:
     """(n, 4): xmin, ymin, xmax, ymax."""
     rows = workload.subscriptions(0, subscriptions)
     return np.stack([np.asarray(rows.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
@@ -59,7 +59,7 @@ def z_order(grid: Grid, x: Floats, y: Floats) -> Ints:
     return sorted_order(codes_of(x, y, frame_of(grid)), CODE_MAX)
 
 
-def searchable(grid: Grid, rects: Floats) -> Searchable:
+def segment_of(grid: Grid, rects: Floats) -> Searchable:
     """A segment in memory, in the order that `store/segments/write.py` writes; ids are the rows of `rects`."""
     order = z_order(grid, np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]))
     ordered = rects[order]

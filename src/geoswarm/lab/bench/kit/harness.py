@@ -1,24 +1,19 @@
-"""Find the benchmarks, run one, and write down what it measured.
+"""Run one benchmark, and write down what it measured. `catalogue.py` finds them, and says what a benchmark is.
 
-Measures nothing by itself. A benchmark is a file in a folder of `lab/bench/` whose first docstring line says what it
-measures, with a function
+Measures nothing by itself. A benchmark's file has
 
-    def run(scale: Scale, seed: int, report: Progress) -> Result
+    SIZES = {Scale.SMALL: PipelineSizes(...), Scale.FULL: PipelineSizes(...)}
+    def measure(sizes: PipelineSizes, seed: int, report: Progress) -> Result
+    def plot(result: Result) -> Figure                                          if it draws (see `plots.py`)
 
-and, if it draws, `def plot(result: Result) -> Figure` (see `plots.py`). It joins the list by existing: its
-name is that of its folder and file, `swarm/fig11.py` is swarm-fig11 and `guard/fig6_14.py` is guard-fig6.14; those of
-`engine/` have the file's name alone. The list reads the files without importing them, so it stays quick.
-
-One JSON object with `name`, `config`, `machine`, `rows` and `summary`.
+and, where it is a table of figures, `measure(row, sizes, seed, report)` and `plot(row, result)`; rows that need sizes
+of their own have them as `row.sizes`. The result becomes one JSON object with `name`, `config`, `machine`, `rows` and
+`summary`, which has one number per claim, under the same keys at both scales.
 """
 
-import ast
-import difflib
 import importlib
-import importlib.util
 import json
 import math
-import re
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,19 +27,16 @@ from rich.console import Console
 from rich.table import Table
 
 from geoswarm.errors import InputError, SettingsError
+from geoswarm.lab.bench.kit.catalogue import PACKAGE, Benchmark, find
 from geoswarm.lab.bench.kit.machine import machine
 from geoswarm.lab.bench.kit.plots import style
-
-PACKAGE = "geoswarm.lab.bench"
-OWN = "engine"
-"""The folder of benchmarks that are no figure of a paper."""
 
 
 class Scale(StrEnum):
     SMALL = "small"
-    """Ends within a minute."""
+    """The benchmark ends within two minutes on two quiet cores, most within one."""
     FULL = "full"
-    """As large as the paper's, or as the machine allows."""
+    """The benchmark is as large as the paper's, or as the machine allows."""
 
 
 Progress = Callable[[str], None]
@@ -60,22 +52,6 @@ class Result:
     config: dict[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class _Found:
-    module: str
-    description: str
-    draws: bool
-
-
-def bench_names(package: str = PACKAGE) -> list[str]:
-    return sorted(_find(package))
-
-
-def describe(name: str, package: str = PACKAGE) -> str:
-    """The first line of the benchmark's docstring."""
-    return _named(name, package).description
-
-
 def run_benchmark(
     name: str,
     scale: Scale = Scale.SMALL,
@@ -87,7 +63,7 @@ def run_benchmark(
     package: str = PACKAGE,
 ) -> dict[str, Any]:
     """Run one benchmark; print its tables, write its files, and return what the JSON file holds."""
-    found = _named(name, package)
+    found = find(name, package)
     # A run may take an hour: what would fail after it is refused before it.
     for path in (json_path, plot_path):
         if path is not None and not path.parent.is_dir():
@@ -95,10 +71,11 @@ def run_benchmark(
     if plot_path is not None and not found.draws:
         raise SettingsError(f"benchmark {name} draws no figure: leave --plot out")
 
-    module = importlib.import_module(found.module)
+    module, row = load(found)
     console = Console(stderr=True, quiet=quiet)
     with console.status(f"{name}: starting") as status:
-        result: Result = module.run(scale, seed, lambda what: status.update(f"{name}: {what}"))
+        sizes = sizes_of(found)[scale]
+        result: Result = module.measure(*row, sizes, seed, lambda what: status.update(f"{name}: {what}"))
     record = _record(name, scale, seed, result)
     if not quiet:
         _print(record, Console())
@@ -106,8 +83,20 @@ def run_benchmark(
         json_path.write_text(json.dumps(record, indent=2) + "\n")
     if plot_path is not None:
         with style():
-            module.plot(result).savefig(plot_path, format="png")
+            module.plot(*row, result).savefig(plot_path, format="png")
     return record
+
+
+def load(benchmark: Benchmark) -> tuple[Any, tuple[Any, ...]]:
+    """The module, and the row of its table, if it has one: both are handed to `measure` and `plot`."""
+    module = importlib.import_module(benchmark.module)
+    return module, (module.FIGURES[benchmark.name],) if benchmark.is_row else ()
+
+
+def sizes_of(benchmark: Benchmark) -> Mapping[Scale, Any]:
+    module, row = load(benchmark)
+    sizes: Mapping[Scale, Any] = getattr(row[0], "sizes", None) if row else None  # type: ignore[assignment]
+    return sizes or module.SIZES
 
 
 def interleave(
@@ -127,7 +116,7 @@ def interleave(
 
 
 def best(durations_s: Sequence[float]) -> float:
-    """The shortest: what the machine can do when nobody disturbs it."""
+    """The shortest: what the machine can do when nothing disturbs it."""
     return min(durations_s)
 
 
@@ -143,34 +132,6 @@ def ratio(values: Sequence[float], baseline: Sequence[float]) -> float:
 def cpu_s() -> float:
     """CPU time of this thread so far; unlike the wall clock, it does not count what the neighbours do."""
     return time.thread_time()
-
-
-def _find(package: str) -> dict[str, _Found]:
-    spec = importlib.util.find_spec(package)
-    found: dict[str, _Found] = {}
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        for file in sorted(Path(folder).glob("*/*.py")):
-            tree = ast.parse(file.read_text(), file.name)
-            functions = {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
-            if "run" in functions:
-                lines = (ast.get_docstring(tree) or "(no description)").splitlines()
-                module = f"{package}.{file.parent.name}.{file.stem}"
-                found[_name_of(file)] = _Found(module, lines[0], "plot" in functions)
-    return found
-
-
-def _name_of(file: Path) -> str:
-    stem = re.sub(r"(?<=\d)_(?=\d)", ".", file.stem).replace("_", "-")
-    return stem if file.parent.name == OWN else f"{file.parent.name}-{stem}"
-
-
-def _named(name: str, package: str) -> _Found:
-    found = _find(package)
-    if name not in found:
-        close = difflib.get_close_matches(name, found, n=3)
-        hint = f"did you mean {' or '.join(close)}?" if close else "see `geoswarm bench list`"
-        raise SettingsError(f"no benchmark is called {name!r}, of {len(found)}: {hint}")
-    return found[name]
 
 
 def _record(name: str, scale: Scale, seed: int, result: Result) -> dict[str, Any]:

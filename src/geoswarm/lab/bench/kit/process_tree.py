@@ -55,7 +55,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        used = {pid: held for pid in tree(self._root) if (held := _used(pid)) is not None}
+        used = {pid: held for pid in process_tree(self._root) if (held := _used(pid)) is not None}
         height_bytes = sum(size for _, size in used.values())
         with self._lock:
             self._cpu_s.update({pid: cpu_s for pid, (cpu_s, _) in used.items()})
@@ -64,7 +64,24 @@ class Watch:
                 self._peak_bytes = max(self._peak_bytes, sum(map(_share_bytes, used)))
 
 
-def tree(root: int) -> list[int]:
+def split_cpu_s(root: int, name: str) -> tuple[float, float]:
+    """CPU seconds of a process and all below it: of those with this name, and of all others."""
+    named = others = 0.0
+    for pid in process_tree(root):
+        try:
+            command, _, rest = Path(f"/proc/{pid}/stat").read_text().rpartition(")")
+        except OSError:
+            continue  # it has ended meanwhile
+        fields = rest.split()
+        cpu_s = (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+        if f"({name}" in command:
+            named += cpu_s
+        else:
+            others += cpu_s
+    return named, others
+
+
+def process_tree(root: int) -> list[int]:
     """A process and all below it."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():

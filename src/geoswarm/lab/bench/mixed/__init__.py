@@ -1,0 +1,1 @@
+"""Mixed: Parallel Stream Processing Against Workload Skewness and Variance."""

@@ -1,52 +1,57 @@
 """Mixed Fig. 11: planning on vectors instead of keys: its time, and the error of its estimates, over the step R.
 
-Three times are told apart: rounding and grouping, which each executor does for its own keys; planning on the vectors,
-the controller's part and what the paper reports; and finding the keys again. The error is what the plan thought an
-executor's load would be, against what its keys load it with: of the worst executor in the worst interval, with vectors
-that carry the mean of their loads, and with vectors as printed, of which the print seems to give the average.
+Three times are reported apart: rounding and grouping, which each executor does for its own keys; planning on the
+vectors, the controller's part and what the paper reports; and finding the keys again. The error is what the plan
+thought an executor's load would be, against what its keys load it with: of the worst executor in the worst interval,
+with vectors that carry the mean of their loads, and with the paper's vectors, of which the paper seems to give the
+average.
 """
 
 import statistics
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geoswarm.control.keyed.compact import expand, load_errors, summarise, with_means
 from geoswarm.control.keyed.mixed import Mixed, Search, mixed
 from geoswarm.control.keyed.problem import Case, Limits
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.mixed.sweep import Setting, Step, config_of, steps, warm_up
+from geoswarm.lab.bench.mixed.sweep import PlannerSetting, PlanStep, plan_steps, setting_config, warm_up
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 LEVEL_BITS = (0, 1, 2, 3, 4, 5, 6, 7, 8)
-KEYS, INTERVALS = {Scale.SMALL: 1_000_000, Scale.FULL: 1_000_000}, {Scale.SMALL: 8, Scale.FULL: 30}
 MEASURED_MIN = 5
 """Interval from which on steps are measured: the window is full then."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(KEYS[scale], INTERVALS[scale], seed, report)
+class CompactSizes(NamedTuple):
+    keys: int
+    intervals: int
 
 
-def measure(keys: int, intervals: int, seed: int, report: Progress) -> Result:
+SIZES = {Scale.SMALL: CompactSizes(1_000_000, 8), Scale.FULL: CompactSizes(1_000_000, 30)}
+
+
+def measure(sizes: CompactSizes, seed: int, report: Progress) -> Result:
+    keys, intervals = sizes
     report("compiling")
     warm_up(("mixed", "mixed-compact"))
-    setting = Setting(keys=keys)
+    setting = PlannerSetting(keys=keys)
     report("the original key space")
-    told: dict[int, list[dict[str, float]]] = {bits: [] for bits in LEVEL_BITS}
+    found: dict[int, list[dict[str, float]]] = {bits: [] for bits in LEVEL_BITS}
     times_ms: list[float] = []
-    for interval, step in enumerate(steps(setting, Mixed(setting.limits), intervals, seed), 1):
+    for interval, step in enumerate(plan_steps(setting, Mixed(setting.limits), intervals, seed), 1):
         if interval >= MEASURED_MIN:
             report(f"interval {interval} of {intervals}")
             times_ms.append(1e3 * step.plan_s)
             for bits in LEVEL_BITS:
-                told[bits].append(on_vectors(step, setting.limited(level_bits=bits).limits))
+                found[bits].append(plan_on_vectors(step, setting.limited(level_bits=bits).limits))
     rows: list[dict[str, Any]] = [{"space": "keys", "vectors": keys, "plan_ms": statistics.median(times_ms)}]
     for bits in LEVEL_BITS:
-        row = {key: statistics.median(t[key] for t in told[bits]) for key in told[bits][0]}
-        row |= {key: max(t[key] for t in told[bits]) for key in row if key.startswith("error")}
+        row = {key: statistics.median(t[key] for t in found[bits]) for key in found[bits][0]}
+        row |= {key: max(t[key] for t in found[bits]) for key in row if key.startswith("error")}
         rows.append({"space": f"R = {1 << bits}", "step": 1 << bits} | row)
     usual = next(row for row in rows if row.get("step") == 1 << setting.limits.level_bits)
     summary = {
@@ -57,10 +62,10 @@ def measure(keys: int, intervals: int, seed: int, report: Progress) -> Result:
         "plan_s_compact": (usual["plan_ms"] + usual["expand_ms"]) / 1e3,
         "vectors_per_key": usual["vectors"] / keys,
     }
-    return Result(rows, summary, config_of(setting, intervals))
+    return Result(rows, summary, setting_config(setting, intervals))
 
 
-def on_vectors(step: Step, limits: Limits) -> dict[str, float]:
+def plan_on_vectors(step: PlanStep, limits: Limits) -> dict[str, float]:
     case = Case.of(step.plan, step.stats)
     at_s = [cpu_s()]
     printed = summarise(case, limits)

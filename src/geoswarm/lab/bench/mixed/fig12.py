@@ -1,7 +1,7 @@
 """Mixed Fig. 12: planning time and migration cost of Mixed, Mixed-BF and Readj over the fluctuation f.
 
 Readj searches its σ by bisection, and its time is that of the search; `readj-sorted` finds the same swaps along sorted
-lists, which neither paper does. What a step is, is in `mixed_sweep.py`.
+lists, which neither paper does. `sweep.py` says what a step is.
 
 The claims are made at more keys than the lines, and over few intervals. They compare mean times, and these hang on the
 seed: at 10^6 keys, 4 of 28 decisions of a compiled Readj (three seeds) took 5 to 33 s, when swaps of heavy keys did not
@@ -9,30 +9,43 @@ suffice and σ had to fall; the others took 0.02 to 0.8 s. Mixed takes 0.03 to 0
 """
 
 import statistics
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from geoswarm.control.keyed.mixed import Mixed
 from geoswarm.control.keyed.readj import Readj, ReadjSearched, ReadjSorted
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
-from geoswarm.lab.bench.mixed.fig11 import on_vectors
-from geoswarm.lab.bench.mixed.sweep import Setting, config_of, migration_ratio, steps, sweep, two_panels, warm_up
+from geoswarm.lab.bench.mixed.fig11 import plan_on_vectors
+from geoswarm.lab.bench.mixed.sweep import (
+    PlannerSetting,
+    migration_ratio,
+    plan_steps,
+    setting_config,
+    sweep,
+    two_panels,
+    warm_up,
+)
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLUCTUATIONS = (0.2, 0.6, 1.0, 1.4, 2.0)
 PLANNERS = ("mixed", "mixed-bf", "readj-searched", "readj-sorted")
-KEYS, KEYS_CLAIM = {Scale.SMALL: 10_000, Scale.FULL: 100_000}, 1_000_000
-INTERVALS, INTERVALS_CLAIM = {Scale.SMALL: 6, Scale.FULL: 20}, {Scale.SMALL: 4, Scale.FULL: 8}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(KEYS[scale], INTERVALS[scale], KEYS_CLAIM, INTERVALS_CLAIM[scale], seed, report)
+class ReadjSizes(NamedTuple):
+    keys: int
+    intervals: int
+    intervals_claim: int
+    keys_claim: int = 1_000_000
 
 
-def measure(keys: int, intervals: int, keys_claim: int, intervals_claim: int, seed: int, report: Progress) -> Result:
-    usual, claimed = Setting(keys=keys), Setting(keys=keys_claim)
-    points = [({"f": f}, Setting(keys=keys, fluctuation=f)) for f in FLUCTUATIONS]
+SIZES = {Scale.SMALL: ReadjSizes(10_000, 6, 4), Scale.FULL: ReadjSizes(100_000, 20, 8)}
+
+
+def measure(sizes: ReadjSizes, seed: int, report: Progress) -> Result:
+    keys, intervals, intervals_claim, keys_claim = sizes
+    usual, claimed = PlannerSetting(keys=keys), PlannerSetting(keys=keys_claim)
+    points = [({"f": f}, PlannerSetting(keys=keys, fluctuation=f)) for f in FLUCTUATIONS]
     rows = sweep(points, PLANNERS, intervals, seed, report)
     warm_up(("mixed-compact",))
     times_s = _claim(claimed, intervals_claim, seed, report)
@@ -42,18 +55,18 @@ def measure(keys: int, intervals: int, keys_claim: int, intervals_claim: int, se
     summary["readj_vs_mixed_s_worst"] = max(times_s["readj"]) / max(times_s["mixed"])
     summary["migration_vs_readj"] = migration_ratio(rows, rival="readj-searched")
     summary["migration_vs_mixed_bf"] = migration_ratio(rows, rival="mixed-bf")
-    return Result(rows, summary, config_of(usual, intervals) | {"keys_claim": keys_claim, "times_s": times_s})
+    return Result(rows, summary, setting_config(usual, intervals) | {"keys_claim": keys_claim, "times_s": times_s})
 
 
-def _claim(setting: Setting, intervals: int, seed: int, report: Progress) -> dict[str, list[float]]:
+def _claim(setting: PlannerSetting, intervals: int, seed: int, report: Progress) -> dict[str, list[float]]:
     """The time of each decision after the first. Readj looks at the worlds of its quick twin; `compact` is Mixed on
     vectors, the controller's part of it, as the paper's Mixed is."""
     limits = setting.limits
-    mixed = list(steps(setting, Mixed(limits), intervals, seed))[1:]
+    mixed = list(plan_steps(setting, Mixed(limits), intervals, seed))[1:]
     times_s: dict[str, list[float]] = {"mixed": [step.plan_s for step in mixed]}
-    told = [on_vectors(step, limits) for step in mixed]
-    times_s["compact"] = [(t["plan_ms"] + t["expand_ms"]) / 1e3 for t in told]
-    for interval, step in enumerate(steps(setting, ReadjSorted(limits), intervals, seed), 1):
+    found = [plan_on_vectors(step, limits) for step in mixed]
+    times_s["compact"] = [(t["plan_ms"] + t["expand_ms"]) / 1e3 for t in found]
+    for interval, step in enumerate(plan_steps(setting, ReadjSorted(limits), intervals, seed), 1):
         if interval > 1:
             report(f"Readj at {setting.keys} keys, interval {interval} of {intervals}")
             start_s = cpu_s()
@@ -68,4 +81,6 @@ def _claim(setting: Setting, intervals: int, seed: int, report: Progress) -> dic
 
 
 def plot(result: Result) -> "Figure":
-    return two_panels(result, "f", "fluctuation f", "Against Readj (Mixed Fig. 12)", by=None, time="plan_ms_mean")
+    return two_panels(
+        result, "Against Readj (Mixed Fig. 12)", x="f", label="fluctuation f", by=None, time="plan_ms_mean"
+    )

@@ -1,12 +1,12 @@
 """Mixed Fig. 13: throughput and latency of a word count over the fluctuation f, on the real engine, projected.
 
-Zipf keys as in `mixed_sweep.py`; all contestants get the same rows, so frequencies are swapped between the executors of
-plain hash. The print swaps at the start of each interval, and does not say how long one is: here a distribution holds
+Zipf keys as in `sweep.py`; all contestants get the same rows, so frequencies are swapped between the executors of
+plain hash. The paper swaps at the start of each interval, and does not say how long one is: here a distribution holds
 for 20 rounds of 10 s. The first is run under the plan of before; what the planner makes of it is in force from the
 second on, or later if planning takes long. One of the later rounds is run, and stands for all. What is measured of a
-round, and what Ideal is, is told in `keyed_race.py`.
+round, and what Ideal is, is in `keyed_race.py`.
 
-`vs_ideal` is Mixed's at θ_max = 0.02, the best in the print (Fig. 14), over the worst f; `..._theta_008` is at the
+`vs_ideal` is Mixed's at θ_max = 0.02, the best in the paper (Fig. 14), over the worst f; `..._theta_008` is at the
 default of Table II, which lets an executor lie 8 % above the average. `..._settled` leaves the first round out.
 """
 
@@ -22,19 +22,29 @@ from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.count import Count
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.mixed.keyed_race import EXECUTORS, IDEAL, PKG, ROUND_S, Contestant, Race, Timed, raced, timed
+from geoswarm.lab.bench.mixed.keyed_race import (
+    EXECUTORS,
+    IDEAL,
+    PKG,
+    ROUND_S,
+    KeyedContestant,
+    KeyedRace,
+    TimedRound,
+    run_keyed_race,
+    time_rounds,
+)
 from geoswarm.lab.workload.zipf import Zipf
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROUNDS_PER_CHANGE = 20
-MIXED, MIXED_LOOSE = Contestant("mixed", 0.02), Contestant("mixed", 0.08)
-READJ = Contestant("readj-searched", 0.08)
-CONTESTANTS = (MIXED, MIXED_LOOSE, READJ, Contestant(PKG), Contestant("hash"))
+MIXED, MIXED_LOOSE = KeyedContestant("mixed", 0.02), KeyedContestant("mixed", 0.08)
+READJ = KeyedContestant("readj-searched", 0.08)
+CONTESTANTS = (MIXED, MIXED_LOOSE, READJ, KeyedContestant(PKG), KeyedContestant("hash"))
 
 
-class Sizes(NamedTuple):
+class WordCountSizes(NamedTuple):
     keys: int
     fluctuations: tuple[float, ...]
     changes: int
@@ -42,23 +52,19 @@ class Sizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: Sizes(40_000, (0.2, 1.0, 2.0), 2),
-    Scale.FULL: Sizes(200_000, (0.1, 0.5, 1.0, 1.5, 2.0), 5),
+    Scale.SMALL: WordCountSizes(40_000, (0.2, 1.0, 2.0), 2),
+    Scale.FULL: WordCountSizes(200_000, (0.1, 0.5, 1.0, 1.5, 2.0), 5),
 }
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: WordCountSizes, seed: int, report: Progress) -> Result:
     # Two rounds of each distribution; those of the first, in which all start from plain hash, are not counted.
-    race, rounds = Race(Count(window=5), CONTESTANTS, sizes.executors), 2 * (sizes.changes + 1)
+    race, rounds = KeyedRace(Count(window=5), CONTESTANTS, sizes.executors), 2 * (sizes.changes + 1)
     laps = [
-        raced(race, _stream(sizes, f, seed), rounds, seed, report, f"f {f:g}", n)
+        run_keyed_race(race, _word_stream(sizes, f, seed), rounds, seed, report, f"f {f:g}", n)
         for n, f in enumerate(sizes.fluctuations)
     ]
-    times, costs = timed(laps)
+    times, costs = time_rounds(laps)
     rows: list[dict[str, Any]] = []
     for f, told in zip(sizes.fluctuations, times, strict=True):
         rows += [_row(f, name, some[2:]) for name, some in told.items()]
@@ -67,7 +73,7 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     return Result(rows, _summary(rows), config | sizes._asdict())
 
 
-def _stream(sizes: Sizes, f: float, seed: int) -> Any:
+def _word_stream(sizes: WordCountSizes, f: float, seed: int) -> Any:
     workload = Zipf(sizes.keys, fluctuation=f, seed=seed)
     owner = KeyPlan.first(range(sizes.executors)).route(np.arange(sizes.keys))
 
@@ -78,7 +84,7 @@ def _stream(sizes: Sizes, f: float, seed: int) -> Any:
     return lambda number: pa.table({"key": workload.tuples_of(counts(number // 2), number)})
 
 
-def _row(f: float, name: str, laps: Sequence[Timed]) -> dict[str, Any]:
+def _row(f: float, name: str, laps: Sequence[TimedRound]) -> dict[str, Any]:
     told = []
     for first, later in zip(laps[::2], laps[1::2], strict=True):
         behind = min(1.0, (ROUND_S + later.plan_s) / (ROUNDS_PER_CHANGE * ROUND_S))  # share of the time
@@ -99,7 +105,7 @@ def _row(f: float, name: str, laps: Sequence[Timed]) -> dict[str, Any]:
     return row | {"plan_ms": 1e3 * float(np.mean([lap.plan_s for lap in laps])), "table": laps[-1].table}
 
 
-def _ideal_row(f: float, laps: Sequence[Timed]) -> dict[str, Any]:
+def _ideal_row(f: float, laps: Sequence[TimedRound]) -> dict[str, Any]:
     even = [lap._replace(makespan_s=lap.ideal_s, makespan_raw_s=lap.ideal_raw_s, plan_s=0.0, table=0) for lap in laps]
     return _row(f, IDEAL, even)
 

@@ -1,8 +1,8 @@
 """Mixed Fig. 16: throughput of TPC-H Q5 while the distribution of its keys changes, on the real engine, projected.
 
-The stream is `lab/workload/tpch.py`, the query `flow/keyed/q5.py` with the region joined last, as in the print's chain
+The stream is `lab/workload/tpch.py`, the query `flow/keyed/q5.py` with the region joined last, as in the paper's chain
 of joins; it is the join by order that is measured, since what comes behind it are a few sums. What is measured of a
-round, and Ideal, is in `keyed_race.py`. In the print other orders take most lines every 90 rounds, here much sooner,
+round, and Ideal, is in `keyed_race.py`. In the paper other orders take most lines every 90 rounds, here much sooner,
 and the orders themselves come and go: no plan fits the next round quite.
 
 `..._q5` keys are of Mixed at its best tolerance, all rounds after the first; `worst_tolerance_...` is at its worst.
@@ -16,7 +16,15 @@ import pyarrow as pa
 from geoswarm.flow.keyed.q5 import Q5Join, nations_of
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.mixed.keyed_race import EXECUTORS, Contestant, Race, cpu_vs_hash, line, raced, timed
+from geoswarm.lab.bench.mixed.keyed_race import (
+    EXECUTORS,
+    KeyedContestant,
+    KeyedRace,
+    cpu_vs_hash,
+    rounds_row,
+    run_keyed_race,
+    time_rounds,
+)
 from geoswarm.lab.workload.tpch import SHIP_DAYS_MAX, Tpch
 
 if TYPE_CHECKING:
@@ -30,7 +38,7 @@ WARM = SHIP_DAYS_MAX // DAYS_PER_ROUND + 1
 """Rounds of the stream that are left out, until there are as many orders to draw from as later."""
 
 
-class Sizes(NamedTuple):
+class Q5Sizes(NamedTuple):
     scale: float
     shift_every: int
     thetas: tuple[float, ...]
@@ -38,35 +46,36 @@ class Sizes(NamedTuple):
     executors: int = EXECUTORS
 
 
-SIZES = {Scale.SMALL: Sizes(0.3, 5, (0.02, 0.3), 10), Scale.FULL: Sizes(2.0, 15, (0.02, 0.08, 0.3), 45)}
+SIZES = {Scale.SMALL: Q5Sizes(0.3, 5, (0.02, 0.3), 10), Scale.FULL: Q5Sizes(2.0, 15, (0.02, 0.08, 0.3), 45)}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: Q5Sizes, seed: int, report: Progress) -> Result:
     report("drawing the tables")
     stream = Tpch(sizes.scale, seed=seed, days_per_interval=DAYS_PER_ROUND, shift_every=sizes.shift_every)
     static = stream.static()
     nations = nations_of(REGION, static.region_names, static.nation_region)
     query = Q5Join(static.customer_nation, static.supplier_nation, nations, WINDOW, early=False)
     contestants = [
-        *(Contestant("mixed", theta) for theta in sizes.thetas),
-        Contestant("readj-searched", sizes.thetas[0]),
-        Contestant("hash"),
+        *(KeyedContestant("mixed", theta) for theta in sizes.thetas),
+        KeyedContestant("readj-searched", sizes.thetas[0]),
+        KeyedContestant("hash"),
     ]
-    race = Race(query, contestants, sizes.executors, rounds_per_interval=ROUNDS_PER_INTERVAL)
-    laps = raced(race, lambda n: pa.table(stream.rows(WARM + n)), sizes.rounds, seed, report, "Q5")
-    (told,), costs = timed([laps])
+    race = KeyedRace(query, contestants, sizes.executors, rounds_per_interval=ROUNDS_PER_INTERVAL)
+    laps = run_keyed_race(race, lambda n: pa.table(stream.rows(WARM + n)), sizes.rounds, seed, report, "Q5")
+    (told,), costs = time_rounds([laps])
     rows = [
-        {"planner": name, "round": lap.round, "shifted": (WARM + lap.round) % sizes.shift_every == 0, **line([lap])}
+        {
+            "planner": name,
+            "round": lap.round,
+            "shifted": (WARM + lap.round) % sizes.shift_every == 0,
+            **rounds_row([lap]),
+        }
         for name, laps in told.items()
         for lap in laps
     ]
     config = {"window_rounds": WINDOW * ROUNDS_PER_INTERVAL, **sizes._asdict()}
     config["costs"] = costs.to_json()
-    summary = _summary({name: line(laps[1:]) for name, laps in told.items()})
+    summary = _summary({name: rounds_row(laps[1:]) for name, laps in told.items()})
     summary |= {
         f"cpu_vs_hash_theta_{c.theta_max:g}": cpu_vs_hash(told, c.name) for c in contestants if c.planner == "mixed"
     }

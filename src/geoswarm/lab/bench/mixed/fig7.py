@@ -1,10 +1,11 @@
 """Mixed Fig. 7: how unevenly plain hash loads executors, over their number and over the number of keys.
 
-No planner at work. In each of 50 intervals the frequencies lie on other keys; loads are sorted within an interval and
-averaged over intervals by rank, so a line reads as the paper's: x is the share of executors with at most that load.
+No planner is at work. In each of 50 intervals the frequencies lie on other keys; loads are sorted within an interval
+and averaged over intervals by rank, so a line reads as the paper's: x is the share of executors with at most that
+load.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -18,33 +19,36 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 EXECUTORS, KEYS = (5, 10, 20, 40), (5_000, 10_000, 100_000, 1_000_000)
-EXECUTORS_USUAL, KEYS_USUAL = 15, {Scale.SMALL: 100_000, Scale.FULL: 1_000_000}
-INTERVALS = {Scale.SMALL: 20, Scale.FULL: 50}
+EXECUTORS_USUAL = 15
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(EXECUTORS, KEYS, KEYS_USUAL[scale], INTERVALS[scale], seed, report)
+class HashSizes(NamedTuple):
+    keys_usual: int
+    intervals: int
+    executors: tuple[int, ...] = EXECUTORS
+    keys: tuple[int, ...] = KEYS
 
 
-def measure(
-    executors: tuple[int, ...], keys: tuple[int, ...], keys_usual: int, intervals: int, seed: int, report: Progress
-) -> Result:
+SIZES = {Scale.SMALL: HashSizes(100_000, 20), Scale.FULL: HashSizes(1_000_000, 50)}
+
+
+def measure(sizes: HashSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
     summary: dict[str, float] = {}
-    points = [("executors", n, keys_usual, n) for n in executors]
-    points += [("keys", k, k, EXECUTORS_USUAL) for k in keys]
+    points = [("executors", n, sizes.keys_usual, n) for n in sizes.executors]
+    points += [("keys", k, k, EXECUTORS_USUAL) for k in sizes.keys]
     for panel, value, many, n in points:
         report(f"{panel} {value}")
-        loads = profile(many, n, intervals, seed)
+        loads = load_profile(many, n, sizes.intervals, seed)
         rows += [
             {"panel": panel, "value": value, "percentile": 100.0 * (i + 1) / n, "load": load}
             for i, load in enumerate(loads)
         ]
         summary[f"max_vs_min_{panel}_{value}"] = float(loads[-1] / loads[0])
-    return Result(rows, summary, {"intervals": intervals, "keys": keys_usual, "executors": EXECUTORS_USUAL})
+    return Result(rows, summary, {"intervals": sizes.intervals, "keys": sizes.keys_usual, "executors": EXECUTORS_USUAL})
 
 
-def profile(keys: int, executors: int, intervals: int, seed: int) -> Floats:
+def load_profile(keys: int, executors: int, intervals: int, seed: int) -> Floats:
     """Loads as shares of their average, lightest executor first, averaged over intervals."""
     owner = KeyPlan.first(range(executors)).route(np.arange(keys))
     workload, total = Zipf(keys=keys, seed=seed), np.zeros(executors)

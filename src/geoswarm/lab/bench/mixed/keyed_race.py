@@ -1,6 +1,6 @@
 """Planners of keys on the real engine, in turns on the same batches: what Mixed's Figures 13 to 16 share.
 
-Measures for others: each figure is a file of its own that names its stream. Every row is routed, exchanged and worked
+Measures for others: each figure names its stream. Every row is routed, exchanged and worked
 on by Spark, every contestant in a checkpoint of its own, all of them with a batch before any has the next. This machine
 has two cores, the paper's cluster 21 hosts, so throughput is projected: a batch would end with its costliest executor.
 
@@ -28,17 +28,18 @@ import pyarrow.parquet as pq
 from geoswarm.config import KeyTuning
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.flow.keyed.operator import Operator
+from geoswarm.flow.keyed.work import KeyLoads
 from geoswarm.lab.bench.kit.harness import Progress, cpu_s, median
+from geoswarm.lab.bench.kit.sessions import MASTER
 from geoswarm.lab.bench.mixed.pkg_count import PkgCount, PkgTotals
-from geoswarm.lab.bench.mixed.task_costs import Costs, Tasks, features, fitted
-from geoswarm.run.spark.keyed import KeyedRun
-from geoswarm.run.spark.pipeline import ARROW
+from geoswarm.lab.bench.mixed.task_costs import StageTasks, TaskCosts, fit_costs, task_features
+from geoswarm.run.keyed import KeyedRun
+from geoswarm.run.spark.batches import ARROW
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.session import build_session
 from geoswarm.store.journal import Journal
-from geoswarm.store.keyed_share import Loads
 from geoswarm.store.storage import Storage
 
-MASTER = "local[2]"
 EXECUTORS = 15
 ROUND_S = 10.0
 """Between two looks at the load."""
@@ -47,7 +48,7 @@ TRIAL_SHARES = (1.0, 0.5, 0.1, 0.25)
 
 
 @dataclass(frozen=True)
-class Contestant:
+class KeyedContestant:
     planner: str
     theta_max: float = 0.08
 
@@ -57,30 +58,30 @@ class Contestant:
 
 
 @dataclass(frozen=True)
-class Race:
+class KeyedRace:
     """One stream for all: a batch is a round."""
 
     operator: Operator
-    contestants: Sequence[Contestant]
+    contestants: Sequence[KeyedContestant]
     executors: int = EXECUTORS
     rounds_per_interval: int = 1
     scaled: Mapping[int, int] = field(default_factory=dict)
     """{round: executors from then on}."""
 
 
-class Lap(NamedTuple):
+class KeyedRound(NamedTuple):
     """One round of one contestant."""
 
     round: int
     rows: int
-    stages: tuple[Tasks, ...]
+    stages: tuple[StageTasks, ...]
     """One, or for PKG two."""
     plan_s: float
     """CPU of the driver before the batch; what no planner takes is not taken off yet."""
     table: int
 
 
-class Timed(NamedTuple):
+class TimedRound(NamedTuple):
     """What a round would take on a machine per executor."""
 
     round: int
@@ -95,16 +96,22 @@ class Timed(NamedTuple):
     table: int
 
 
-class Laps(NamedTuple):
-    of: dict[str, list[Lap]]
+class KeyedRounds(NamedTuple):
+    of: dict[str, list[KeyedRound]]
     """By contestant, round after round."""
-    trials: list[tuple[str, Lap]]
+    trials: list[tuple[str, KeyedRound]]
     """Of parts of the first round, to tell what a row takes from what a task takes."""
 
 
-def raced(
-    race: Race, batches: Callable[[int], pa.Table], rounds: int, seed: int, report: Progress, what: str, nth: int = 0
-) -> Laps:
+def run_keyed_race(
+    race: KeyedRace,
+    batches: Callable[[int], pa.Table],
+    rounds: int,
+    seed: int,
+    report: Progress,
+    what: str,
+    nth: int = 0,
+) -> KeyedRounds:
     """`batches(n)` is round n of the stream. Only the first race of a figure has trials."""
     spark = build_session(MASTER)
     for key, value in ARROW.items():
@@ -112,8 +119,8 @@ def raced(
     with tempfile.TemporaryDirectory() as folder:
         lanes = [_Lane(race, contestant, Path(folder) / contestant.name) for contestant in race.contestants]
         report(f"{what}: compiling")
-        trials = [] if nth else list(_tried(spark, race, batches(0), Path(folder)))
-        laps = Laps({lane.name: [] for lane in lanes}, trials)
+        trials = [] if nth else list(_try_shares(spark, race, batches(0), Path(folder)))
+        laps = KeyedRounds({lane.name: [] for lane in lanes}, trials)
         for number in range(rounds):
             path = str(Path(folder) / f"{number}.parquet")
             pq.write_table(batches(number), path)
@@ -123,8 +130,8 @@ def raced(
     return laps
 
 
-def _tried(spark: Any, race: Race, rows: pa.Table, folder: Path) -> Iterator[tuple[str, Lap]]:
-    """Each operator once more on parts of a batch; its first lap, in which workers compile, is not told."""
+def _try_shares(spark: Any, race: KeyedRace, rows: pa.Table, folder: Path) -> Iterator[tuple[str, KeyedRound]]:
+    """Each operator once more on parts of a batch; its first round, in which workers compile, is left out."""
     for contestant in {c.planner == PKG: c for c in race.contestants}.values():
         lane = _Lane(race, contestant, folder / f"trial-{contestant.name}")
         for number, share in enumerate(TRIAL_SHARES):
@@ -136,7 +143,7 @@ def _tried(spark: Any, race: Race, rows: pa.Table, folder: Path) -> Iterator[tup
 
 
 class _Lane:
-    def __init__(self, race: Race, contestant: Contestant, folder: Path) -> None:
+    def __init__(self, race: KeyedRace, contestant: KeyedContestant, folder: Path) -> None:
         self.race, self.name, self.storage = race, contestant.name, Storage(str(folder))
         interval_s = ROUND_S * race.rounds_per_interval
         planner, operators = contestant.planner, [race.operator]
@@ -151,19 +158,19 @@ class _Lane:
         )
         self.runs = [KeyedRun(self.storage, Journal(self.storage), o, tuning, lambda: None) for o in operators]
 
-    def lap(self, rows: Any, number: int) -> Lap:
+    def lap(self, rows: Any, number: int) -> KeyedRound:
         now_us = int(number * ROUND_S * 1e6)
         if number in self.race.scaled:
             self._scale(self.race.scaled[number])
         began_s = cpu_s()
-        given = self.runs[0].apply(rows, number, now_us)
+        given = self.runs[0].apply(SparkRows(rows), number, now_us)
         plan_s = cpu_s() - began_s
         for run in self.runs[1:]:
             given = run.apply(given, number, now_us)
-        given.write.format("noop").mode("overwrite").save()
+        given.run()
         stages = tuple(self._tasks(run.operator.name, number) for run in self.runs)
         entries = [run.finish() for run in self.runs]
-        return Lap(number, entries[0]["rows"], stages, plan_s, len(self.runs[0].plan.keys))
+        return KeyedRound(number, entries[0].rows, stages, plan_s, len(self.runs[0].plan.keys))
 
     def _scale(self, executors: int) -> None:
         for run in self.runs:
@@ -171,48 +178,48 @@ class _Lane:
             if isinstance(run.operator, PkgCount):
                 run.operator.executors = executors
 
-    def _tasks(self, operator: str, number: int) -> Tasks:
+    def _tasks(self, operator: str, number: int) -> StageTasks:
         """Read before the batch is finished: then the reports are gone."""
         (attempt,) = self.storage.folders(f"keyed/{operator}/reports")
         folder = f"keyed/{operator}/reports/{attempt}"
         rows, keys, other, cpu_us = [], [], [], []
         for name in sorted(self.storage.names(folder)):
             if name.startswith("work-"):
-                told = json.loads(self.storage.read(f"{folder}/{name}"))
+                report = json.loads(self.storage.read(f"{folder}/{name}"))
                 loads = self.storage.read(f"{folder}/loads-{name[5:10]}")
-                ids, work, _ = Loads.unpack(loads) if loads else (np.empty(0), np.zeros(0), None)
-                rows.append(told["rows"])
+                ids, work, _ = KeyLoads.unpack(loads) if loads else (np.empty(0), np.zeros(0), None)
+                rows.append(report["rows"])
                 keys.append(len(ids))
-                other.append(max(0.0, float(work.sum()) - told["rows"]))
-                cpu_us.append(told["cpu_us"])
-        return Tasks(np.array(rows), np.array(keys), np.array(other), np.array(cpu_us, np.float64))
+                other.append(max(0.0, float(work.sum()) - report["rows"]))
+                cpu_us.append(report["cpu_us"])
+        return StageTasks(np.array(rows), np.array(keys), np.array(other), np.array(cpu_us, np.float64))
 
 
-def timed(races: Sequence[Laps]) -> tuple[list[dict[str, list[Timed]]], Costs]:
+def time_rounds(races: Sequence[KeyedRounds]) -> tuple[list[dict[str, list[TimedRound]]], TaskCosts]:
     """Races of one operator, under one fit."""
     seen = [(name, lap) for laps in races for name, lap in laps.trials]
     seen += [(name, lap) for laps in races for name, some in laps.of.items() for lap in some]
     behind = [lap.stages[1] for name, lap in seen if name == PKG]
     # PKG's first operator counts as that of the others does: their tasks are of one kind.
-    first, error = fitted([lap.stages[0] for _, lap in seen])
-    costs = Costs(first, fitted(behind)[0] if behind else None, error)
+    first, error = fit_costs([lap.stages[0] for _, lap in seen])
+    costs = TaskCosts(first, fit_costs(behind)[0] if behind else None, error)
     return [_projected(laps.of, costs) for laps in races], costs
 
 
-def _projected(laps: Mapping[str, Sequence[Lap]], costs: Costs) -> dict[str, list[Timed]]:
+def _projected(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) -> dict[str, list[TimedRound]]:
     at_rest_s = min(median([lap.plan_s for lap in some]) for some in laps.values())
     fitted_s = {name: [_seconds(lap, costs) for lap in some] for name, some in laps.items()}
     raw_s = {name: [[stage.cpu_us / 1e6 for stage in lap.stages] for lap in some] for name, some in laps.items()}
     keyed = [name for name in laps if name != PKG]
 
     def both(times_s: dict[str, list[list[Floats]]], name: str, i: int) -> tuple[float, float]:
-        """The last executor's end, and the mean of all, whoever it was that dealt out the keys."""
+        """The last executor's end, and the mean of all, whichever planner dealt out the keys."""
         makespan_s = sum(float(stage.max()) for stage in times_s[name][i])
         return makespan_s, median([float(times_s[other][i][0].mean()) for other in keyed])
 
     return {
         name: [
-            Timed(
+            TimedRound(
                 lap.round,
                 lap.rows,
                 *both(fitted_s, name, i),
@@ -227,19 +234,19 @@ def _projected(laps: Mapping[str, Sequence[Lap]], costs: Costs) -> dict[str, lis
     }
 
 
-def _seconds(lap: Lap, costs: Costs) -> list[Floats]:
+def _seconds(lap: KeyedRound, costs: TaskCosts) -> list[Floats]:
     kinds = [cost for cost in (costs.first, costs.second) if cost is not None]
-    return [features(stage)[:, 1:] @ kinds[n][1:] / 1e6 for n, stage in enumerate(lap.stages)]
+    return [task_features(stage)[:, 1:] @ kinds[n][1:] / 1e6 for n, stage in enumerate(lap.stages)]
 
 
-def cpu_vs_hash(laps: Mapping[str, Sequence[Timed]], name: str) -> float:
+def cpu_vs_hash(laps: Mapping[str, Sequence[TimedRound]], name: str) -> float:
     """CPU of a contestant's tasks over that of plain hash, once both have state."""
     mine, plain = (sum(lap.cpu_raw_s for lap in laps[who][1:]) for who in (name, "hash"))
     return mine / plain
 
 
-def line(laps: Sequence[Timed]) -> dict[str, Any]:
-    """What a figure tells of some rounds in a row."""
+def rounds_row(laps: Sequence[TimedRound]) -> dict[str, Any]:
+    """The columns that a figure shows of some rounds in a row."""
     rows = sum(lap.rows for lap in laps)
     return {
         "rows_per_s": rows / sum(lap.makespan_s for lap in laps),

@@ -1,7 +1,7 @@
 """Planners of keyed state over intervals of Zipf keys: what Mixed's Figures 8 to 12 and 17 to 21 share.
 
-Measures nothing by itself: each figure is a file of its own that names what it varies. Each planner lives in a world of
-its own from the same seed: frequencies are swapped between its executors (Mixed §V, "Synthetic Data"), it plans, and
+Measures nothing by itself: `planners.py` and the figures name what they vary. Each planner lives in a world of its own
+from the same seed: frequencies are swapped between its executors (Mixed §V, "Synthetic Data"), it plans, and
 the next interval starts from its plan. Time is CPU time of one thread for the whole step from statistics to plan:
 routing all keys, searching, building the new table. Migration is the share of all state that moves. The first interval,
 which starts from plain hash, is left out.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Setting:
+class PlannerSetting:
     """Defaults are those in bold in Mixed Table II."""
 
     keys: int = 1_000_000
@@ -36,12 +36,16 @@ class Setting:
     skew: float = 0.85
     limits: Limits = field(default_factory=Limits)
 
-    def limited(self, **changes: Any) -> "Setting":
+    def limited(self, **changes: Any) -> "PlannerSetting":
         return replace(self, limits=replace(self.limits, **changes))
 
 
+SweepPoint = tuple[dict[str, Any], PlannerSetting]
+"""The columns that rows of this point begin with, and its setting."""
+
+
 @dataclass(frozen=True)
-class Step:
+class PlanStep:
     plan: KeyPlan
     """Before."""
     stats: KeyStats
@@ -49,7 +53,7 @@ class Step:
     plan_s: float
 
 
-def steps(setting: Setting, rebalancer: Planner, intervals: int, seed: int) -> Iterator[Step]:
+def plan_steps(setting: PlannerSetting, rebalancer: Planner, intervals: int, seed: int) -> Iterator[PlanStep]:
     workload = Zipf(setting.keys, setting.skew, setting.fluctuation, seed)
     keys, plan, window = np.arange(setting.keys), KeyPlan.first(range(setting.executors)), Window(setting.limits.window)
     counts = workload.first()
@@ -57,7 +61,7 @@ def steps(setting: Setting, rebalancer: Planner, intervals: int, seed: int) -> I
         stats = KeyStats(keys, counts.astype(np.float64), window.add(counts))
         start_s = cpu_s()
         answer = rebalancer.rebalance(plan, stats)
-        yield Step(plan, stats, answer, cpu_s() - start_s)
+        yield PlanStep(plan, stats, answer, cpu_s() - start_s)
         plan = answer.plan
         counts = workload.next(counts, plan.route(keys), interval)
 
@@ -66,42 +70,42 @@ def warm_up(names: Sequence[str]) -> None:
     """Compile what will be measured: with a table, and with one that is too small."""
     for name in names:
         for table_max in (3000, 20):
-            setting = Setting(keys=2000, executors=4).limited(table_max=table_max)
-            for _ in steps(setting, planner(name, setting.limits), 4, 0):
+            setting = PlannerSetting(keys=2000, executors=4).limited(table_max=table_max)
+            for _ in plan_steps(setting, planner(name, setting.limits), 4, 0):
                 pass
 
 
-def row_of(name: str, setting: Setting, intervals: int, seed: int) -> dict[str, Any]:
+def planner_row(name: str, setting: PlannerSetting, intervals: int, seed: int) -> dict[str, Any]:
     """One planner at one setting, over all intervals but the first."""
-    told = list(steps(setting, planner(name, setting.limits), intervals, seed))[1:]
-    times_ms = [1e3 * step.plan_s for step in told]
+    done = list(plan_steps(setting, planner(name, setting.limits), intervals, seed))[1:]
+    times_ms = [1e3 * step.plan_s for step in done]
     return {
         "planner": name,
         "plan_ms": statistics.median(times_ms),
         "plan_ms_mean": statistics.mean(times_ms),
         "plan_ms_max": max(times_ms),
-        "migration_pct": 100.0 * statistics.mean(step.answer.migration_share for step in told),
-        "table": statistics.mean(float(step.answer.why["table"]) for step in told),
-        "skew": statistics.mean(float(step.answer.why["skew"]) for step in told),
-        "balanced_pct": 100.0 * statistics.mean(float(step.answer.balanced) for step in told),
+        "migration_pct": 100.0 * statistics.mean(step.answer.migration_share for step in done),
+        "table": statistics.mean(float(step.answer.why["table"]) for step in done),
+        "skew": statistics.mean(float(step.answer.why["skew"]) for step in done),
+        "balanced_pct": 100.0 * statistics.mean(float(step.answer.balanced) for step in done),
     }
 
 
 def sweep(
-    points: Sequence[tuple[dict[str, Any], Setting]],
+    points: Sequence[SweepPoint],
     names: Sequence[str],
     intervals: int,
     seed: int,
     report: Progress,
 ) -> list[dict[str, Any]]:
-    """A row for each planner at each point; a point is what the row shall say of it, and its setting."""
+    """A row for each planner at each point."""
     report("compiling")
     warm_up(names)
     rows: list[dict[str, Any]] = []
-    for told, setting in points:
+    for shown, setting in points:
         for name in names:
-            report(", ".join(f"{k} {v}" for k, v in told.items()) + f": {name}")
-            rows.append(told | row_of(name, setting, intervals, seed))
+            report(", ".join(f"{k} {v}" for k, v in shown.items()) + f": {name}")
+            rows.append(shown | planner_row(name, setting, intervals, seed))
     return rows
 
 
@@ -111,17 +115,17 @@ def migration_ratio(rows: Sequence[dict[str, Any]], name: str = "mixed", rival: 
     return float(total[name] / total[rival])
 
 
-def config_of(setting: Setting, intervals: int) -> dict[str, Any]:
+def setting_config(setting: PlannerSetting, intervals: int) -> dict[str, Any]:
     said = {k: v for k, v in vars(setting).items() if k != "limits"}
     return {"intervals": intervals, **said, **vars(setting.limits)}
 
 
 def two_panels(
     result: Result,
-    x: str,
-    label: str,
     title: str,
     *,
+    x: str,
+    label: str,
     log_x: bool = False,
     by: str | None = "window",
     time: str = "plan_ms",
@@ -129,7 +133,7 @@ def two_panels(
     """Planning time and migration cost over `x`, a line for each planner and window."""
     drawn, (left, migration) = figure(2, width_in=5.6)
     for axes, y, what in ((left, time, "plan in (ms, CPU)"), (migration, "migration_pct", "state migrated (%)")):
-        lines(axes, result.rows, x, y, by)
+        draw_lines(axes, result.rows, x, y, by)
         axes.set(xlabel=label, ylabel=what)
         if log_x:
             axes.set_xscale("log")
@@ -139,7 +143,18 @@ def two_panels(
     return drawn
 
 
-def lines(axes: "Axes", rows: Sequence[dict[str, Any]], x: str, y: str, by: str | None) -> None:
+def one_panel(result: Result, title: str, *, x: str, y: str, by: str | None, label: str) -> "Figure":
+    """One column over `x`, a line for each planner and value of `by`."""
+    drawn, (axes,) = figure()
+    draw_lines(axes, result.rows, x, y, by)
+    named = {"migration_pct": "state migrated (%)", "table": "entries in the table"}
+    axes.set(title=title, xlabel=label, ylabel=named[y])
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return drawn
+
+
+def draw_lines(axes: "Axes", rows: Sequence[dict[str, Any]], x: str, y: str, by: str | None) -> None:
     """One line for each planner and value of `by`."""
     for key in dict.fromkeys((row["planner"], row[by] if by else None) for row in rows):
         here = [row for row in rows if (row["planner"], row[by] if by else None) == key]

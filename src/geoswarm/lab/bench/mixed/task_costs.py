@@ -1,4 +1,4 @@
-"""What a row, a key and a unit of work cost, from the CPU times of many tasks: how much longer has who has more?
+"""What a row, a key and a unit of work cost, fitted to the CPU times of many tasks.
 
 Measures nothing by itself; `keyed_race.py` has the tasks. One of them takes a few milliseconds, and on a shared machine
 a tenth or a fifth more or less the next time (`error` says how much it was). That is more than the imbalance that is to
@@ -18,7 +18,7 @@ ROW_US_MIN = 0.001
 """What is too little to be seen in small batches is not nothing."""
 
 
-class Tasks(NamedTuple):
+class StageTasks(NamedTuple):
     """Of one stage in one round, by executor."""
 
     rows: Ints
@@ -28,7 +28,7 @@ class Tasks(NamedTuple):
     cpu_us: Floats
 
 
-class Costs(NamedTuple):
+class TaskCosts(NamedTuple):
     """Microseconds per task, row, key and unit of other work."""
 
     first: Floats
@@ -39,14 +39,14 @@ class Costs(NamedTuple):
 
     def to_json(self) -> dict[str, Any]:
         names = ("task_us", "row_us", "key_us", "other_us")
-        told = {"": self.first} | ({} if self.second is None else {"pkg_": self.second})
-        said = {f"{p}{n}": float(c) for p, costs in told.items() for n, c in zip(names, costs, strict=True)}
+        stages = {"": self.first} | ({} if self.second is None else {"pkg_": self.second})
+        said = {f"{p}{n}": float(c) for p, costs in stages.items() for n, c in zip(names, costs, strict=True)}
         return said | {"error": self.error}
 
 
-def fitted(stages: Sequence[Tasks]) -> tuple[Floats, float]:
+def fit_costs(stages: Sequence[StageTasks]) -> tuple[Floats, float]:
     """The costs, and how far off a task is. The worst tenth, which was disturbed, is left out."""
-    seen = np.concatenate([features(tasks) for tasks in stages])
+    seen = np.concatenate([task_features(tasks) for tasks in stages])
     cpu_us = np.concatenate([tasks.cpu_us for tasks in stages])
     used = np.ones(len(cpu_us), np.bool_)
     costs = _least_squares(seen, cpu_us)
@@ -58,7 +58,7 @@ def fitted(stages: Sequence[Tasks]) -> tuple[Floats, float]:
     return costs, float(np.median(np.abs(seen @ costs - cpu_us) / np.maximum(cpu_us, 1.0)))
 
 
-def features(tasks: Tasks) -> Floats:
+def task_features(tasks: StageTasks) -> Floats:
     return np.stack([np.ones(len(tasks.rows)), tasks.rows, tasks.keys, tasks.other], axis=1).astype(np.float64)
 
 

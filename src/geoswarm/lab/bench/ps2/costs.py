@@ -1,6 +1,6 @@
-"""c1 to c4 of PS2Stream's load model (Definition 1), and what dividing terms and Spark's exchange cost.
+"""PS2Stream Definition 1: c1 to c4 of its load model, and what dividing terms and Spark's exchange cost.
 
-Nothing reads its result but whoever called it; the defaults of `control/layout/load_model.py` are what it once gave.
+No other code reads its result; the defaults of `control/layout/load_model.py` are what it once gave.
 All stages run as they do in the engine, one after the other and without Spark; what its exchange takes is measured
 apart.
 
@@ -35,21 +35,22 @@ from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.exchange import PACKED, pack, unpack
 from geoswarm.flow.match.match import Searchable, TermShare, match
 from geoswarm.flow.merge import as_arrays, joined
 from geoswarm.flow.route import route
 from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.flow.stages.task import Body
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
-from geoswarm.lab.workload.posts import Posts, Queries
-from geoswarm.run.spark.route import PACKED_DDL, Stage
-from geoswarm.run.spark.session import build_session
+from geoswarm.lab.bench.kit.sessions import bench_session
+from geoswarm.lab.workload.posts import Posts, QueryKind
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.manifest import EMPTY, Manifest
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
 
-MASTER, TASKS, EXECUTORS = "local[2]", 2, 8
+TASKS, EXECUTORS = 2, 8
 SENDINGS = (2, 8)
 REPEATS = 3
 """Of each search, the fastest counts: other work on the machine only ever adds."""
@@ -59,30 +60,34 @@ SHARES = (2, 8)
 SAMPLE = 20_000
 """Events, and subscriptions, by which they are divided."""
 COUNTRIES = ("US", "GB")
-QUERY_SETS: tuple[Queries, ...] = ("Q1", "Q2")
-ROWS = {Scale.SMALL: 50_000, Scale.FULL: 300_000}
+QUERY_SETS: tuple[QueryKind, ...] = ("Q1", "Q2")
 CELLS_PER_SIDE = 1000
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+class LoadModelSizes(NamedTuple):
+    rows: int
+    """Of posts, and of queries."""
+
+
+SIZES = {Scale.SMALL: LoadModelSizes(50_000), Scale.FULL: LoadModelSizes(300_000)}
+
+
+def measure(sizes: LoadModelSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
     for country in COUNTRIES:
         for queries in QUERY_SETS:
             report(f"{country} {queries}")
             posts = Posts(seed=seed, country=country)
             grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
-            events, asked = posts.events(0, ROWS[scale]), posts.subscriptions(0, ROWS[scale], queries=queries)
+            events, asked = posts.events(0, sizes.rows), posts.subscriptions(0, sizes.rows, queries=queries)
             with tempfile.TemporaryDirectory() as folder:
                 costs = measure_costs(folder, grid, events, asked, time.process_time)
             rows.append({"country": country, "queries": queries, **vars(costs)})
     summary = {f"{name}_us": median([row[name] for row in rows]) for name in MEASURED}
     report("Spark's exchange")
-    spark = build_session(MASTER, "geoswarm-bench")
-    try:
-        summary["exchange_us"] = exchange_us(spark, Posts(seed=seed, country="US").events(0, ROWS[scale]))
-    finally:
-        spark.stop()
-    return Result(rows, summary, {"rows": ROWS[scale], "cells_per_side": CELLS_PER_SIDE})
+    with bench_session() as spark:
+        summary["exchange_us"] = exchange_us(spark, Posts(seed=seed, country="US").events(0, sizes.rows))
+    return Result(rows, summary, {"rows": sizes.rows, "cells_per_side": CELLS_PER_SIDE})
 
 
 def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
@@ -94,15 +99,15 @@ def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
         for _ in range(REPEATS + 1):  # one more, to warm up
             for times in SENDINGS:
                 watch.restart()
-                sent = spark.range(0, TASKS, 1, TASKS).mapInArrow(_sending(parcels, times), PACKED_DDL)
-                sent.repartitionById(EXECUTORS, "executor").mapInArrow(_received, "rows long").toArrow()
+                sent = SparkRows(spark.range(0, TASKS, 1, TASKS)).map(_sending(parcels, times), PACKED)
+                sent.exchange(EXECUTORS).map(_count_rows, pa.schema([("rows", pa.int64())])).to_arrow()
                 taken_s[times].append(watch.read()[0])
     few, many = (min(taken_s[times][1:]) for times in SENDINGS)
     return 1e6 * max(many - few, 0.0) / ((SENDINGS[1] - SENDINGS[0]) * TASKS * len(events))
 
 
-def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _sending(parcels: pa.RecordBatch, times: int) -> Body:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for _ in range(times * len(batch)):
                 yield parcels
@@ -110,7 +115,7 @@ def _sending(parcels: pa.RecordBatch, times: int) -> Stage:
     return run
 
 
-def _received(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _count_rows(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch({"rows": [sum(len(batch) for batch in batches)]})
 
 
@@ -119,7 +124,7 @@ def measure_costs(
 ) -> Costs:
     """`events` have a text, `registrations` are of `columns.OPERATION`; some ten thousand of each. `folder` is empty,
     and `clock` gives seconds."""
-    sample = _sample(grid, events, registrations)
+    sample = _text_sample(grid, events, registrations)
     if not sample.checks.sum():
         raise InputError(
             f"{len(events)} events meet no list of {len(registrations)} subscriptions: give more, from the same places"
@@ -130,13 +135,13 @@ def measure_costs(
     packed = pack(route(events, uniform(grid, 1)))
     _applied(store, EMPTY, registrations.slice(0, 1), clock)  # compiles the kernels
     quarter = registrations.slice(0, len(registrations) // 4)
-    part = _segments(store, _applied(store, _named(1), quarter, clock).manifest)
-    full = _applied(store, _named(2), registrations, clock)
+    part = _segments(store, _applied(store, _empty_manifest(1), quarter, clock).manifest)
+    full = _applied(store, _empty_manifest(2), registrations, clock)
     cancels = registrations.set_column(0, OPERATION.field("op"), pa.array(["cancel"] * len(registrations)))
     ended = _applied(store, replace(full.manifest, version=3), cancels, clock)
     segments = _segments(store, full.manifest)
     part_s, all_s = (_searching_s(packed, events.schema, some, grid, clock) for some in (part, segments))
-    more = int(sample.checks.sum()) - int(_sample(grid, events, quarter).checks.sum())
+    more = int(sample.checks.sum()) - int(_text_sample(grid, events, quarter).checks.sum())
     few, many = (_all_stages(events, _by_terms(sample, shares), segments, clock) for shares in SHARES)
     whole = _all_stages(events, uniform(grid, 1), segments, clock)
     visit_s = max(many.taken_s - few.taken_s, 0.0) / max(1, many.copies - few.copies)
@@ -188,7 +193,7 @@ def _all_stages(events: pa.RecordBatch, plan: Plan, segments: list[Searchable], 
     return _Stages(min(times_s[1:]), copies)
 
 
-def _sample(grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch) -> TextSample:
+def _text_sample(grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch) -> TextSample:
     points = np.stack([np.asarray(events.column(side)) for side in ("x", "y")], axis=1)
     rects = np.stack([np.asarray(registrations.column(side)) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     return TextSample.of(grid, points, rects, events.column("text"), registrations.column("keywords"))
@@ -206,7 +211,7 @@ def _applied(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: C
     return _Applied(manifest, clock() - began_s)
 
 
-def _named(version: int) -> Manifest:
+def _empty_manifest(version: int) -> Manifest:
     """Nothing is in it yet; versions keep their files apart."""
     return replace(EMPTY, version=version)
 

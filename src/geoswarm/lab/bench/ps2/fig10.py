@@ -1,6 +1,6 @@
 """PS2Stream Fig. 10: memory of workers with hybrid, kd-tree and metric.
 
-A worker of the print keeps every query that it was sent (`paper_mb`, the mean of 8; simulated, `ps2_layouts.py`): one
+A worker of the paper keeps every query that it was sent (`paper_mb`, the mean of 8; simulated, `layouts.py`): one
 that meets two parts of the map, or is entered under words of two workers, is kept twice. Ours keep none: the index
 rests once in segments that all workers of a machine map, whatever the plan. `ours_mapped_mb` is its size, weighed on a
 real store; `ours_touched_mb` what of it an executor's part of the lists is, if each had a machine of its own.
@@ -9,7 +9,7 @@ real store; `ours_touched_mb` what of it an executor's part of the lists is, if 
 import tempfile
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -19,23 +19,42 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.registry import first_plan
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
-from geoswarm.lab.bench.ps2.layouts import FULL, RIVALS, SMALL, WORKERS, World, bars, held_by, way_of, worlds_of
+from geoswarm.lab.bench.ps2 import layouts
+from geoswarm.lab.bench.ps2.layouts import (
+    RIVALS,
+    WORKERS,
+    LayoutSizes,
+    LayoutWorld,
+    layout_bars,
+    layout_worlds,
+    way_of,
+    workers_of_queries,
+)
+from geoswarm.lab.workload.posts import Posts
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.loading import load
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZES = {Scale.SMALL: SMALL, Scale.FULL: FULL}
-WEIGHED = {Scale.SMALL: 50_000, Scale.FULL: 1_000_000}
-"""Queries that the real store is filled with."""
+
+class MemorySizes(NamedTuple):
+    simulated: LayoutSizes
+    weighed: int
+    """Queries that the real store is filled with."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+SIZES = {
+    Scale.SMALL: MemorySizes(layouts.SIZES[Scale.SMALL], 50_000),
+    Scale.FULL: MemorySizes(layouts.SIZES[Scale.FULL], 1_000_000),
+}
+
+
+def measure(sizes: MemorySizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
-    for world in worlds_of(("Q1", "Q2", "Q3"), SIZES[scale], seed):
+    for world in layout_worlds(("Q1", "Q2", "Q3"), sizes.simulated, seed):
         report(f"weighing {world.case.name}")
-        bytes_per_query = _weighed(world, WEIGHED[scale])
+        bytes_per_query = _bytes_per_query(world, sizes.weighed)
         for layout in RIVALS:
             report(f"{layout}, {world.case.name}")
             rows.append(_row(world, layout, world.plan(layout), bytes_per_query))
@@ -46,14 +65,14 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
         "hybrid_vs_metric_worst": max(by[c, "hybrid"] / by[c, "metric"] for c in cases),
         "ours_bytes_per_query": max(row["ours_bytes_per_query"] for row in rows),
     }
-    return Result(rows, summary, {**SIZES[scale]._asdict(), "weighed": WEIGHED[scale]})
+    return Result(rows, summary, {**sizes.simulated._asdict(), "weighed": sizes.weighed})
 
 
-def _row(world: World, layout: str, plan: Plan, bytes_per_query: float) -> dict[str, Any]:
+def _row(world: LayoutWorld, layout: str, plan: Plan, bytes_per_query: float) -> dict[str, Any]:
     stream, weight = world.stream, world.stream.scale.query_weight
-    held = held_by(stream, plan, WORKERS)
-    sizes = np.repeat(stream.query_bytes[: stream.scale.live], np.diff(held.offsets))
-    kept = np.bincount(held.workers, sizes, minlength=WORKERS) * weight / 1e6
+    held = workers_of_queries(stream, plan, WORKERS)
+    sizes_bytes = np.repeat(stream.query_bytes[: stream.scale.live], np.diff(held.offsets))
+    kept = np.bincount(held.workers, sizes_bytes, minlength=WORKERS) * weight / 1e6
     way = way_of(stream, plan)
     entries = np.bincount(way.executor_of_slot[way.slot_of_list], way.counts, minlength=WORKERS)
     mapped = bytes_per_query * stream.scale.live * weight / 1e6
@@ -69,9 +88,9 @@ def _row(world: World, layout: str, plan: Plan, bytes_per_query: float) -> dict[
     }
 
 
-def _weighed(world: World, count: int) -> float:
+def _bytes_per_query(world: LayoutWorld, count: int) -> float:
     """Bytes of segments per query on a real store, cells as fine as the engine has them by default."""
-    posts, tuning = world.stream.posts, Tuning(strategy="static-uniform")
+    posts, tuning = cast(Posts, world.stream.posts), Tuning(strategy="static-uniform")
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "queries.parquet"
         pq.write_table(pa.table(posts.subscriptions(0, count, world.case.queries)), file)
@@ -89,4 +108,4 @@ def plot(result: Result) -> "Figure":
         ("Workers that keep queries (PS2Stream Fig. 10)", result.rows, "paper_mb"),
         ("ours: of the shared index, touched at most", result.rows, "ours_touched_mb"),
     ]
-    return bars(panels, "MB", scale=1.0)
+    return layout_bars(panels, "MB", scale=1.0)

@@ -1,35 +1,44 @@
 """PS2Stream Fig. 11: throughput of hybrid, kd-tree and metric over 2 to 24 workers.
 
-Simulated (`ps2_layouts.py`), with 4 dispatchers as in the print, which shows GB-Q1 and two more. A layout by space can
-never beat its most crowded cell: the cells are the print's 64 × 64, and New York is one.
+Simulated (`layouts.py`), with 4 dispatchers as in the paper, which shows GB-Q1 and two more. A layout by space can
+never beat its most crowded cell: the cells are the paper's 64 × 64, and New York is one.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.ps2.layouts import COUNTRIES, FULL, RIVALS, SMALL, worlds_of
+from geoswarm.lab.bench.ps2 import layouts
+from geoswarm.lab.bench.ps2.layouts import COUNTRIES, RIVALS, LayoutSizes, layout_worlds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-WORKERS = {Scale.SMALL: (2, 8, 24), Scale.FULL: (2, 4, 8, 16, 24)}
-SHOWN = {Scale.SMALL: COUNTRIES[1:], Scale.FULL: COUNTRIES}
-SIZES = {Scale.SMALL: SMALL, Scale.FULL: FULL}
+
+class SpeedupSizes(NamedTuple):
+    simulated: LayoutSizes
+    workers: tuple[int, ...]
+    countries: tuple[str, ...]
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+SIZES = {
+    Scale.SMALL: SpeedupSizes(layouts.SIZES[Scale.SMALL], (2, 8, 24), COUNTRIES[1:]),
+    Scale.FULL: SpeedupSizes(layouts.SIZES[Scale.FULL], (2, 4, 8, 16, 24), COUNTRIES),
+}
+
+
+def measure(sizes: SpeedupSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
-    for world in worlds_of(("Q1", "Q2", "Q3"), SIZES[scale], seed):
-        if world.case.country not in SHOWN[scale]:
+    for world in layout_worlds(("Q1", "Q2", "Q3"), sizes.simulated, seed):
+        if world.case.country not in sizes.countries:
             continue
-        for workers in WORKERS[scale]:
+        for workers in sizes.workers:
             machines = world.with_workers(workers)
             for layout in RIVALS:
                 report(f"{layout}, {world.case.name}, {workers} workers")
-                rows.append(machines.measured(layout, machines.plan(layout)))
+                rows.append(machines.measure_plan(layout, machines.plan(layout)))
     by = {(row["case"], row["workers"], row["layout"]): row["tuples_per_s"] for row in rows}
-    cases, (least, most) = dict.fromkeys(row["case"] for row in rows), (WORKERS[scale][0], WORKERS[scale][-1])
+    cases, (least, most) = dict.fromkeys(row["case"] for row in rows), (sizes.workers[0], sizes.workers[-1])
     summary = {
         f"{layout.replace('-', '')}_speedup_{most}_over_{least}": min(
             by[c, most, layout] / by[c, least, layout] for c in cases
@@ -39,7 +48,7 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
     summary[f"hybrid_worst_at_{most}"] = min(
         by[c, most, "hybrid"] / max(by[c, most, rival] for rival in ("kd-tree", "metric")) for c in cases
     )
-    return Result(rows, summary, {**SIZES[scale]._asdict(), "workers": WORKERS[scale]})
+    return Result(rows, summary, {**sizes.simulated._asdict(), "workers": sizes.workers})
 
 
 def plot(result: Result) -> "Figure":

@@ -1,8 +1,8 @@
 """PS2Stream Fig. 8: how long a tuple stays in the system at a moderate rate, with hybrid, kd-tree and metric.
 
-Simulated (`ps2_layouts.py`). All three are offered the same, a share of what the slowest of them can take. Tuples come
+Simulated (`layouts.py`). All three are offered the same, a share of what the slowest of them can take. Tuples come
 at random, so that each machine is a queue with one server (Pollaczek and Khinchine); an event that several workers have
-stays until the last is done. The network, which the print's 15 to 25 ms must mostly be, is left out.
+stays until the last is done. The network, which the paper's 15 to 25 ms must mostly be, is left out.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -11,22 +11,23 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.plan import Plan
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
-from geoswarm.lab.bench.ps2.layouts import FULL, RIVALS, SMALL, World, bars, way_of, worlds_of
-from geoswarm.run.sim.words import Setup
+from geoswarm.lab.bench.kit.harness import Progress, Result
+from geoswarm.lab.bench.ps2 import layouts
+from geoswarm.lab.bench.ps2.layouts import RIVALS, LayoutSizes, LayoutWorld, layout_bars, layout_worlds, way_of
+from geoswarm.run.sim.words import MachinesSetup
 from geoswarm.run.sim.words_kernels import Served, serve_changes, serve_events
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZES = {Scale.SMALL: SMALL, Scale.FULL: FULL}
+SIZES = layouts.SIZES
 MODERATE = 0.7
-"""Of what the slowest layout can take. The print says no more than that its rate is moderate."""
+"""Of what the slowest layout can take. The paper says no more than that its rate is moderate."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
-    for world in worlds_of(("Q1", "Q2", "Q3"), SIZES[scale], seed):
+    for world in layout_worlds(("Q1", "Q2", "Q3"), sizes, seed):
         report(world.case.name)
         plans = {layout: world.plan(layout) for layout in RIVALS}
         served = {layout: _Tuples.of(world, plan) for layout, plan in plans.items()}
@@ -51,7 +52,7 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
         for rival in ("kd-tree", "metric")
     }
     summary["kdtree_latency_vs_metric_us_q2"] = by["US-Q2", "kd-tree"] / by["US-Q2", "metric"]
-    return Result(rows, summary, {**SIZES[scale]._asdict(), "moderate": MODERATE})
+    return Result(rows, summary, {**sizes._asdict(), "moderate": MODERATE})
 
 
 class _Tuples:
@@ -68,15 +69,15 @@ class _Tuples:
         )
 
     @classmethod
-    def of(cls, world: World, plan: Plan) -> "_Tuples":
+    def of(cls, world: LayoutWorld, plan: Plan) -> "_Tuples":
         stream, costs, workers = world.stream, world.setup.costs, world.setup.workers
-        step, way, nobody = stream.step(1), way_of(stream, plan), np.zeros(stream.count, np.bool_)
+        step, way, none = stream.step(1), way_of(stream, plan), np.zeros(stream.count, np.bool_)
         check_us, still = costs.c1_check * stream.scale.query_weight, np.zeros(stream.lists, np.bool_)
         events = serve_events(
             step.events, stream.of_events, way, way, False, still, (check_us, costs.c2_event), workers
         )
         inserted, deleted = (
-            serve_changes(rows, stream.of_queries, way, way, nobody, cost_us, workers)
+            serve_changes(rows, stream.of_queries, way, way, none, cost_us, workers)
             for rows, cost_us in ((step.inserted, costs.c3_insertion), (step.deleted, costs.c4_deletion))
         )
         weight = float(stream.scale.query_weight)
@@ -88,7 +89,7 @@ class _Tuples:
         """At saturation."""
         return 1.0 / float(self.work_s.max())
 
-    def latencies_s(self, offered_per_s: float, setup: Setup) -> Floats:
+    def latencies_s(self, offered_per_s: float, setup: MachinesSetup) -> Floats:
         """Of each tuple. The mean wait in a queue is λ·E[S²] / (2·(1 - ρ))."""
         wait_s = offered_per_s * self._squares / (2.0 * (1.0 - offered_per_s * self.work_s))
         dispatch_s = setup.dispatch_us * 1e-6
@@ -111,4 +112,4 @@ def plot(result: Result) -> "Figure":
         (f"{title} (PS2Stream Fig. 8)", [row for row in result.rows if row["case"].endswith(queries)], "latency_ms")
         for queries, title in (("Q1", "5 M queries"), ("Q2", "10 M queries"), ("Q3", "10 M queries"))
     ]
-    return bars(panels, "ms from dispatcher to match", scale=1.0)
+    return layout_bars(panels, "ms from dispatcher to match", scale=1.0)

@@ -1,6 +1,6 @@
 """PS2Stream Fig. 9: memory of dispatchers with hybrid, kd-tree and metric.
 
-A dispatcher of the print has the grid^t index (§IV-C): a worker for each cell, and for cells whose terms are divided
+A dispatcher of the paper has the grid^t index (§IV-C): a worker for each cell, and for cells whose terms are divided
 two maps from terms to workers: H1, which is one for all cells that are divided alike, and H2, with the terms that
 queries of the cell are entered under. A kd-tree whose dispatchers are to drop events, as in our simulation, would need
 H2 as well, and as much of it as metric has. Our routers have the same H1, as a short list and a hash
@@ -13,22 +13,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from geoswarm.core.space.plan import Plan
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
-from geoswarm.lab.bench.ps2.layouts import FULL, RIVALS, SMALL, World, bars, worlds_of
+from geoswarm.lab.bench.kit.harness import Progress, Result
+from geoswarm.lab.bench.ps2 import layouts
+from geoswarm.lab.bench.ps2.layouts import RIVALS, LayoutSizes, LayoutWorld, layout_bars, layout_worlds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-SIZES = {Scale.SMALL: SMALL, Scale.FULL: FULL}
+SIZES = layouts.SIZES
 ENTRY_BYTES = 48
-"""Of a map from a term to a worker in the print's Java: entry, boxed key and value."""
+"""An entry of a map from a term to a worker in the paper's Java: entry, boxed key and value."""
 OUR_CELLS = 1_000_000
 """Of the engine's grid, by default."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
+def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
-    for world in worlds_of(("Q1", "Q2", "Q3"), SIZES[scale], seed):
+    for world in layout_worlds(("Q1", "Q2", "Q3"), sizes, seed):
         for layout in RIVALS:
             report(f"{layout}, {world.case.name}")
             rows.append(_row(world, layout, world.plan(layout)))
@@ -38,11 +39,11 @@ def run(scale: Scale, seed: int, report: Progress) -> Result:
         "paper_largest_mb": max(largest.values()),
         "ours_largest_mb": max(row["ours_mb"] for row in rows),
     }
-    config = {**SIZES[scale]._asdict(), "entry_bytes": ENTRY_BYTES, "h2": "of the queries that are drawn"}
+    config = {**sizes._asdict(), "entry_bytes": ENTRY_BYTES, "h2": "of the queries that are drawn"}
     return Result(rows, summary, config)
 
 
-def _row(world: World, layout: str, plan: Plan) -> dict[str, Any]:
+def _row(world: LayoutWorld, layout: str, plan: Plan) -> dict[str, Any]:
     stream = world.stream
     is_divided = np.array([part.cut is not None for part in plan.partitions])
     divided = is_divided[plan.slot_of_cell]
@@ -67,4 +68,4 @@ def plot(result: Result) -> "Figure":
         ("Dispatchers (PS2Stream Fig. 9)", result.rows, "paper_mb"),
         ("our routers, on 1000 × 1000 cells", result.rows, "ours_mb"),
     ]
-    return bars(panels, "MB", scale=1.0)
+    return layout_bars(panels, "MB", scale=1.0)

@@ -1,6 +1,6 @@
 """PS2Stream's seven layouts on its own machines: what its Figures 6 to 11 share.
 
-Measures nothing by itself; `ps2_engine.py` has the same layouts on the real engine. Machines are those of
+Measures nothing by itself; `engine.py` has the same layouts on the real engine. Machines are those of
 `run/sim/words.py`, 4 dispatchers and 8 workers, each with a grid-inverted index of 2^6 × 2^6 cells (§VI-B) and queries
 of its own, and c1 to c4 as measured on the engine's index. A layout draws its plan from a day of posts and all queries,
 and is measured on the days after it, at saturation: a step takes as long as the slowest worker.
@@ -29,12 +29,13 @@ from geoswarm.control.layout.r_tree import r_tree
 from geoswarm.control.layout.text_sample import BLOCKS, TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.lab.bench.kit.harness import Progress
+from geoswarm.lab.bench.kit.harness import Progress, Scale
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, Queries
-from geoswarm.run.sim.words import Machines, Setup, in_cells, throughput
+from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
 from geoswarm.run.sim.words_kernels import Served, Way, serve_changes
-from geoswarm.run.sim.words_stream import Scale, Stream
+from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,10 +51,9 @@ LAYOUTS: dict[str, Callable[..., Plan]] = {
 }
 BASELINES = tuple(name for name in LAYOUTS if name != "hybrid")
 RIVALS = ("metric", "kd-tree", "hybrid")
-"""Of §VI-C: the best by text, the best by space, and both."""
+"""§VI-C: the best by text, the best by space, and both."""
 MU = {"Q1": 5_000_000, "Q2": 10_000_000, "Q3": 10_000_000}
-"""Queries there are, as printed under Figures 6 and 8."""
-US = (-125.0, 24.0, -66.0, 50.0)
+"""Queries there are, as the paper says under Figures 6 and 8."""
 COUNTRIES = ("US", "GB")
 WORKERS = 8
 CELLS_PER_SIDE = 64
@@ -62,9 +62,9 @@ CHANGE_SHARE = 0.05
 DAY_S = 86_400.0
 
 
-class Case(NamedTuple):
+class QueryCase(NamedTuple):
     country: str
-    queries: Queries
+    queries: QueryKind
 
     @property
     def name(self) -> str:
@@ -75,7 +75,7 @@ class Case(NamedTuple):
         return Posts(seed=seed, country=self.country, bounds=bounds, events_per_s=events_per_s)
 
 
-class Sizes(NamedTuple):
+class LayoutSizes(NamedTuple):
     live: int
     """Queries drawn, each of which stands for many."""
     events: int
@@ -84,39 +84,39 @@ class Sizes(NamedTuple):
     """After the first, from which plans are drawn."""
 
 
-SMALL, FULL = Sizes(40_000, 6_000, 2), Sizes(300_000, 20_000, 4)
+SIZES = {Scale.SMALL: LayoutSizes(40_000, 6_000, 2), Scale.FULL: LayoutSizes(300_000, 20_000, 4)}
 """The fewer queries are drawn, the fewer lists there are, and the fewer workers a post visits where words are divided:
 0.5 more than one at 10 k drawn queries, 2.9 at 300 k. So small scale is too good to layouts that divide words."""
 
 
 @dataclass(frozen=True, eq=False)
-class World:
-    case: Case
-    sizes: Sizes
-    stream: Stream
-    setup: Setup
+class LayoutWorld:
+    case: QueryCase
+    sizes: LayoutSizes
+    stream: TextRun
+    setup: MachinesSetup
 
     @classmethod
-    def of(cls, case: Case, sizes: Sizes, seed: int, workers: int = WORKERS) -> "World":
+    def of(cls, case: QueryCase, sizes: LayoutSizes, seed: int, workers: int = WORKERS) -> "LayoutWorld":
         posts = case.posts(seed, sizes.events / DAY_S)
         grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
-        scale = Scale(sizes.live, MU[case.queries] // sizes.live, sizes.events, round(sizes.live * CHANGE_SHARE))
-        setup = Setup(workers=workers, sample_events=sizes.events, sample_queries=sizes.live)
-        return cls(case, sizes, Stream(posts, grid, scale, sizes.steps + 1, case.queries), setup)
+        scale = TextScale(sizes.live, MU[case.queries] // sizes.live, sizes.events, round(sizes.live * CHANGE_SHARE))
+        setup = MachinesSetup(workers=workers, sample_events=sizes.events, sample_queries=sizes.live)
+        return cls(case, sizes, TextRun(posts, grid, scale, sizes.steps + 1, case.queries), setup)
 
-    def with_workers(self, workers: int) -> "World":
+    def with_workers(self, workers: int) -> "LayoutWorld":
         return self._with(replace(self.setup, workers=workers))
 
-    def with_handover(self, handover_us: float) -> "World":
+    def with_handover(self, handover_us: float) -> "LayoutWorld":
         """On machines to which handing over a tuple takes so much more, whatever it is: what Storm and its network
         take, and a kernel that is measured alone does not."""
         costs = self.setup.costs
         dearer = {name: getattr(costs, name) + handover_us for name in ("c2_event", "c3_insertion", "c4_deletion")}
         return self._with(replace(self.setup, costs=replace(costs, **dearer)))
 
-    def _with(self, setup: Setup) -> "World":
+    def _with(self, setup: MachinesSetup) -> "LayoutWorld":
         """The same draws for other machines."""
-        other = World(self.case, self.sizes, self.stream, setup)
+        other = LayoutWorld(self.case, self.sizes, self.stream, setup)
         other.__dict__["text"] = self.text
         return other
 
@@ -136,11 +136,13 @@ class World:
     def plan(self, layout: str) -> Plan:
         return LAYOUTS[layout](self.stream.grid, self.setup.workers, self.text, costs=self.costs)
 
-    def measured(self, layout: str, plan: Plan) -> dict[str, Any]:
+    def measure_plan(self, layout: str, plan: Plan) -> dict[str, Any]:
         spans = Machines(self.stream, in_cells(plan), None, self.setup).run(1)
         tuples, busy_s = sum(span.tuples for span in spans), np.sum([span.busy_s for span in spans], axis=0)
         events = self.sizes.steps * self.sizes.events * self.stream.scale.event_weight
-        held = np.bincount(held_by(self.stream, plan, self.setup.workers).workers, minlength=self.setup.workers)
+        held = np.bincount(
+            workers_of_queries(self.stream, plan, self.setup.workers).workers, minlength=self.setup.workers
+        )
         return {
             "case": self.case.name,
             "layout": layout,
@@ -160,27 +162,27 @@ class World:
         return self.sizes.events * (1.0 + 1.0 / POSTS_PER_CHANGE) / (worst_us * 1e-6)
 
 
-def raced(worlds: Sequence[World], layouts: Sequence[str], report: Progress) -> list[dict[str, Any]]:
+def run_layouts(worlds: Sequence[LayoutWorld], layouts: Sequence[str], report: Progress) -> list[dict[str, Any]]:
     rows = []
     for world in worlds:
         for layout in layouts:
             report(f"{layout} on simulated {world.case.name}")
-            rows.append(world.measured(layout, world.plan(layout)))
+            rows.append(world.measure_plan(layout, world.plan(layout)))
     return rows
 
 
-def worlds_of(queries: Sequence[Queries], sizes: Sizes, seed: int) -> list[World]:
-    return [World.of(Case(country, asked), sizes, seed) for asked in queries for country in COUNTRIES]
+def layout_worlds(queries: Sequence[QueryKind], sizes: LayoutSizes, seed: int) -> list[LayoutWorld]:
+    return [LayoutWorld.of(QueryCase(country, asked), sizes, seed) for asked in queries for country in COUNTRIES]
 
 
-def held_by(stream: Stream, plan: Plan, workers: int) -> Served:
+def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
     """By query of those that are there at first: the workers that keep it."""
     way = way_of(stream, plan)
-    nobody = np.zeros(stream.count, np.bool_)
-    return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, nobody, 0.0, workers)
+    none = np.zeros(stream.count, np.bool_)
+    return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)
 
 
-def way_of(stream: Stream, plan: Plan) -> Way:
+def way_of(stream: TextRun, plan: Plan) -> Way:
     """A plan by lists, with the queries that are there at first."""
     places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
     slots = slots_of(places, stream.term_of_list, ways_of(plan, stream.text.hashes))
@@ -206,10 +208,10 @@ def hybrid_ratios(rows: Sequence[dict[str, Any]], value: str, prefix: str = "") 
     return found
 
 
-def bars(
+def layout_bars(
     panels: Sequence[tuple[str, Sequence[dict[str, Any]], str]], y_label: str, scale: float = 1e3, log: bool = False
 ) -> "Figure":
-    """Grouped bars as in the print: a panel is a title, its rows and the column that it shows; groups are cases."""
+    """Grouped bars as in the paper: a panel is a title, its rows and the column that it shows; groups are cases."""
     drawn, axes = figure(len(panels), width_in=6.4)
     for panel, (title, rows, value) in zip(axes, panels, strict=True):
         cases, layouts = (list(dict.fromkeys(row[key] for row in rows)) for key in ("case", "layout"))

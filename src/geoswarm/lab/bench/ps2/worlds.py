@@ -1,8 +1,8 @@
 """PS2Stream's machines with a stream of posts and a plan that has settled: what its Figures 12 to 16 share.
 
-Measures nothing by itself: `ps2_migration.py` and the figures do. Time is simulated (`run/sim/words.py`), with c1 to c4
-as measured on the engine's index, so what is told of a run depends on its seed alone and not on the machine. The print
-has 4 dispatchers, 8 workers and posts of the US; it does not say what its machines take for anything.
+Measures nothing by itself: `migration.py` and `fig16.py` do. Time is simulated (`run/sim/words.py`), with c1 to c4 as
+measured on the engine's index, so a figure depends on its seed alone and not on the machine. The paper has 4
+dispatchers, 8 workers and posts of the US; it does not say what its machines take for anything.
 """
 
 from dataclasses import replace
@@ -15,16 +15,16 @@ from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.text_sample import BLOCKS, TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.lab.workload.posts import Posts, Queries
-from geoswarm.run.sim.words import Machines, Setup, in_cells, throughput
-from geoswarm.run.sim.words_stream import Scale, Stream
+from geoswarm.lab.bench.kit.places import US
+from geoswarm.lab.workload.posts import Posts, QueryKind
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
+from geoswarm.run.sim.words_stream import TextRun, TextScale
 
-US = (-125.0, 24.0, -66.0, 50.0)
 OFFERED_SHARE = 0.7
-"""Of what the settled machines can take, for latencies: the print's "moderate" speed."""
+"""Of what the settled machines can take, for latencies: the paper's "moderate" speed."""
 
 
-class Sizes(NamedTuple):
+class AdjustmentSizes(NamedTuple):
     live: int
     """Queries drawn at once, each of which stands for many."""
     events: int
@@ -39,14 +39,14 @@ class Sizes(NamedTuple):
     cells_per_side: int = 64
 
 
-def stream_of(sizes: Sizes, seed: int, queries: Queries, mu: int, interval: int = 0) -> Stream:
+def post_stream(sizes: AdjustmentSizes, seed: int, queries: QueryKind, mu: int, interval: int = 0) -> TextRun:
     posts = Posts(seed=seed, country="US", bounds=US, events_per_s=sizes.events / sizes.post_s)
     grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
-    scale = Scale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
-    return Stream(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
+    scale = TextScale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
+    return TextRun(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
 
 
-def first_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
+def hybrid_plan(stream: TextRun, setup: MachinesSetup, seed: int) -> Plan:
     """Hybrid, from posts of the time while machines settle and the queries that are there at first; in cells."""
     rng = np.random.default_rng(seed)
     queries = rng.permutation(stream.scale.live)[: setup.sample_queries]
@@ -60,8 +60,8 @@ def first_plan(stream: Stream, setup: Setup, seed: int) -> Plan:
     return in_cells(hybrid(stream.grid, setup.workers, text, costs=costs))
 
 
-class Options(NamedTuple):
-    """Of a strategy in these worlds; the rest is the print's."""
+class AdjustmentOptions(NamedTuple):
+    """The settings of a strategy in these worlds; the rest are the paper's."""
 
     sigma: float = 1.2
     aim: float = 1.2
@@ -71,16 +71,18 @@ class Options(NamedTuple):
     global_every_rounds: int = 0
     size_unit_bytes: int = 1
     by_lists: bool = False
-    """Whether Phase I and fresh plans are judged by the lists that events meet, as these machines cost; as printed, by
-    Definition 1."""
+    """Whether Phase I and fresh plans are judged by the lists that events meet, as these machines cost. In the paper
+    they are judged by Definition 1."""
 
 
-def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjusted] = Ps2Adjusted) -> Ps2Adjusted:
-    told = options._asdict()
-    costs = replace(setup.sample_costs(stream.scale), by_lists=told.pop("by_lists"))
+def adjusting_strategy(
+    stream: TextRun, setup: MachinesSetup, options: AdjustmentOptions, kind: type[Ps2Adjusted] = Ps2Adjusted
+) -> Ps2Adjusted:
+    chosen = options._asdict()
+    costs = replace(setup.sample_costs(stream.scale), by_lists=chosen.pop("by_lists"))
     stands_for = stream.scale.live * stream.scale.query_weight / min(setup.sample_queries, stream.scale.live)
     return kind(
-        **told,
+        **chosen,
         costs=costs,
         replicates=True,
         query_weight=stands_for,
@@ -88,14 +90,19 @@ def strategy(stream: Stream, setup: Setup, options: Options, kind: type[Ps2Adjus
     )
 
 
-EAGER = Options(sigma=1.1, aim=1.0, pairs_max=4)
+EAGER = AdjustmentOptions(sigma=1.1, aim=1.0, pairs_max=4)
 
 
-def settled(
-    stream: Stream, setup: Setup, sizes: Sizes, seed: int, first: Plan | None = None, options: Options = EAGER
+def settle_machines(
+    stream: TextRun,
+    setup: MachinesSetup,
+    sizes: AdjustmentSizes,
+    seed: int,
+    first: Plan | None = None,
+    options: AdjustmentOptions = EAGER,
 ) -> tuple[Machines, float]:
     """Machines whose plan has been adjusted for a while, several pairs at once, and the tuples per second they take."""
-    eager = strategy(stream, setup, options)
-    machines = Machines(stream, first or first_plan(stream, setup, seed), eager, setup)
+    eager = adjusting_strategy(stream, setup, options)
+    machines = Machines(stream, first or hybrid_plan(stream, setup, seed), eager, setup)
     spans = machines.run(0, sizes.settle_steps)
     return machines, throughput(spans[-max(1, sizes.settle_steps // 3) :])

@@ -1,0 +1,1 @@
+"""SWARM: Adaptive Load Balancing in Distributed Streaming Systems for Big Spatial Data."""

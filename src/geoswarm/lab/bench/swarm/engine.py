@@ -1,32 +1,33 @@
-"""SWARM's comparison on the real engine: units of work through a hotspot, projected to 22 machines.
+"""SWARM Fig. 11 on the real engine: units of work through a hotspot, projected to 22 machines.
 
-The simulated one, over many sizes, is `swarm_fig11.py`, which runs this one, too. Events, subscriptions and a crowd
-that comes with the hotspot go through Spark; `engine_race.py` says what is projected. The first batches, in which
-workers start and everybody's plan is cold, are in the figures.
+The simulated comparison, over many sizes, is `fig11.py`, which runs this one, too. Events, subscriptions and a crowd
+that comes with the hotspot go through Spark; `kit/engine_race.py` says what is projected. The first batches, in which
+workers start and every plan is cold, are in the figures.
 """
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from geoswarm.lab.bench.kit.engine_race import ROUND_S, Lap, Race, row, run_race, summed_work
+from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, race_row, run_strategies, summed_work
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, US, key_of
+from geoswarm.lab.bench.kit.projection import ProjectedBatch
+from geoswarm.lab.bench.kit.sessions import bench_session
+from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, key_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.race import NAMES
-from geoswarm.run.spark.session import build_session
+from geoswarm.run.sim.race import STRATEGY_NAMES
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-MASTER = "local[2]"
 MACHINES = 22
 BASE = "static-history"
 CALM_BATCHES = 4
 """Before the hotspot comes, which then stays: what counts is how a strategy gets used to it."""
 
 
-class Sizes(NamedTuple):
+class SwarmEngineSizes(NamedTuple):
     subscriptions: int
     batch_events: int
     batches: int
@@ -34,30 +35,26 @@ class Sizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: Sizes(50_000, 50_000, 8, (BASE, PRINTED, OURS)),
-    Scale.FULL: Sizes(1_000_000, 300_000, 16, NAMES),
+    Scale.SMALL: SwarmEngineSizes(50_000, 50_000, 8, (BASE, PRINTED, OURS)),
+    Scale.FULL: SwarmEngineSizes(1_000_000, 300_000, 16, STRATEGY_NAMES),
 }
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    sizes = SIZES[scale]
+def measure(sizes: SwarmEngineSizes, seed: int, report: Progress) -> Result:
     base = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.batch_events / ROUND_S)
     spot = Hotspot((0.2, 0.2), CALM_BATCHES * ROUND_S, sizes.batches * ROUND_S, sizes.subscriptions // 10)
-    race = Race(Hotspots(base, (spot,)), sizes.subscriptions, MACHINES, sizes.batches)
+    race = StrategyRace(Hotspots(base, (spot,)), sizes.subscriptions, MACHINES, sizes.batches)
     report("starting Spark")
-    spark = build_session(MASTER, "geoswarm-bench")
-    try:
-        laps = run_race(spark, race, sizes.names, report)
-    finally:
-        spark.stop()
-    times = {name: [lap.makespan_s * 1e3 for lap in laps[name]] for name in laps}
+    with bench_session() as spark:
+        batches = run_strategies(spark, race, sizes.names, report)
+    times = {name: [batch.makespan_s * 1e3 for batch in batches[name]] for name in batches}
     config = {"sizes": sizes._asdict(), "machines": MACHINES, "makespans_ms": times}
-    return Result([row(name, laps[name]) for name in laps], _summary(laps), config)
+    return Result([race_row(name, batches[name]) for name in batches], _summary(batches), config)
 
 
-def _summary(laps: dict[str, list[Lap]]) -> dict[str, float]:
-    base = summed_work(laps[BASE])
-    found = {name: summed_work(held) / base for name, held in laps.items() if name != BASE}
+def _summary(batches: dict[str, list[ProjectedBatch]]) -> dict[str, float]:
+    base = summed_work(batches[BASE])
+    found = {name: summed_work(held) / base for name, held in batches.items() if name != BASE}
     summary = {"engine_work_vs_static_history": found[OURS], "engine_work_vs_static_history_as_printed": found[PRINTED]}
     return summary | {f"engine_work_vs_static_history_{key_of(name)}": ratio for name, ratio in found.items()}
 

@@ -1,15 +1,15 @@
 """SWARM Fig. 11: units of work and latency against the number of queries, all strategies, over an hour.
 
-The clusters are those of the timelines (`timeline.py`), simulated. Three things the print leaves open. *The hour*:
+The clusters are those of the timelines (`timeline.py`), simulated. Three things the paper leaves open. *The hour*:
 Twitter's stream has hotspots of its own (§6.2), ours has cities that wake and sleep and bursts in single cities, but no
-crowd where nobody was before; so half of the hour has the mildest hotspots of the paper, those of Fig. 16: two, one
+crowd in an empty place; so half of the hour has the mildest hotspots of the paper, those of Fig. 16: two, one
 after the other in opposite corners, of a fifth of the stream each. *Their queries* are a tenth of all. *The stream*
 offers more than any strategy can take, and so less where queries are many.
 
 A drawn query stands for many (`run/sim/world.py`). A strategy whose machines have too little memory has no figure: its
 line ends. `work_vs_static_history` is the mean over the sizes, and over several seeds, for `swarm-measured`, which is
 SWARM as this engine runs it; `..._as_printed` is `swarm`, and every strategy has a key of its own, over the sizes that
-it survives. The keys that begin with `engine_` are the real engine's (`swarm_engine.py`).
+it survives. The keys that begin with `engine_` are the real engine's (`engine.py`).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from geoswarm.core.space.grid import Grid
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.swarm import engine as swarm_engine
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, OFFERED_PER_S, OURS, PRINTED, US, by_strategy, key_of
+from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, OFFERED_PER_S, OURS, PRINTED, by_strategy, key_of
 from geoswarm.lab.workload.hotspots import scenario
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.cluster import Setup
-from geoswarm.run.sim.race import NAMES, cluster, race
+from geoswarm.run.sim.cluster import ClusterSetup
+from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.spans import Span, total
 from geoswarm.run.sim.world import World
 
@@ -36,24 +37,32 @@ HOTSPOT_QUERIES_SHARE = 0.1
 BASE = "static-history"
 
 
-class Sizes(NamedTuple):
+class CapabilitySizes(NamedTuple):
     queries: tuple[int, ...]
     queries_drawn: int
     drawn_per_s: int
     step_s: float
     horizon_s: float
     seeds: int
+    engine: swarm_engine.SwarmEngineSizes | None = None
+    """None: simulated only."""
     cells_per_side: int = CELLS_PER_SIDE
 
 
 SIZES = {
     # half of the hour: ten calm minutes, the first hotspot and a third of the second
-    Scale.SMALL: Sizes((MILLION, 32 * MILLION), 200_000, 5120, 5.0, 1800.0, 1),
-    Scale.FULL: Sizes(tuple(MILLION << i for i in range(6)), MILLION, 10_240, 2.5, 3600.0, 3),
+    Scale.SMALL: CapabilitySizes(
+        (MILLION, 32 * MILLION), 200_000, 5120, 5.0, 1800.0, 1, swarm_engine.SIZES[Scale.SMALL]
+    ),
+    Scale.FULL: CapabilitySizes(
+        tuple(MILLION << i for i in range(6)), MILLION, 10_240, 2.5, 3600.0, 3, swarm_engine.SIZES[Scale.FULL]
+    ),
 }
 
 
-class Run(NamedTuple):
+class SimulatedHour(NamedTuple):
+    """One strategy with one number of queries."""
+
     strategy: str
     queries: int
     seed: int
@@ -61,19 +70,21 @@ class Run(NamedTuple):
     """The whole run; None: it failed."""
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    simulated, real = measure(SIZES[scale], seed, report), swarm_engine.run(scale, seed, report)
+def measure(sizes: CapabilitySizes, seed: int, report: Progress, setup: ClusterSetup | None = None) -> Result:
+    simulated = _simulate(sizes, seed, report, setup or ClusterSetup())
+    if sizes.engine is None:
+        return simulated
+    real = swarm_engine.measure(sizes.engine, seed, report)
     return Result(simulated.rows, simulated.summary | real.summary, simulated.config | {"engine": real.rows})
 
 
-def measure(sizes: Sizes, seed: int, report: Progress, setup: Setup | None = None) -> Result:
-    setup = setup or Setup()
-    runs: list[Run] = []
+def _simulate(sizes: CapabilitySizes, seed: int, report: Progress, setup: ClusterSetup) -> Result:
+    runs: list[SimulatedHour] = []
     for s in range(seed, seed + sizes.seeds):
         for queries in sizes.queries:
             report(f"{queries:,} queries, seed {s}")
-            runs += _raced(sizes, queries, s, setup)
-    rows = [_row(name, queries, runs) for name in NAMES for queries in sizes.queries]
+            runs += _race(sizes, queries, s, setup)
+    rows = [_row(name, queries, runs) for name in STRATEGY_NAMES for queries in sizes.queries]
     config = {
         "sizes": sizes._asdict(),
         "scenario": "two-consecutive",
@@ -88,7 +99,7 @@ def measure(sizes: Sizes, seed: int, report: Progress, setup: Setup | None = Non
     return Result(rows, _summary(runs), config)
 
 
-def world_of(sizes: Sizes, queries: int, seed: int) -> World:
+def crowded_hour(sizes: CapabilitySizes, queries: int, seed: int) -> World:
     base = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.drawn_per_s)
     drawn = min(queries, sizes.queries_drawn)
     offered_per_s = OFFERED_PER_S * MILLION / queries
@@ -102,54 +113,60 @@ def world_of(sizes: Sizes, queries: int, seed: int) -> World:
     )
 
 
-def _raced(sizes: Sizes, queries: int, seed: int, setup: Setup) -> list[Run]:
-    world = world_of(sizes, queries, seed)
-    contestants = [cluster(name, world, setup, cpu_s) for name in NAMES]
+def _race(sizes: CapabilitySizes, queries: int, seed: int, setup: ClusterSetup) -> list[SimulatedHour]:
+    world = crowded_hour(sizes, queries, seed)
+    contestants = [cluster(name, world, setup, cpu_s) for name in STRATEGY_NAMES]
     for _ in race(world, contestants, sizes.horizon_s):
         pass
-    return [Run(c.name, queries, seed, None if c.failed_at_s is not None else total(c.spans)) for c in contestants]
+    return [
+        SimulatedHour(c.name, queries, seed, None if c.failed_at_s is not None else total(c.spans)) for c in contestants
+    ]
 
 
-def _row(name: str, queries: int, runs: Sequence[Run]) -> dict[str, Any]:
+def _row(name: str, queries: int, runs: Sequence[SimulatedHour]) -> dict[str, Any]:
     spans = [r.span for r in runs if r.strategy == name and r.queries == queries and r.span is not None]
     row: dict[str, Any] = {"strategy": name, "queries": queries, "seeds": len(spans)}
     work, latency_ms = [s.units_of_work for s in spans], [s.latency_ms for s in spans]
     return row | {
-        "units_of_work": _mean(work),
+        "units_of_work": _mean_or_none(work),
         "work_min": min(work, default=None),
         "work_max": max(work, default=None),
-        "latency_ms": _mean(latency_ms),
+        "latency_ms": _mean_or_none(latency_ms),
         "latency_min": min(latency_ms, default=None),
         "latency_max": max(latency_ms, default=None),
-        "batch_wait_ms": _mean(s.wait_ms for s in spans),
-        "utilisation": _mean(s.utilisation[1] for s in spans),
-        "moved": _mean(s.moved for s in spans),
-        "driver_s": _mean(s.driver_s for s in spans),
+        "batch_wait_ms": _mean_or_none(s.wait_ms for s in spans),
+        "utilisation": _mean_or_none(s.utilisation[1] for s in spans),
+        "moved": _mean_or_none(s.moved for s in spans),
+        "driver_s": _mean_or_none(s.driver_s for s in spans),
     }
 
 
-def _mean(values: Iterable[float]) -> float | None:
+def _mean_or_none(values: Iterable[float]) -> float | None:
     known = list(values)
     return fmean(known) if known else None
 
 
-def _summary(runs: Sequence[Run]) -> dict[str, float]:
+def _summary(runs: Sequence[SimulatedHour]) -> dict[str, float]:
     base = {(r.queries, r.seed): r.span for r in runs if r.strategy == BASE}
     summary: dict[str, float] = {}
-    for suffix, name in (("", OURS), ("_as_printed", PRINTED), *((f"_{key_of(n)}", n) for n in NAMES if n != BASE)):
+    for suffix, name in (
+        ("", OURS),
+        ("_as_printed", PRINTED),
+        *((f"_{key_of(n)}", n) for n in STRATEGY_NAMES if n != BASE),
+    ):
         pairs = [(r.span, base[r.queries, r.seed]) for r in runs if r.strategy == name]
         both = [(mine, theirs) for mine, theirs in pairs if mine is not None and theirs is not None]
         if both:
             summary[f"work_vs_static_history{suffix}"] = fmean(a.units_of_work / b.units_of_work for a, b in both)
             summary[f"latency_vs_static_history{suffix}"] = fmean(a.latency_ms / b.latency_ms for a, b in both)
-    for name in NAMES:
+    for name in STRATEGY_NAMES:
         survived = [r.queries for r in runs if r.strategy == name and r.span is not None]
         summary[f"queries_max_{key_of(name)}"] = float(max(survived, default=0))
     return summary
 
 
 def plot(result: Result) -> "Figure":
-    """As the print's 11a and 11b; a line ends where its strategy fails."""
+    """As the paper's 11a and 11b; a line ends where its strategy fails."""
     drawn, (work, latency) = figure(2, width_in=6.5, height_in=5.0)
     for name, rows in by_strategy(result.rows).items():
         known: list[Mapping[str, Any]] = [row for row in rows if row["units_of_work"] is not None]

@@ -1,36 +1,43 @@
 """SWARM Fig. 17: least, mean and most utilised executor over time, SWARM against the grid drawn from history.
 
-The world is that of `swarm_fig12.py`; utilisation is of CPU time, over five minutes each. The print's second panel, the
-network's utilisation, has no counterpart: the simulator moves no bytes. Keys `utilisation_*` are over the hotspot;
-`gap_*` is most minus least.
+The world is that of Fig. 12 (`timeline.py`); utilisation is of CPU time, over five minutes each. The paper's second
+panel, the network's utilisation, has no counterpart: the simulator moves no bytes. Keys `utilisation_*` are over the
+hotspot; `gap_*` is most minus least.
 """
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, SIZES, Sizes, by_strategy, key_of, run_all, world_of
-from geoswarm.run.sim.cluster import Setup
+from geoswarm.lab.bench.swarm import timeline
+from geoswarm.lab.bench.swarm.timeline import (
+    OURS,
+    PRINTED,
+    TimelineSizes,
+    by_strategy,
+    hotspot_world,
+    key_of,
+    run_contestants,
+)
+from geoswarm.lab.workload.hotspots import Hotspots
+from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.race import cluster
 from geoswarm.run.sim.spans import by_minute, total
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+SIZES = timeline.SIZES
 SPAN_S = 300.0
 NAMES = ("static-history", PRINTED, OURS)
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress, setup: Setup | None = None) -> Result:
+def measure(sizes: TimelineSizes, seed: int, report: Progress, setup: ClusterSetup | None = None) -> Result:
     report("drawing the world")
-    world = world_of("one-uniform", sizes, seed)
-    contestants = [cluster(name, world, setup or Setup()) for name in NAMES]
-    spot = world.workload.spots[0]
-    run_all(world, contestants, spot.end_s + sizes.calm_s, report)
+    world = hotspot_world("one-uniform", sizes, seed)
+    contestants = [cluster(name, world, setup or ClusterSetup()) for name in NAMES]
+    spot = cast(Hotspots, world.workload).spots[0]
+    run_contestants(world, contestants, spot.end_s + sizes.calm_s, report)
     rows: list[dict[str, Any]] = []
     summary: dict[str, float] = {}
     for c in contestants:

@@ -6,7 +6,7 @@ number of this figure, and its picture is lost, so nothing stands beside ours.
 
 Two of the four are other operations than the paper's. A router here takes up a whole plan, read from its sealed file
 and painted on the grid, since any worker may have missed any number of plans before. And executors send the lines that
-they counted (`triostat_fig62.py`), not two numbers, since the coordinator keeps the statistics and a worker nothing.
+they counted (`triostat/fig6_2.py`), not two numbers, since the coordinator keeps the statistics and a worker nothing.
 """
 
 import json
@@ -22,20 +22,9 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import Load, LoadReport, count_points
 from geoswarm.flow.route import executors_of, route
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
-from geoswarm.lab.bench.swarm.hour import (
-    SIZES,
-    SMALL_BATCH_EVENTS,
-    Hour,
-    Sizes,
-    Spent,
-    config_of,
-    draw,
-    hour_of,
-    nothing,
-    row,
-    spent,
-)
+from geoswarm.lab.bench.kit.harness import Progress, Result
+from geoswarm.lab.bench.swarm import hour as after
+from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, spent
 from geoswarm.store import plans
 from geoswarm.store.storage import Storage
 
@@ -43,12 +32,11 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
+SIZES = after.SIZES
 
 
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
-    hour = hour_of(sizes, seed, report)
+def measure(sizes: HourSizes, seed: int, report: Progress) -> Result:
+    hour = after.run_hour(sizes, seed, report)
     report("(1) routing")
     found, routed, routed_few = _routing(hour, sizes)
     report("(2) taking up a plan")
@@ -63,13 +51,13 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     kilobytes = sum(map(len, texts)) / 1e3
     few = f"{SMALL_BATCH_EVENTS} at once"
     rows = [
-        row(1, "find an event's executor", found, what=f"part: {sizes.batch_events:,} at once"),
-        row(1, "route an event", routed, what=f"and gather it into a parcel, {sizes.batch_events:,} at once"),
-        row(1, f"route an event, {few}", routed_few),
-        *(row(2, f"draw the next plan, {kind}", took, what="coordinator") for kind, took in drawn.items()),
-        *(row(2, f"take up a plan, {kind}", took, what="each worker, once") for kind, took in taken.items()),
-        row(3, f"receive from {len(texts)} executors", received, what=f"a batch: {kilobytes:.0f} kB"),
-        row(4, "find m_H and m_L", decided, what=f"of {len(hour.plan.partitions)} partitions"),
+        operation_row(1, "find an event's executor", found, what=f"part: {sizes.batch_events:,} at once"),
+        operation_row(1, "route an event", routed, what=f"and gather it into a parcel, {sizes.batch_events:,} at once"),
+        operation_row(1, f"route an event, {few}", routed_few),
+        *(operation_row(2, f"draw the next plan, {kind}", took, what="coordinator") for kind, took in drawn.items()),
+        *(operation_row(2, f"take up a plan, {kind}", took, what="each worker, once") for kind, took in taken.items()),
+        operation_row(3, f"receive from {len(texts)} executors", received, what=f"a batch: {kilobytes:.0f} kB"),
+        operation_row(4, "find m_H and m_L", decided, what=f"of {len(hour.plan.partitions)} partitions"),
     ]
     summary = {
         "route_us": routed.cpu_us,
@@ -78,11 +66,11 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
         "receive_costs_us_per_executor": received.cpu_us / len(texts),
         "find_high_low_us": decided.cpu_us,
     }
-    return Result(rows, summary, config_of(hour, sizes))
+    return Result(rows, summary, after.hour_config(hour, sizes))
 
 
 def plot(result: Result) -> "Figure":
-    return draw(result, "Coordinator and routers (SWARM Fig. 18)")
+    return after.draw_operations(result, "Coordinator and routers (SWARM Fig. 18)")
 
 
 class Finder(Swarm):
@@ -102,7 +90,7 @@ class Finder(Swarm):
         return [Move(-1, executors[1])], {}  # never applied; it ends the search
 
 
-def _routing(hour: Hour, sizes: Sizes) -> tuple[Spent, Spent, Spent]:
+def _routing(hour: Hour, sizes: HourSizes) -> tuple[Spent, Spent, Spent]:
     def us(count: int, work: Any) -> Spent:
         events = hour.workload.events(0, count)
         return spent(lambda _: work(events), nothing, sizes.repeats).per(count)
@@ -114,7 +102,7 @@ def _routing(hour: Hour, sizes: Sizes) -> tuple[Spent, Spent, Spent]:
     return found, us(sizes.batch_events, all_parcels), us(SMALL_BATCH_EVENTS, all_parcels)
 
 
-def _plans(hour: Hour, sizes: Sizes) -> tuple[dict[str, Spent], dict[str, Spent]]:
+def _plans(hour: Hour, sizes: HourSizes) -> tuple[dict[str, Spent], dict[str, Spent]]:
     asked: dict[str, Sequence[Change]] = {"move": hour.moves, "split": [hour.cut]}
     drawn = {kind: spent(hour.plan.apply, partial(list, c), sizes.repeats) for kind, c in asked.items()}
     taken = {kind: _taken_up(hour.plan.apply(c), sizes.repeats) for kind, c in asked.items()}
@@ -128,7 +116,7 @@ def _taken_up(plan: Plan, repeats: int) -> Spent:
         return spent(lambda _: plans.read(storage, plan.epoch, seal).slot_of_cell, nothing, repeats)
 
 
-def _texts(hour: Hour, sizes: Sizes) -> list[str]:
+def _texts(hour: Hour, sizes: HourSizes) -> list[str]:
     """What the executors' tasks write after a batch."""
     reports = {m: LoadReport() for m in range(hour.plan.executors)}
     for parcel in route(hour.workload.events(0, sizes.batch_events), hour.plan):

@@ -29,22 +29,11 @@ from geoswarm.core.stats.redraw import queries_near, redrawn, split
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport, count_points
 from geoswarm.flow.route import locate_slots, route
-from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
+from geoswarm.lab.bench.kit.harness import Progress, Result
+from geoswarm.lab.bench.kit.places import US
+from geoswarm.lab.bench.swarm import hour as after
 from geoswarm.lab.bench.swarm.fig18 import Finder
-from geoswarm.lab.bench.swarm.hour import (
-    SIZES,
-    SMALL_BATCH_EVENTS,
-    Hour,
-    Sizes,
-    Spent,
-    config_of,
-    draw,
-    hour_of,
-    nothing,
-    row,
-    spent,
-)
-from geoswarm.lab.bench.swarm.timeline import US
+from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, spent
 from geoswarm.store.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -54,12 +43,11 @@ PAPER_STATS_US = 0.41
 PAPER_CLOSE_US = 58.0
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
+SIZES = after.SIZES
 
 
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
-    hour = hour_of(sizes, seed, report)
+def measure(sizes: HourSizes, seed: int, report: Progress) -> Result:
+    hour = after.run_hour(sizes, seed, report)
     report("(1) statistics of events")
     counted, counted_few = (_counting(hour, n, sizes.repeats) for n in (sizes.batch_events, SMALL_BATCH_EVENTS))
     report("(2) closing a round")
@@ -78,25 +66,27 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
     few, many = f"{SMALL_BATCH_EVENTS:,} at once", f"{sizes.batch_events:,} at once"
     subs = f"{sizes.subscriptions:,} live subscriptions"
     rows = [
-        row(1, "an event's statistics", counted, PAPER_STATS_US, f"partition found and counted, {many}"),
-        row(1, f"an event's statistics, {few}", counted_few, PAPER_STATS_US, "a parcel has a price of its own"),
-        row(
+        operation_row(1, "an event's statistics", counted, PAPER_STATS_US, f"partition found and counted, {many}"),
+        operation_row(
+            1, f"an event's statistics, {few}", counted_few, PAPER_STATS_US, "a parcel has a price of its own"
+        ),
+        operation_row(
             2, "close a round, mean executor", average, PAPER_CLOSE_US, f"{len(hour.plan.partitions)} partitions in all"
         ),
-        row(
+        operation_row(
             2,
             "close a round, fullest executor",
             closed[fullest],
             PAPER_CLOSE_US,
             f"{len(hour.held[fullest])} partitions",
         ),
-        row(3, "find a subset", subset),
-        row(3, "find a split", cut, what="four binary searches a partition"),
-        row(3, "statistics of the halves", halves, what="estimated from the whole's"),
-        row(4, "receive moved partitions", written, what="a plan file, with two fsyncs"),
-        row(4, "live subscriptions", live, what=f"part: {subs}"),
-        row(4, "count the halves anew", redraw, what="part: those near them"),
-        row(4, "receive half of a split", received, what=f"both and the plan file; {subs}"),
+        operation_row(3, "find a subset", subset),
+        operation_row(3, "find a split", cut, what="four binary searches a partition"),
+        operation_row(3, "statistics of the halves", halves, what="estimated from the whole's"),
+        operation_row(4, "receive moved partitions", written, what="a plan file, with two fsyncs"),
+        operation_row(4, "live subscriptions", live, what=f"part: {subs}"),
+        operation_row(4, "count the halves anew", redraw, what="part: those near them"),
+        operation_row(4, "receive half of a split", received, what=f"both and the plan file; {subs}"),
     ]
     summary = {
         "stats_us_per_event": counted.cpu_us,
@@ -109,11 +99,11 @@ def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
         "stats_vs_paper": counted.cpu_us / PAPER_STATS_US,
         "close_round_vs_paper": average.cpu_us / PAPER_CLOSE_US,
     }
-    return Result(rows, summary, config_of(hour, sizes))
+    return Result(rows, summary, after.hour_config(hour, sizes))
 
 
 def plot(result: Result) -> "Figure":
-    return draw(result, "Executors (SWARM Fig. 19, thesis Fig. 6.1)")
+    return after.draw_operations(result, "Executors (SWARM Fig. 19, thesis Fig. 6.1)")
 
 
 def _counting(hour: Hour, events: int, repeats: int) -> Spent:
@@ -160,7 +150,7 @@ def _reduction(hour: Hour, repeats: int) -> tuple[Spent, Spent, Spent]:
     return subset, searched, halved
 
 
-def _checkpoint(hour: Hour, sizes: Sizes, folder: str) -> Checkpoint:
+def _checkpoint(hour: Hour, sizes: HourSizes, folder: str) -> Checkpoint:
     grid = hour.plan.grid
     contract = Contract(bounds=US, columns=grid.columns, rows=grid.rows, executors=sizes.executors)
     checkpoint = Checkpoint(folder, contract, Tuning(), first_plan=lambda _, __: hour.plan)

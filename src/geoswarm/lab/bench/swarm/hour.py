@@ -1,8 +1,8 @@
 """The control plane after an hour of SWARM, and a stopwatch for what it does: what SWARM's Figures 18 and 19 share.
 
-Measures nothing by itself: `swarm_fig18.py` times the coordinator's and the routers' side, `swarm_fig19.py` the
-executors'. The hour is the engine's own statistics and coordinator, round by round, on posts of the US between its
-coasts; nothing is matched, since that changes no plan of SWARM's.
+Measures nothing by itself: `fig18.py` times the coordinator's and the routers' side, `fig19.py` the executors'. The
+hour is the engine's own statistics and coordinator, round by round, on posts of the US between its coasts; nothing is
+matched, since that changes no plan of SWARM's.
 
 SWARM §6.2: "the average time each operation takes in microseconds after running the system for an hour".
 """
@@ -25,8 +25,9 @@ from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport, count_points
 from geoswarm.flow.route import route
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s, median
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, US
+from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE
 from geoswarm.lab.workload.tweets import Tweets
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ Given = TypeVar("Given")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class HourSizes:
     subscriptions: int = 1_000_000
     executors: int = 22
     cells_per_side: int = CELLS_PER_SIDE
@@ -49,7 +50,7 @@ class Sizes:
     repeats: int = 9
 
 
-SIZES = {Scale.SMALL: Sizes(), Scale.FULL: Sizes(drawn_per_s=16_384, batch_events=1_000_000, repeats=25)}
+SIZES = {Scale.SMALL: HourSizes(), Scale.FULL: HourSizes(drawn_per_s=16_384, batch_events=1_000_000, repeats=25)}
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Hour:
         return Split(costliest.id, "column", costliest.col0 + (columns - 1) // 2, owners)
 
 
-def hour_of(sizes: Sizes, seed: int, report: Progress) -> Hour:
+def run_hour(sizes: HourSizes, seed: int, report: Progress) -> Hour:
     report(f"drawing {sizes.subscriptions:,} subscriptions")
     workload = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.drawn_per_s)
     grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
@@ -149,7 +150,9 @@ def nothing() -> None:
     """For work that needs nothing made anew."""
 
 
-def row(number: int, operation: str, took: Spent, paper_us: float | None = None, what: str = "") -> dict[str, Any]:
+def operation_row(
+    number: int, operation: str, took: Spent, paper_us: float | None = None, what: str = ""
+) -> dict[str, Any]:
     """`number` is the bar of the paper's figure; operations whose `what` begins with "part:" are within it."""
     return {
         "bar": number,
@@ -161,7 +164,7 @@ def row(number: int, operation: str, took: Spent, paper_us: float | None = None,
     }
 
 
-def config_of(hour: Hour, sizes: Sizes) -> dict[str, Any]:
+def hour_config(hour: Hour, sizes: HourSizes) -> dict[str, Any]:
     return {
         **vars(sizes),
         "partitions": len(hour.plan.partitions),
@@ -170,8 +173,8 @@ def config_of(hour: Hour, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def draw(result: Result, title: str) -> "Figure":
-    """Bars on a logarithmic scale, as in the print; a black line where the paper's number is known."""
+def draw_operations(result: Result, title: str) -> "Figure":
+    """Bars on a logarithmic scale, as in the paper; a black line where the paper's number is known."""
     drawn, (axes,) = figure(width_in=9.5, height_in=1.2 + 0.45 * len(result.rows))
     rows: Sequence[dict[str, Any]] = result.rows[::-1]
     places = np.arange(len(rows))

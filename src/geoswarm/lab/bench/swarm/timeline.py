@@ -1,34 +1,36 @@
-"""Timelines of a virtual cluster through a hotspot, all strategies in one world: what SWARM's Figures 12 to 16 share.
+"""SWARM Figures 12 to 16: work per minute of all strategies in one world, through hotspots that come and go.
 
-Measures nothing by itself: each figure is a file of its own that names its scenario. Time is simulated (`run/sim/`),
-with service times taken from the real matcher, so a figure depends on its seed alone and not on the machine; but for
-`driver_s`, which is what planning really took here.
+The table `FIGURES` names the scenario of each figure (`lab/workload/hotspots.py`). Time is simulated (`run/sim/`), with
+service times taken from the real matcher, so a figure depends on its seed alone and not on the machine; only
+`driver_s` is what planning really took here.
 
 SWARM §6.2: a million queries at the start, 22 executors and 8 routers (30 executors for `replicated`), rounds of 15 s,
-a cold start, and the hotspot after ten minutes. The print does not say how many queries come with a hotspot: here it is
-as many again. The country is the US between its coasts, as in the print. Strategies that look at batches look at
+a cold start, and the hotspot after ten minutes. The paper does not say how many queries come with a hotspot: here it is
+as many again. The country is the US between its coasts, as in the paper. Strategies that look at batches look at
 `step_s` of the stream; their events wait for it, half of it on average, in the `latency_ms` and as `batch_wait_ms`.
 
 A summary is of the time from the first hotspot's start to the last one's end. Keys without a name, such as
 `rounds_to_95pct`, are of `swarm-measured`, which is SWARM as this engine runs it; `..._as_printed` are of `swarm`.
-`work_paid_*` is once more a run where each moved query is sent and indexed again, as the print's machines must, over
-the run where moves are free. `..._in_batches_*` is a run in batches of a strategy that needs none: the print's machines
-take tuple by tuple, this engine does not, and those that must look at batches are to be compared with these. What
-`rounds_to_95pct`, `lowest` and `rounds_from_cold` are is told in `recovery_of`.
+`work_paid_*` compares a run where each moved query is sent and indexed again, as the paper's machines must, with the
+run where moves are free. `..._in_batches_*` is a run in batches of a strategy that needs none: the paper's machines
+take tuple by tuple, this engine does not, and those that must look at batches are to be compared with these.
+`recovery_of` says what `rounds_to_95pct`, `lowest` and `rounds_from_cold` are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from geoswarm.core.space.grid import Grid
+from geoswarm.lab.bench.kit.catalogue import FigureRow
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
+from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.workload.hotspots import Hotspot, scenario
+from geoswarm.lab.workload.hotspots import Hotspot, Hotspots, scenario
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.cluster import Cluster, Setup
-from geoswarm.run.sim.race import NAMES, cluster, race
+from geoswarm.run.sim.cluster import Cluster, ClusterSetup
+from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.service import MOVE_US_STORM
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
@@ -36,13 +38,12 @@ from geoswarm.run.sim.world import World
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-US = (-125.0, 24.0, -66.0, 50.0)
 CELLS_PER_SIDE = 1000
 OFFERED_PER_S = 15_000_000
 """More than any strategy can take of a million queries (SWARM §2)."""
 
 
-class Sizes(NamedTuple):
+class TimelineSizes(NamedTuple):
     drawn_per_s: int
     calm_s: float
     """After the last hotspot."""
@@ -53,7 +54,50 @@ class Sizes(NamedTuple):
     step_s: float = 2.5
 
 
-SIZES = {Scale.SMALL: Sizes(5120, 300.0), Scale.FULL: Sizes(20_480, 600.0)}
+SIZES = {Scale.SMALL: TimelineSizes(5120, 300.0), Scale.FULL: TimelineSizes(20_480, 600.0)}
+
+
+@dataclass(frozen=True)
+class TimelineFigure(FigureRow):
+    scenario: str
+    title: str
+
+
+FIGURES = {
+    "swarm-fig12": TimelineFigure(
+        "SWARM Fig. 12", "one uniform hotspot that comes and goes as a bell", "one-uniform", "One uniform hotspot, bell"
+    ),
+    "swarm-fig13": TimelineFigure(
+        "SWARM Fig. 13",
+        "one hotspot as a bell, denser in its middle, where a cell cannot be split",
+        "one-normal",
+        "One normal hotspot, bell",
+    ),
+    "swarm-fig14": TimelineFigure(
+        "SWARM Fig. 14",
+        "one uniform hotspot that starts at full strength, which nothing announces",
+        "one-step",
+        "One uniform hotspot, step",
+    ),
+    "swarm-fig15": TimelineFigure(
+        "SWARM Fig. 15",
+        "two hotspots of half the strength in two corners, which overlap in time",
+        "two-overlapping",
+        "Two overlapping hotspots",
+    ),
+    "swarm-fig16": TimelineFigure(
+        "SWARM Fig. 16",
+        "two hotspots of half the strength, the second elsewhere right after the first",
+        "two-consecutive",
+        "Two consecutive hotspots",
+    ),
+    "swarm-moving": TimelineFigure(
+        "beside SWARM Fig. 14",
+        "one hotspot that crosses 40 % of the map within twenty minutes",
+        "one-moving",
+        "One slowly moving hotspot",
+    ),
+}
 BEFORE_S = 120.0
 """The level before a hotspot is the mean of this long."""
 RECOVERED_SHARE = 0.95
@@ -64,7 +108,7 @@ IN_BATCHES = ("static-history", PRINTED, OURS)
 """Who needs no batches, and runs in them a second time."""
 
 
-def world_of(name: str, sizes: Sizes, seed: int) -> World:
+def hotspot_world(name: str, sizes: TimelineSizes, seed: int) -> World:
     base = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.drawn_per_s)
     grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
     spots = scenario(name, base, sizes.hotspot_queries)
@@ -72,23 +116,21 @@ def world_of(name: str, sizes: Sizes, seed: int) -> World:
     return World(spots, grid, sizes.queries, weight=weight, step_s=sizes.step_s)
 
 
-def timeline(name: str, scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(name, SIZES[scale], seed, report)
-
-
-def measure(name: str, sizes: Sizes, seed: int, report: Progress, setup: Setup | None = None) -> Result:
+def measure(
+    shown: TimelineFigure, sizes: TimelineSizes, seed: int, report: Progress, setup: ClusterSetup | None = None
+) -> Result:
     """All strategies through one scenario; the rows are minutes of a strategy."""
-    setup = setup or Setup()
+    setup = setup or ClusterSetup()
     report("drawing the world")
-    world = world_of(name, sizes, seed)
-    spots = world.workload.spots
-    contestants = [cluster(contestant, world, setup, cpu_s) for contestant in NAMES]
+    world = hotspot_world(shown.scenario, sizes, seed)
+    spots = cast(Hotspots, world.workload).spots
+    contestants = [cluster(contestant, world, setup, cpu_s) for contestant in STRATEGY_NAMES]
     dear = replace(setup, service=replace(setup.service, move_us=MOVE_US_STORM))
     paid = [cluster(contestant, world, dear) for contestant in PAID]
     batched = [cluster(contestant, world, replace(setup, batches=True)) for contestant in IN_BATCHES]
-    run_all(world, [*contestants, *paid, *batched], max(spot.end_s for spot in spots) + sizes.calm_s, report)
+    run_contestants(world, [*contestants, *paid, *batched], max(spot.end_s for spot in spots) + sizes.calm_s, report)
     config = {
-        "scenario": name,
+        "scenario": shown.scenario,
         "executors": setup.executors,
         "routers": setup.routers,
         "round_s": setup.round_s,
@@ -97,19 +139,19 @@ def measure(name: str, sizes: Sizes, seed: int, report: Progress, setup: Setup |
         "service": vars(setup.service),
         "offered_per_s": world.offered_per_s,
         "hotspots": [vars(spot) for spot in spots],
-        "plans": {c.name: sum(entry["outcome"] == "applied" for entry in c.entries) for c in contestants},
+        "plans": {c.name: sum(entry.outcome == "applied" for entry in c.entries) for c in contestants},
     }
-    rows = [row for c in contestants for row in rows_of(c.name, by_minute(c.spans), spots)]
+    rows = [row for c in contestants for row in minute_rows(c.name, by_minute(c.spans), spots)]
     return Result(rows, _summary(spots, contestants) | _variants(spots, contestants, paid, batched), config)
 
 
-def run_all(world: World, contestants: Sequence[Cluster], horizon_s: float, report: Progress) -> None:
+def run_contestants(world: World, contestants: Sequence[Cluster], horizon_s: float, report: Progress) -> None:
     for now_s in race(world, contestants, horizon_s):
         if now_s % 60 == 0:
             report(f"minute {now_s / 60:.0f} of {horizon_s / 60:.0f}")
 
 
-def rows_of(name: str, minutes: Sequence[Span], spots: Sequence[Hotspot]) -> Iterator[dict[str, Any]]:
+def minute_rows(name: str, minutes: Sequence[Span], spots: Sequence[Hotspot]) -> Iterator[dict[str, Any]]:
     for span in minutes:
         yield {
             "strategy": name,
@@ -188,15 +230,15 @@ def recovery_of(spans: Sequence[Span], start_s: float, end_s: float) -> Recovery
     work themselves would not do: a hotspot's own queries lift them, and its events are cheaper or dearer than those
     of the cities, though nothing got better or worse. A level is reached with the first round that has it and begins a
     stretch as long as that of the level before with such a mean; if never, it takes all rounds of the hotspot."""
-    level = _level(total(s for s in spans if start_s - BEFORE_S <= s.start_s < start_s))
-    hot = [_level(s) for s in spans if start_s <= s.start_s < end_s]
-    cold = [_level(s) for s in spans if s.start_s < start_s]
+    level = _busy_share(total(s for s in spans if start_s - BEFORE_S <= s.start_s < start_s))
+    hot = [_busy_share(s) for s in spans if start_s <= s.start_s < end_s]
+    cold = [_busy_share(s) for s in spans if s.start_s < start_s]
     held_rounds = max(1, round(BEFORE_S / spans[0].span_s))
     enough = RECOVERED_SHARE * level
     return Recovery(_rounds_below(hot, enough, held_rounds), min(hot) / level, _rounds_below(cold, enough, held_rounds))
 
 
-def _level(span: Span) -> float:
+def _busy_share(span: Span) -> float:
     return span.service_s / (span.span_s * len(span.busy_s))
 
 
@@ -211,7 +253,7 @@ def _between(contestant: Cluster, start_s: float, end_s: float) -> Span:
     return total(s for s in contestant.spans if start_s <= s.start_s < end_s)
 
 
-def draw(result: Result, title: str) -> "Figure":
+def plot(shown: TimelineFigure, result: Result) -> "Figure":
     """Lines: units of work. Shaded: the hotspots' share of the stream. Dashed: queries in the system."""
     drawn, (work,) = figure(width_in=9.5, height_in=5.0)
     lines = by_strategy(result.rows)
@@ -228,7 +270,7 @@ def draw(result: Result, title: str) -> "Figure":
         minutes, shade, color="#BBBBBB", alpha=0.4, linewidth=0, label=f"hotspot (≤ {max(shares):.0%} of events)"
     )
     work.set(
-        title=title,
+        title=f"{shown.title} ({shown.where})",
         xlabel="minutes",
         ylabel="units of work (10¹² checks/s)",
         ylim=(0, top),

@@ -18,7 +18,7 @@ from geoswarm.core.stats.triostat import N_NEW, NUMBERS_PER_EXECUTOR, TrioStat
 from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.triostat.size import Kept, blocks, check, expected
+from geoswarm.lab.bench.triostat.size import Kept, blocks, check_formula, expected_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,7 @@ CLAIM_SIDE, CLAIM_PARTITIONS = 1000, 70
 
 
 @dataclass(frozen=True)
-class Sizes:
+class CoordinatorBytesSizes:
     sides: tuple[int, ...] = (100, 200, 400, 1000, 1600, 3200, 6400)
     partitions: tuple[int, ...] = (22, CLAIM_PARTITIONS, 1000)
     written_side_max: int = 1000
@@ -37,21 +37,17 @@ class Sizes:
     claim: tuple[int, int] = (CLAIM_SIDE, CLAIM_PARTITIONS)
 
 
-SIZES = {Scale.SMALL: Sizes(), Scale.FULL: Sizes(written_side_max=3200)}
+SIZES = {Scale.SMALL: CoordinatorBytesSizes(), Scale.FULL: CoordinatorBytesSizes(written_side_max=3200)}
 
 
-def run(scale: Scale, seed: int, report: Progress) -> Result:
-    return measure(SIZES[scale], seed, report)
-
-
-def measure(sizes: Sizes, seed: int, report: Progress) -> Result:
+def measure(sizes: CoordinatorBytesSizes, seed: int, report: Progress) -> Result:
     rows: list[dict[str, Any]] = []
     for side in sizes.sides:
         report(f"{side} x {side} cells")
         aqwa_numbers = NUMBERS_PER_CELL * side * side
         if side <= sizes.written_side_max:
             collected = Aqwa.empty(side, side).collected
-            check("AQWA", expected(aqwa_numbers), Kept(collected.size, len(collected.tobytes())))
+            check_formula("AQWA", expected_size(aqwa_numbers), Kept(collected.size, len(collected.tobytes())))
         for partitions in sizes.partitions:
             lines_bytes, files_bytes = engine_bytes(side, partitions)
             rows.append(
@@ -83,7 +79,7 @@ def engine_bytes(side: int, partitions: int) -> tuple[int, int]:
             axis[N_NEW] = 1.0
         reports[i % EXECUTORS].add_stat(i, counted)
         lines_bytes += len(counted.to_bytes())
-    return lines_bytes, sum(len(json.dumps(told.to_json())) for told in reports)
+    return lines_bytes, sum(len(json.dumps(counted.to_json())) for counted in reports)
 
 
 def plot(result: Result) -> "Figure":

@@ -1,6 +1,6 @@
 """How many numbers TrioStat and AQWA keep and send: by the thesis' formulas, and by making them and counting.
 
-Measures nothing by itself: `triostat_fig62.py` to `triostat_fig64.py` vary what the thesis' figures vary. Thesis §6.2.
+Measures nothing by itself: `fig6_2.py` and `stored.py` vary what the thesis' figures vary. Thesis §6.2.
 
 TrioStat keeps eight numbers for every row and column of every partition, so its size follows the sum of the partitions'
 sides; AQWA keeps ten for every cell.
@@ -73,7 +73,7 @@ def numbers_aqwa(side: int) -> int:
     return STORED_PER_CELL * side * side
 
 
-def made(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> Kept:
+def make_and_count(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> Kept:
     """By making the statistics, these lines in use, and writing them."""
     numbers = written = 0
     for box in boxes:
@@ -85,19 +85,19 @@ def made(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> Kept:
     return Kept(numbers, written)
 
 
-def made_aqwa(side: int) -> Kept:
+def make_aqwa(side: int) -> Kept:
     """What the executors have, and what the one machine has; its sums begin with a row and a column of zeros more."""
     stat = Aqwa.empty(side, side)
     tables = (stat.collected, stat.sums[:, 1:, 1:])
     return Kept(sum(t.size for t in tables), sum(len(t.tobytes()) for t in tables))
 
 
-def expected(numbers: int, heads: int = 0) -> Kept:
+def expected_size(numbers: int, heads: int = 0) -> Kept:
     """By formula: so many numbers, in so many written statistics; AQWA's are written bare."""
     return Kept(numbers, BYTES_PER_NUMBER * numbers + HEAD_BYTES * heads)
 
 
-def check(what: str, formula: Kept, counted: Kept) -> None:
+def check_formula(what: str, formula: Kept, counted: Kept) -> None:
     if formula != counted:
         raise GeoswarmError(
             f"{what}: {counted.numbers} numbers in {counted.written_bytes} bytes were made, and the formula says "
@@ -105,14 +105,14 @@ def check(what: str, formula: Kept, counted: Kept) -> None:
         )
 
 
-def storage(side: int, partitions: int, is_made: bool) -> dict[str, int | bool]:
+def stored_numbers(side: int, partitions: int, is_made: bool) -> dict[str, int | bool]:
     """Numbers stored in the best and the worst case and by AQWA; `is_made`: counted, too, and not only computed."""
     best, worst, rival = numbers_best(side, partitions), numbers_worst(side, partitions), numbers_aqwa(side)
     if is_made:
         where = f"{partitions} partitions of {side} x {side} cells"
-        check(f"{where}, best", expected(best, partitions), made(blocks(side, partitions)))
-        check(f"{where}, worst", expected(worst, partitions), made(strips(side, partitions)))
-        check(f"AQWA on {side} x {side} cells", expected(rival), made_aqwa(side))
+        check_formula(f"{where}, best", expected_size(best, partitions), make_and_count(blocks(side, partitions)))
+        check_formula(f"{where}, worst", expected_size(worst, partitions), make_and_count(strips(side, partitions)))
+        check_formula(f"AQWA on {side} x {side} cells", expected_size(rival), make_aqwa(side))
     return {"triostat_best": best, "triostat_worst": worst, "aqwa": rival, "is_made": is_made}
 
 

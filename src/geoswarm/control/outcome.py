@@ -1,0 +1,141 @@
+"""What the control plane writes down of its rounds: entries of the journal, as values.
+
+`coordinator.py` makes a `RoundEntry`, `keyed/loop.py` a `KeyRoundEntry`. Nothing is written here: the engine hands them
+to `store/journal/`. `service/explain.py` makes sentences of them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, NamedTuple
+
+from geoswarm.core.journal_entry import FLAT, Figure, JournalEntry
+from geoswarm.core.space.change import ChangeNote
+
+
+class Handover(NamedTuple):
+    """One executor relieves another: what SWARM's rounds report."""
+
+    giver: int
+    taker: int
+    cost_high: float
+    """Of the giver, before."""
+    cost_low: float
+    """Of the taker, before."""
+    cost_moved: float
+    decision: str
+    """move or split."""
+
+
+@dataclass(frozen=True)
+class RoundEntry(JournalEntry):
+    """A round of the plan of places: what was decided or refused, and the numbers behind it."""
+
+    kind: ClassVar[str] = "round"
+
+    round: int
+    strategy: str
+    epoch: int
+    """The plan that was in force."""
+    outcome: str
+    """applied, kept or refused."""
+    now_s: float | None = None
+    """When the round ended; None where the plan was not reached by a round, as after `scale`."""
+    changes: tuple[ChangeNote, ...] = ()
+    """What the strategy wanted. None where a plan was drawn afresh."""
+    why: Mapping[str, Figure] = field(default_factory=dict)
+    """The strategy's own figures."""
+    cost_max: float | None = None
+    """Of the costliest executor, by the strategy's statistics."""
+    cost_mean: float | None = None
+    cost_min: float | None = None
+    estimate_before: float | None = None
+    """What the costliest executor would cost under the plan in force, by the strategy's estimate."""
+    estimate_after: float | None = None
+    """The same under the plan that was proposed."""
+    reason: str | None = None
+    """Why the plan was refused."""
+    epoch_next: int | None = None
+    """The plan that takes over; None: the old one stays."""
+
+    @property
+    def decision(self) -> str:
+        """The strategy's word for what it did."""
+        return str(self.why.get("decision", ""))
+
+    @property
+    def applied(self) -> int:
+        """How many changes of the plan came into force."""
+        return len(self.changes) if self.outcome == "applied" else 0
+
+    @property
+    def handover(self) -> Handover | None:
+        """Who relieved whom, where the strategy reports that."""
+        why = self.why
+        if "from" not in why:
+            return None
+        giver, taker = int(why["from"]), int(why["to"])
+        high, low, moved = (float(why[name]) for name in ("cost_high", "cost_low", "cost_moved"))
+        return Handover(giver, taker, high, low, moved, self.decision)
+
+
+@dataclass(frozen=True)
+class KeyFigures:
+    """What a planner reports of a round (`keyed/problem.py`)."""
+
+    keys: int
+    """Keys with load or state."""
+    skew_before: float
+    """Load of the busiest executor over the mean, under the plan that was in force."""
+    skew: float
+    """The same under the planner's answer."""
+    balanced: int
+    """1: every executor is within its bound."""
+    table: int
+    """Entries of the routing table."""
+    table_max: int
+    moved_keys: int
+    moved_state: float
+    migration_share: float
+    """State that moves, as a share of all state."""
+    overweight: str | None = None
+    """A sentence that names the keys that alone exceed the bound."""
+    remedy: str | None = None
+    """What can be done about them."""
+    splittable: int | None = None
+    """How many they are."""
+    kept: str | None = None
+    """Why the old plan was kept although it is not balanced."""
+    more: Mapping[str, Figure] = field(default_factory=dict, metadata=FLAT)
+    """Figures that only this planner has."""
+
+    @classmethod
+    def of(cls, why: Mapping[str, Figure]) -> "KeyFigures":
+        named = {each.name for each in fields(cls)}
+        known: dict[str, Any] = {name: value for name, value in why.items() if name in named}
+        return cls(**known, more={name: value for name, value in why.items() if name not in named})
+
+
+@dataclass(frozen=True)
+class KeyRoundEntry(JournalEntry):
+    """A look at the keys of an operator, or a change of how many executors share them."""
+
+    kind: ClassVar[str] = "keys"
+
+    operator: str
+    """Empty until whoever runs the operator has filled it in."""
+    decision: str
+    """kept, rebalanced or scaled."""
+    executors: int
+    epoch: int
+    """The plan from now on."""
+    round: int | None = None
+    """Likewise filled in by whoever runs the operator, as `batch`."""
+    batch: int | None = None
+    """The first batch under the plan."""
+    planner: str | None = None
+    executors_before: int | None = None
+    """Of an operator that was scaled."""
+    splits: Mapping[int, int] | None = None
+    """Keys in parts: by key id, how many parts."""
+    figures: KeyFigures | None = field(default=None, metadata=FLAT)
+    """None: the operator was scaled, and no planner was asked."""

@@ -1,0 +1,83 @@
+"""The columns of events, checked before a stream starts.
+
+A column that is missing, or of a type that cannot be converted without guessing, is an error here; a bad value in a
+good column is a dead letter later (`validate.py`).
+"""
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pyarrow.types as kinds
+
+from geoswarm.errors import SchemaError
+from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import EVENT, GEOMETRY, OBJECT, TEXT
+
+RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
+"""Names that matches use themselves, or that are used on the way to them."""
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(kinds.is_string(kind) or kinds.is_large_string(kind))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
+
+
+_ACCEPTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "event_id": (kinds.is_integer, "an integer"),
+    "ts": (lambda kind: bool(kinds.is_timestamp(kind) or kinds.is_date(kind)), "a timestamp"),
+    "x": (_is_number, "a number"),
+    "y": (_is_number, "a number"),
+    TEXT.name: (_is_text, "a string, since keywords are looked for in it"),
+    OBJECT.name: (
+        lambda kind: bool(kinds.is_integer(kind)) or _is_text(kind),
+        "an integer or a string, since objects are told apart by it",
+    ),
+    GEOMETRY.name: (
+        lambda kind: _is_text(kind) or _is_binary(kind),
+        "WKB as binary, or WKT or GeoJSON as string, since it says which area an event is",
+    ),
+}
+"""By column: which types are taken, and what to say of others."""
+
+
+def conform_events(rows: pa.Schema) -> pa.Schema:
+    """The columns in the engine's types and order: those that every event has, then all others as they are, MALFORMED
+    included."""
+    placed = GEOMETRY.name not in rows.names  # an area knows where it is
+    for name in EVENT.names:
+        if name not in rows.names and (placed or name not in ("x", "y")):
+            raise SchemaError(f"events have no column {name}, only {', '.join(rows.names)}: add it, or rename one")
+    extra = [field for field in rows if field.name not in EVENT.names]
+    clash = [field.name for field in extra if field.name.casefold() in (*RESERVED, *EVENT.names)]
+    if clash:
+        raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
+    for field in rows:
+        accepts, wanted = _ACCEPTS.get(field.name, (None, ""))
+        if accepts is not None and not accepts(field.type):
+            raise SchemaError(
+                f"column {field.name} of events is {field.type}, wanted is {wanted}: cast it, or rename it"
+            )
+    return pa.schema([*(field.with_nullable(True) for field in EVENT), *extra])
+
+
+def cast_events(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the columns that `conform_events` gave; a column that is not there is null."""
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+def without_malformed(schema: pa.Schema) -> pa.Schema:
+    """The columns that events have once they are validated."""
+    return pa.schema([field for field in schema if field.name != MALFORMED])

@@ -1,0 +1,122 @@
+"""What a keyed operator remembers, as values: which files hold it, and which of them a batch may see.
+
+Reads and writes nothing: `store/keyed_state.py` does. Files belong to an interval, and go when it leaves the window. A
+file remembers the plan it was written under, and that plan tells which keys it may hold.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.jit import Bools, Ints
+from geoswarm.core.keys.plan import KeyPlan
+from geoswarm.flow.keyed.operator import KEY, Moment, Operator
+
+DELTAS_MAX = 4
+"""Files of one executor and interval before some are merged; each costs every key one look-up."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """Which interval a moment belongs to. It counts on when intervals are made longer or shorter."""
+
+    interval_us: int
+    origin_us: int = 0
+    origin: int = 0
+
+    def interval(self, now_us: int) -> int:
+        return self.origin + max(0, now_us - self.origin_us) // self.interval_us
+
+
+@dataclass(frozen=True)
+class StateFile:
+    name: str
+    interval: int
+    epoch: int
+    """Of the plan by which its keys had come to..."""
+    executor: int
+    rows: int
+    bytes: int
+
+
+@dataclass(frozen=True)
+class Commit:
+    """What is remembered after a batch."""
+
+    batch: int
+    interval: int
+    files: tuple[StateFile, ...]
+    seals: dict[int, str]
+    """Of the plans that its files were written under, by epoch."""
+    columns: str = ""
+    """Of its files' rows: what cannot be read otherwise."""
+    clock: Clock | None = None
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+    def alive(self, interval: int, window: int) -> tuple[StateFile, ...]:
+        return tuple(file for file in self.files if file.interval > interval - window)
+
+    def leaving(self, interval: int, window: int) -> tuple[StateFile, ...]:
+        """Files of intervals that are out of the window now."""
+        return tuple(file for file in self.files if file.interval <= interval - window)
+
+    def clock_at(self, now_us: int, interval_us: int) -> Clock:
+        """The clock of the next batch, which is at `now_us`."""
+        if self.clock is None or self.clock.interval_us == interval_us:
+            return self.clock or Clock(interval_us)
+        return Clock(interval_us, now_us, self.interval)
+
+    def after(
+        self, moment: Moment, window: int, files: "Files", plan: tuple[int, str], columns: str, clock: Clock
+    ) -> "Commit":
+        """What is remembered after a batch; `plan` is the epoch and the seal of the one it ran under."""
+        kept = [file for file in self.alive(moment.interval, window) if file.name not in files.gone]
+        all_files = tuple(sorted([*kept, *files.added], key=lambda file: file.name))
+        used = {file.epoch for file in all_files}
+        seals = {epoch: seal for epoch, seal in (self.seals | dict([plan])).items() if epoch in used}
+        return Commit(moment.batch, moment.interval, all_files, seals, columns, clock)
+
+
+class Files(NamedTuple):
+    """What the executors of a batch did."""
+
+    added: Sequence[StateFile]
+    gone: Collection[str]
+    """Merged into one of those."""
+
+
+NOTHING_KEPT = Commit(-1, -1, (), {})
+
+
+def state_schema(operator: Operator, key: pa.DataType) -> pa.Schema:
+    return pa.schema([pa.field(KEY, key, nullable=False), *operator.kept])
+
+
+def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
+    """Files of one executor, interval and plan, oldest first, that a new one of so many rows should swallow: those of
+    like size, so that a row is rewritten a logarithmic number of times."""
+    if len(deltas) < DELTAS_MAX:
+        return []
+    chosen: list[StateFile] = []
+    total = fresh_rows
+    for file in reversed(deltas):
+        if file.rows > 2 * total and len(chosen) >= 2:
+            break
+        chosen.append(file)
+        total += file.rows
+    return chosen[::-1]
+
+
+def keys_on(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
+    """Which of the keys may have rows in the file: those that its plan gave to its executor, and split ones."""
+    plan = plans[file.epoch]
+    if file.epoch not in owners:
+        owners[file.epoch] = plan.route(ids).astype(np.int64)
+    mask: Bools = owners[file.epoch] == file.executor
+    return mask | plan.is_split(ids) if len(plan.split_keys) else mask

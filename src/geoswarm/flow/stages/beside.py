@@ -1,0 +1,57 @@
+"""Rows for what runs beside the matching and behind it: validated events, matches with their users, and pairs."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.keyed.transitions import without_object
+from geoswarm.flow.merge import apart, as_pairs
+from geoswarm.flow.stages.task import BatchTask, Body
+from geoswarm.flow.validate import validate_events
+from geoswarm.model import SUB_ID, SUB_IDS
+
+USER = pa.field("user", pa.string())
+
+
+def select_valid(task: BatchTask) -> Body:
+    """Events that validation lets pass; the others are filed on their way to the matcher."""
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield validate_events(batch, task.grid, DeadLetters("event", task.batch_id))
+
+    return run
+
+
+def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
+    """Matches as one row for each event and subscription, with the subscription's user; and the columns of that."""
+    fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
+    schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER])
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            pairs = as_pairs(apart(batch)) if SUB_IDS.name in batch.schema.names else iter([batch])
+            for rows in pairs:
+                ids, at = np.unique(rows.column(SUB_ID.name).to_numpy(), return_inverse=True)
+                users = task.state.users(ids).take(pa.array(at)) if len(ids) else pa.array([], pa.string())
+                own = [rows.column(field.name) for field in fields]
+                yield pa.record_batch([*own, rows.column(SUB_ID.name), users], schema=schema)
+
+    return run, schema
+
+
+def drop_followers(task: BatchTask) -> Body:
+    """Matches where events have no column for objects: who is on more than `inside` gets none of them."""
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield without_object(batch, task.state.on)
+
+    return run
+
+
+def split_into_pairs(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        yield from as_pairs(apart(batch))

@@ -1,0 +1,87 @@
+"""A keyed operator's tasks: route rows by key, work on each executor, and merge where keys were split.
+
+    rows -> feed -> route -> exchange -> work -> (exchange -> merge) -> out
+
+`flow/keyed/` has the operators and what an executor does for one; `run/keyed.py` the order of the steps.
+"""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.core.arrays.batches import gather
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import PASSING, pack, unpack
+from geoswarm.flow.keyed.route import route_given, route_rows
+from geoswarm.flow.keyed.work import ExecutorWork, KeyedReport, KeyedTask, merge_given
+from geoswarm.flow.route import Parcel
+from geoswarm.flow.stages.task import Body
+
+ROUTED_ROWS_MAX = 1_000_000
+"""Rows routed at once by a task."""
+
+
+def route_keys(task: KeyedTask) -> Body:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted = KeyedReport()
+        for chunk, batch in enumerate(gather(batches, ROUTED_ROWS_MAX)):
+            fed = task.operator.feed(batch)
+            if fed.schema != task.fed:
+                fed = fed.cast(task.fed)
+            counted.rows += len(fed)
+            fed, aside = task.operator.aside(fed)
+            if aside is not None and len(aside):
+                executor = task.plan.executors[number % len(task.plan.executors)]
+                yield pack(iter([Parcel(0, executor, aside, PASSING)]))
+            dead = DeadLetters("row", task.moment.batch)
+            yield pack(route_rows(fed, task.plan, dead))
+            if len(dead):
+                part = f"{task.operator.name}-{number:05d}-{chunk:04d}"
+                task.state.file_dead_letters(task.moment.batch, part, dead.table())
+            counted.sent += len(fed) - len(dead)
+            counted.dead += len(dead)
+        task.state.report(task.reports, "route", number, counted)
+
+    return run
+
+
+def work_on_keys(task: KeyedTask) -> Body:
+    """What the operator gives, as it goes out."""
+    return _work_and(lambda given: given, task)
+
+
+def work_in_parts(task: KeyedTask) -> Body:
+    """What the operator gives, packed for the executor that merges it."""
+    by, executors = task.operator.merge_by or "", np.array(task.plan.executors)
+    return _work_and(lambda given: pack(route_given(given, by, executors)), task)
+
+
+def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask) -> Body:
+    given = task.operator.given(task.fed)
+
+    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = list[pa.RecordBatch]()
+        for batch in batches:
+            passing = pc.equal(batch.column("kind"), PASSING)
+            yield from (shape(parcel.events) for parcel in unpack(batch.filter(passing), given))
+            rows += (parcel.events for parcel in unpack(batch.filter(pc.invert(passing)), task.fed))
+        if executor not in task.plan.executors:
+            return  # it has left; tasks are numbered without gaps
+        work = ExecutorWork(task, executor)
+        yield from (shape(batch) for batch in work.run(rows))
+        task.state.report_loads(task.reports, executor, work.loads)
+        task.state.report(task.reports, "work", executor, work.report)
+
+    return run
+
+
+def merge_keys(task: KeyedTask) -> Body:
+    given = task.operator.given(task.fed)
+
+    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = [parcel.events for batch in batches for parcel in unpack(batch, given)]
+        yield from merge_given(rows, task.operator)
+
+    return run

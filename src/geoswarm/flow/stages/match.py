@@ -1,0 +1,79 @@
+"""unpack, match and observe: what a task does behind the exchange. One task is one executor.
+
+Which matcher a parcel gets is chosen in `matchers.py`.
+"""
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.flow.exchange import pack
+from geoswarm.flow.match.match import Met
+from geoswarm.flow.merge import as_arrays, as_pairs
+from geoswarm.flow.observe import SAID_MAX, SAID_OF_TASK_MAX, Load, LoadReport, count_points, some_said
+from geoswarm.flow.rivals.route_areas import at_home
+from geoswarm.flow.route import Parcel
+from geoswarm.flow.route_terms import COPIES, EVENT
+from geoswarm.flow.stages.matchers import match_parcels
+from geoswarm.flow.stages.task import BatchTask, Body
+from geoswarm.model import TEXT
+
+Shape = Callable[[Met, int, LoadReport], Iterator[pa.RecordBatch]]
+"""What events met, the executor, and what it has counted so far, in; rows out."""
+
+
+def match_events(task: BatchTask) -> Body:
+    """The matches as they go out: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. Where
+    objects are followed, also the events that met no subscription."""
+    shape = partial(as_arrays, every=task.follows) if task.shape == "arrays" else as_pairs
+    return _match_and(lambda met, executor, counted: shape(met), task)
+
+
+def match_parts(task: BatchTask) -> Body:
+    """Where an event may come back in several rows: what it met here, packed for the executor that merges them."""
+    return _match_and(partial(_to_merger, task.plan().executors, task.follows), task)
+
+
+def _match_and(shape: Shape, task: BatchTask) -> Body:
+    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted = LoadReport()
+        asks_for_words = any(segment.text is not None for segment in task.subscriptions())
+        served = match_parcels(batches, task)  # off the clock: whichever partition comes first would pay for it
+        for parcel, runs in served:
+            if asks_for_words and TEXT.name in parcel.events.schema.names:
+                counted.said += some_said(parcel.events, min(SAID_MAX, SAID_OF_TASK_MAX - len(counted.said)))
+            yield from _serve(parcel, runs, executor, task, shape, counted)
+        task.state.report("match", executor, counted)
+
+    return run
+
+
+def _serve(
+    parcel: Parcel, runs: Iterator[Met], executor: int, task: BatchTask, shape: Shape, counted: LoadReport
+) -> Iterator[pa.RecordBatch]:
+    began_s = task.cpu_s()
+    if task.counts_points:
+        plan = task.plan()
+        events = (
+            parcel.events if plan.siblings or not task.splits_events else at_home(parcel.events, plan, parcel.partition)
+        )
+        counted.add_stat(parcel.partition, count_points(events, plan, parcel.partition))
+    for met in runs:
+        out = list(shape(met, executor, counted))
+        matched_events = int(np.count_nonzero(np.diff(met.offsets)))
+        cpu_us = int((task.cpu_s() - began_s) * 1e6)
+        counted.add(parcel.partition, executor, Load(len(met.events), matched_events, len(met.subs), cpu_us))
+        yield from out
+        began_s = task.cpu_s()
+
+
+def _to_merger(executors: int, every: bool, met: Met, here: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+    """What events met here, to where the rest of their rows go; an event that went nowhere else stays."""
+    for rows in as_arrays(met, every):
+        counted.in_transit += len(rows)
+        numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT, COPIES))
+        target = np.where(copies == 1, here, numbers % executors)
+        halves = (Parcel(0, int(t), rows.filter(pa.array(target == t))) for t in np.unique(target))
+        yield pack(halves)

@@ -1,0 +1,102 @@
+"""validate, route and pack: what a task does with events before the exchange."""
+
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import pack
+from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.rivals.replicated_index import route_candidates
+from geoswarm.flow.rivals.route_areas import route_areas
+from geoswarm.flow.rivals.static_side import parcels_of
+from geoswarm.flow.route import executors_of, route
+from geoswarm.flow.route_terms import Sent, route_terms
+from geoswarm.flow.stages.task import BatchTask, Body
+from geoswarm.flow.validate import validate_events
+
+EVENT_BITS = 40
+"""Bits of an event's number within its task; the bits above hold the number of the task."""
+EXECUTOR = pa.field("executor", pa.int32())
+
+Forward = Callable[[pa.RecordBatch, int, LoadReport], Iterator[pa.RecordBatch]]
+"""The events that may go on, the number of the task, and what the task has counted so far."""
+
+
+def route_packed(task: BatchTask) -> Body:
+    """Events to their executors as parcels, one row each."""
+
+    def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+        if not task.splits_events:
+            yield pack(route(valid, task.plan()))
+            return
+        for sent in send_several(valid, (number << EVENT_BITS) + counted.events_in, task):
+            counted.copies += sent.copies
+            counted.dropped += sent.dropped
+            yield pack(sent.parcels)
+
+    return _validate_and(forward, task)
+
+
+def route_rows(task: BatchTask) -> Body:
+    """The same, one row per event: what a shuffle does by itself. Kept to measure `route_packed` against."""
+
+    def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+        yield valid.append_column(EXECUTOR, pa.array(executors_of(valid, task.plan())))
+
+    return _validate_and(forward, task)
+
+
+def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Sent]:
+    """Where an event may be in several parcels; events are numbered from `first_event` on."""
+    plan, tuning = task.plan(), task.tuning
+    if task.sends_candidates:
+        limits = {"rows_max": tuning.match_rows_max, "pairs_max": tuning.match_pairs_max}
+        return route_candidates(events, plan, task.replicated(), task.now_us, first_event, every=task.follows, **limits)
+    if plan.siblings:
+        return iter([route_terms(events, plan, task.subscriptions(), first_event, every=task.follows)])
+    return route_areas(events, plan, first_event)
+
+
+def _validate_and(forward: Forward, task: BatchTask) -> Body:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted, wanted = LoadReport(), task.validated
+        copies_max = max(map(len, task.plan().siblings.values()), default=1)
+        for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
+            began_s = task.cpu_s()
+            dead = DeadLetters("event", task.batch_id)
+            valid = validate_events(batch, task.grid, dead, marks=task.packs)
+            if valid.schema != wanted:  # a setting of Spark's may ask for larger types than the parcels have
+                valid = valid.cast(wanted)
+            if len(dead):
+                task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
+            for out in forward(valid, number, counted):
+                counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
+                yield out
+                began_s = task.cpu_s()
+            counted.events_in += len(batch)
+            counted.dead += len(dead)
+            counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
+        task.state.report("route", number, counted)
+
+    return run
+
+
+def send_subscriptions(task: BatchTask) -> Body:
+    """The subscriptions of every partition whose slot comes in, to its executor: where the join is at the stream.
+    Which partitions have events is not known before the batch has run."""
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        counted, plan, shares = LoadReport(), task.plan(), task.shares()
+        for slot in (slot for batch in batches for slot in batch.column(0).to_pylist()):
+            began_s = task.cpu_s()
+            own = [share.of(slot, segment) for segment, share in shares]
+            for parcel in parcels_of(own, plan, slot, task.now_us):
+                out = pack(iter([parcel]))
+                counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
+                yield out
+                began_s = task.cpu_s()
+        task.state.report("static", number, counted)
+
+    return run

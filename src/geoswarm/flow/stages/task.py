@@ -1,0 +1,187 @@
+"""What a task knows of its batch: settings, time, plan, subscriptions, and where its counts go.
+
+Reads no file: what the checkpoint holds for the batch comes through `BatchState`, which `store/batch_state.py` reads.
+Everything that a worker makes of a segment is kept from batch to batch, and can be lost at any moment.
+"""
+
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import pyarrow as pa
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.rivals.replicated_index import CANDIDATES, Replicated, boxed, replicated
+from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, homes
+from geoswarm.flow.route_terms import numbered
+from geoswarm.flow.sound import marked
+from geoswarm.model import GEOMETRY, OBJECT
+
+T = TypeVar("T")
+
+Body = Callable[[int, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""What a task does: its number and its batches in, batches out. The number is the executor's behind an exchange. A body
+may be run again, also while another attempt at the same task still runs, and then gives the same."""
+
+
+class BatchState(Protocol):
+    """What the checkpoint holds for one batch, and takes from its tasks. It travels to every task."""
+
+    @property
+    def place(self) -> str:
+        """Names the checkpoint."""
+
+    @property
+    def version(self) -> Hashable:
+        """Names the subscriptions and their state; never used again for others."""
+
+    def plan(self) -> Plan: ...
+
+    def segments(self) -> Mapping[str, Searchable]:
+        """Live subscriptions by the name of their segment, which is never used again for others."""
+
+    def on(self, sub_ids: SubIds) -> Ints:
+        """What ascending subscriptions are on, for `flow/keyed/transitions.py`."""
+
+    def users(self, sub_ids: SubIds) -> pa.StringArray:
+        """Whose ascending subscriptions are."""
+
+    def report(self, stage: str, number: int, counted: LoadReport) -> None:
+        """Keep what a task counted. The last attempt of a task wins."""
+
+    def file_dead_letters(self, part: str, letters: pa.Table) -> None:
+        """Keep what a task turned away; `part` names the task and its chunk."""
+
+
+@dataclass(frozen=True)
+class BatchTask:
+    """Travels to every task of a batch. Small: plans and subscriptions are read from the checkpoint."""
+
+    state: BatchState
+    contract: Contract
+    tuning: Tuning
+    batch_id: int
+    now_us: int
+    events: pa.Schema
+    """The columns of events once they are validated."""
+    cpu_s: Callable[[], float]
+    """The CPU time of the calling thread."""
+    asks_for_transitions: bool = False
+    """Whether some subscription is on more than `inside`."""
+    counts_points: bool = False
+    """Whether a strategy needs the statistics."""
+
+    @property
+    def grid(self) -> Grid:
+        return Grid.of(self.contract)
+
+    @property
+    def packs(self) -> bool:
+        """Whether events travel as parcels. They must where one may be in several, or subscriptions travel, too."""
+        return self.tuning.exchange == "packed" or self.splits_events or self.is_at_stream
+
+    @property
+    def pipeline(self) -> str:
+        """The pipeline of the settings, unless terms are divided. The engine refuses both together at its start, but a
+        batch that is run again after settings were changed has the plan that it had."""
+        return "spis" if self.plan().siblings else self.tuning.pipeline
+
+    @property
+    def is_at_stream(self) -> bool:
+        """Whether subscriptions travel to the events."""
+        return self.tuning.join_at == "stream" and not self.plan().siblings
+
+    @property
+    def splits_events(self) -> bool:
+        """Whether an event may be in several parcels, and come back in several rows: where terms are divided, where
+        candidates lie in several partitions, and where an area meets several that know their own subscriptions only."""
+        if self.sends_candidates or self.plan().siblings:
+            return True
+        knows_all = self.pipeline == "spis" and not self.is_at_stream
+        return not knows_all and GEOMETRY.name in self.events.names
+
+    @property
+    def sends_candidates(self) -> bool:
+        return self.pipeline in ("rihps", "risps")
+
+    @property
+    def validated(self) -> pa.Schema:
+        """The columns of events as they leave validation, with the mark of sound areas where they are packed."""
+        return marked(self.events) if self.packs else self.events
+
+    @property
+    def travelling(self) -> pa.Schema:
+        """The columns of events in parcels."""
+        events = marked(self.events)
+        events = numbered(events) if self.splits_events else events
+        return events.append(CANDIDATES) if self.sends_candidates else events
+
+    @property
+    def shape(self) -> str:
+        """The shape of what the matcher gives; transitions are found event by event."""
+        return "arrays" if self.asks_for_transitions else self.tuning.matches
+
+    @property
+    def follows(self) -> bool:
+        """Whether objects are followed from event to event, also where they meet no subscription."""
+        return self.asks_for_transitions and OBJECT.name in self.events.names
+
+    def plan(self) -> Plan:
+        return self.state.plan()
+
+    def subscriptions(self) -> list[Searchable]:
+        return list(self.state.segments().values())
+
+    def shares(self) -> list[tuple[Searchable, DividedSegment]]:
+        """Every segment, and how it is divided among the partitions."""
+        segments, plan, pipeline = self.state.segments(), self.plan(), self.pipeline
+        made = _derived.of_segments("shares", self._cut, segments, lambda s: divide_segment(s, plan, pipeline))
+        return list(zip(segments.values(), made, strict=True))
+
+    def replicated(self) -> Replicated:
+        """The index that routers look candidates up in."""
+        return _derived.replicated((self._cut, self.state.version), self._replicated)
+
+    def _replicated(self) -> Replicated:
+        segments, plan, pipeline = self.state.segments(), self.plan(), self.pipeline
+        boxes = _derived.of_segments("boxes", self.state.place, segments, lambda s: boxed(s, self.grid))
+        slots = _derived.of_segments("homes", self._cut, segments, lambda s: homes(s.records, plan, pipeline))
+        return replicated(list(zip(segments.values(), boxes, slots, strict=True)))
+
+    @property
+    def _cut(self) -> Hashable:
+        """What lists depend on beside the segment. Not on who has which partition: handing one over changes no list."""
+        plan = self.plan()
+        partitions = plan.partition_id_of_slot.tobytes(), plan.borders.tobytes()
+        return self.state.place, self.pipeline, *partitions
+
+
+class _Derived:
+    """What was made of the segments in force."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, dict[Hashable, Any]] = {}
+        self._index: tuple[Hashable, Replicated] | None = None
+
+    def replicated(self, key: Hashable, make: Callable[[], Replicated]) -> Replicated:
+        if self._index is None or self._index[0] != key:
+            self._index = key, make()
+        return self._index[1]
+
+    def of_segments(
+        self, kind: str, cut: Hashable, segments: Mapping[str, Searchable], make: Callable[[Searchable], T]
+    ) -> list[T]:
+        """Something of each segment, made once while the segment is in force and the map is cut as it is."""
+        made = self._made.get(kind, {})
+        self._made[kind] = {
+            (cut, name): made[cut, name] if (cut, name) in made else make(segment) for name, segment in segments.items()
+        }
+        return list(self._made[kind].values())
+
+
+_derived = _Derived()

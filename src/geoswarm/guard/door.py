@@ -1,0 +1,233 @@
+"""The door: which operations Guard lets through, and what it keeps account of.
+
+No files and no segments here: `LiveSubscriptions` says what the door asks of the store, and `store/guard_files.py`
+keeps its memory. Off unless asked for, because it may refuse users. Thesis chapter 5.
+
+    operations ──► `enter`: name? blocked? rate? ──► flow/validate.py ──► `admit`: owner? limits? ──► the store
+                                ▲                                                                     │
+    commands, a round is over ──┘ `begin`        features ◄── `done`, accounts ◄── `came`, `went` ◄───┘
+                                                 hotspots ◄── `sense` ◄── a plan was applied
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
+from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
+from geoswarm.flow.operations import operation_codes
+from geoswarm.flow.validate import ValidatedOperations
+from geoswarm.guard.accounts import FINE, Accounts, HeldSubscriptions, UserOperations
+from geoswarm.guard.commands import Command, obey
+from geoswarm.guard.guard import ClosedRound, Guard
+from geoswarm.guard.letters import Letters
+from geoswarm.guard.limits import GuardSettings, area_shares, costs
+from geoswarm.guard.names import is_text
+from geoswarm.guard.sensing import LiveQueries, sense
+from geoswarm.guard.sensor import AGES, MapPlace
+
+USERS_EXACT_MAX = 10_000
+"""Known users up to whom every count is worth a file with its version: about 1.5 MB. Beyond, counts of operations and
+hotspots are written when a round is closed or an operator commands: a crash forgets those of a round, and no block."""
+EVER_US = -(1 << 63)
+"""Before any subscription was born."""
+
+
+class Owned(NamedTuple):
+    """Some subscriptions: whose they are, and what they cost in thousandths. `codes` are numbers of `names`."""
+
+    names: pa.StringArray
+    codes: Ints
+    costs: Ints
+
+
+class LiveSubscriptions(Protocol):
+    """The subscriptions that are in force at one moment."""
+
+    def owned(self) -> Iterable[Owned]:
+        """All of them, in parts."""
+
+    def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
+        """Of ascending ids: which are live, whose of these users, and what they cost."""
+
+    def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
+        """Those that meet a window (xmin, ymin, xmax, ymax), or whose middle lies in it."""
+
+
+class Removal(NamedTuple):
+    """Whatever these users registered since a moment is to be cancelled."""
+
+    users: list[str]
+    since_us: int
+
+
+class Begun(NamedTuple):
+    removals: list[Removal]
+    closed: ClosedRound | None
+    """The detection round that was over, if one was."""
+
+
+class _Admitted(NamedTuple):
+    """Operations that `admit` let through; parallel arrays."""
+
+    users: pa.StringArray
+    rows: Ints
+    begins: Bools
+    ends: Bools
+
+
+class GuardDoor:
+    def __init__(self, settings: GuardSettings, grid: Grid, guard: Guard, live: LiveSubscriptions) -> None:
+        """Accounts are counted anew from what is live."""
+        self._settings, self._grid = settings, grid
+        self.guard = guard
+        self.accounts = Accounts(settings)
+        for owned in live.owned():
+            self.accounts.add(*owned, 1)
+        self._has_decided = self._has_counted = False  # since `mark_kept`
+        self._letters = Letters(settings)  # of the draft
+        self._admitted: _Admitted | None = None  # of the operations at hand
+
+    # -- a draft of a version
+
+    def begin(self, commands: Iterable[Command], now_us: int) -> Begun:
+        """A draft begins: commands are obeyed, and a round is closed if it is over."""
+        self._letters = Letters(self._settings)
+        removed: dict[str, list[str]] = {}
+        for command in commands:
+            obey(self.guard, command)
+            self._has_decided = True
+            if command.command == "block":
+                removed.setdefault(command.removes, []).append(command.user)
+        closed = None
+        if self.guard.is_due(now_us / 1e6):
+            closed = self.guard.close_round(now_us / 1e6)
+            self._has_decided = True
+            removed.setdefault(self._settings.remove_queries, []).extend(closed.blocked)
+        recent_us = now_us - int(AGES * self._settings.round_s * 1e6)
+        since_us = {"recent": recent_us, "all": EVER_US}
+        removals = [Removal(users, since_us[which]) for which, users in removed.items() if which in since_us and users]
+        return Begun(removals, closed)
+
+    def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
+        """Before anything is read of them: whoever is blocked, or in too great a hurry, costs next to nothing."""
+        if not len(operations):
+            return operations
+        passes = np.zeros(len(operations), np.bool_)
+        if MALFORMED in operations.schema.names:  # nobody could read them, and validation will say so
+            passes = operations.column(MALFORMED).is_valid().to_numpy(zero_copy_only=False)
+        chosen = self._rows_with_names(operations, np.flatnonzero(~passes), dead)
+        users = operations.column("user").take(pa.array(chosen))
+        admitted = self.guard.admits(users)
+        if not admitted.all():
+            self._letters.refuse_blocked(operations, chosen[~admitted], self.guard.blocked(), dead)
+            chosen, users = chosen[admitted], users.filter(pa.array(admitted))
+        coded = users.dictionary_encode()
+        names = coded.dictionary
+        verdicts = self.accounts.take(names, self._free(names), _codes(coded), now_us / 1e6)
+        self._letters.refuse(operations, chosen, verdicts, np.zeros(len(chosen), np.int64), dead)
+        passes[chosen[verdicts == FINE]] = True
+        return operations if passes.all() else operations.filter(pa.array(passes))
+
+    def admit(self, validated: ValidatedOperations, live: LiveSubscriptions, dead: DeadLetters) -> Bools:
+        """Which of the fit operations may be carried out, as to who has what."""
+        rows, chosen = validated.rows, np.flatnonzero(validated.fit)
+        taken = pa.array(chosen)
+        users = rows.column("user").take(taken)
+        ids, number = np.unique(np.asarray(rows.column("sub_id").take(taken), np.int64), return_inverse=True)
+        coded = users.dictionary_encode()
+        names = coded.dictionary
+        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
+        rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
+        asked = costs(area_shares(self._grid, rects), words, region.vertex_counts()[chosen])
+        todo = UserOperations(operation_codes(rows.column("op").take(taken)), number, _codes(coded), asked)
+        judged = self.accounts.judge(names, self._free(names), todo, live.held(ids, names))
+        self._letters.refuse(rows, chosen, judged.verdicts, asked, dead)
+        fine = judged.verdicts == FINE
+        self._admitted = _Admitted(users.filter(pa.array(fine)), chosen[fine], judged.begins[fine], judged.ends[fine])
+        admitted = np.zeros(len(rows), np.bool_)
+        admitted[chosen[fine]] = True
+        return admitted
+
+    def done(self, refused: Ints, now_us: int) -> None:
+        """Those that were admitted have been carried out, all but some rows."""
+        assert self._admitted is not None
+        users, rows, begins, ends = self._admitted
+        counted = ~np.isin(rows, refused) & (begins | ends)
+        if counted.any():
+            self.guard.operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
+            self._has_counted = True
+
+    def came(self, owned: Owned) -> None:
+        """These have come into force."""
+        self.accounts.add(*owned, 1)
+
+    def went(self, owned: Owned) -> None:
+        self.accounts.add(*owned, -1)
+
+    def close(self, dead: DeadLetters) -> None:
+        """The draft is complete."""
+        self._letters.close(dead)
+
+    # -- what is worth a file
+
+    @property
+    def has_news(self) -> bool:
+        """Whether Guard knows something that must be on disk with the next version."""
+        return self._has_decided or (self._has_counted and self.guard.users <= USERS_EXACT_MAX)
+
+    def mark_kept(self) -> None:
+        self._has_decided = self._has_counted = False
+
+    # -- hotspots
+
+    def sense(self, partition: Partition, live: LiveSubscriptions) -> None:
+        """This partition has made the cluster rebalance."""
+        grid = self._grid
+        world_x, world_y = grid.xmax - grid.xmin, grid.ymax - grid.ymin
+        width, height = world_x / grid.columns, world_y / grid.rows
+        left, right = grid.xmin + partition.col0 * width, grid.xmin + (partition.col1 + 1) * width
+        bottom, top = grid.ymax - (partition.row1 + 1) * height, grid.ymax - partition.row0 * height
+        inside = live.queries(np.array([left, bottom, right, top]), is_middle=False)
+
+        def around(place: MapPlace, reach: float) -> LiveQueries:
+            x, y = grid.xmin + place[0] * world_x, grid.ymin + place[1] * world_y
+            far_x, far_y = reach * world_x, reach * world_y
+            return live.queries(np.array([x - far_x, y - far_y, x + far_x, y + far_y]), is_middle=True)
+
+        if len(inside.users):
+            sense(self.guard, inside, around)
+            self._has_counted = True
+
+    # -- who may pass
+
+    def _rows_with_names(self, rows: pa.RecordBatch, chosen: Ints, dead: DeadLetters) -> Ints:
+        """Those of some rows that say who asks."""
+        users = rows.column("user").take(pa.array(chosen))
+        lengths = pc.binary_length(users).fill_null(0).to_numpy(zero_copy_only=False)
+        nameless, limit = lengths == 0, self._settings.user_name_bytes_max
+        if nameless.any():
+            detail = "operation {op} of subscription {sub_id} says no user: send who asks, or turn Guard off"
+            self._letters.turn_away(rows, chosen[nameless], dead, "no-user", detail)
+        wrong = (lengths > limit) | ~is_text(users)
+        if wrong.any():
+            detail = f"the user's name of subscription {{sub_id}} is no text of at most {limit} bytes: use another"
+            self._letters.turn_away(rows, chosen[wrong], dead, "user-name", detail)
+        named: Ints = chosen[~nameless & ~wrong]
+        return named
+
+    def _free(self, names: pa.StringArray) -> Bools:
+        """Who has no limits."""
+        exempt = pc.is_in(names, value_set=pa.array(self.guard.exempted(), pa.string()))
+        return np.asarray(exempt.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _codes(coded: pa.DictionaryArray) -> Ints:
+    return np.asarray(coded.indices.to_numpy(zero_copy_only=False), np.int64)

@@ -1,0 +1,216 @@
+"""A keyed operator in a running stream: route by key, exchange, work on each executor, merge where keys were split.
+
+    rows -> feed -> route -> exchange -> work -> (exchange -> merge) -> sink
+            └─────────── bodies in flow/stages/keyed.py ──────────┘
+
+Beside it stands its control plane: `KeyedRun` is both roads of one operator. State is committed after the sink has the
+batch; a batch that is run again sees what it saw before, and gives the same.
+"""
+
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from geoswarm.config import EXECUTORS_MAX, KeyTuning
+from geoswarm.control.keyed.loop import KeyedLoop
+from geoswarm.control.keyed.registry import resolve_planner
+from geoswarm.control.outcome import KeyRoundEntry
+from geoswarm.core.keys.plan import KeyPlan
+from geoswarm.errors import SettingsError, StateError, StreamError
+from geoswarm.flow.exchange import PACKED
+from geoswarm.flow.keyed.operator import Moment, Operator
+from geoswarm.flow.keyed.route import fed_schema
+from geoswarm.flow.keyed.state import Commit, Files
+from geoswarm.flow.keyed.work import KeyedReport, KeyedTask, KeyLoads
+from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
+from geoswarm.run.rows import Rows
+from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import KeyedBatchEntry, KeyedLoad
+from geoswarm.store.keyed_state import KeyedState
+from geoswarm.store.storage import Storage
+
+ROUNDS_MAX = 8
+"""Whose state per key the control plane remembers, for the cost of moving a key: 24 bytes a key and round."""
+PLANS_PER_INTERVAL_MAX = 8
+"""Files of different plans are not merged, so a long interval under many plans would be slow to look into."""
+
+
+def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
+    """What the operator gives for these rows. Its state is not committed by this."""
+    tasks = task.plan.executors[-1] + 1
+    routed = rows.map(route_keys(task), PACKED).exchange(tasks)
+    given: pa.Schema = task.operator.given(task.fed)
+    if not task.merges:
+        return routed.map(work_on_keys(task), given)
+    return routed.map(work_in_parts(task), PACKED).exchange(tasks).map(merge_keys(task), given)
+
+
+class KeyedRun:
+    """One operator in a running stream: `apply` to each batch, then `finish` once its sink has it."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        journal: Journal,
+        operator: Operator,
+        tuning: KeyTuning,
+        check: Callable[[], None],
+    ) -> None:
+        """`check` raises if this engine may no longer write to the checkpoint."""
+        if not operator.name.replace("-", "").isalnum():
+            raise SettingsError(f"operator {operator.name!r} cannot name a folder: use letters, digits and dashes")
+        if operator.window < 1:
+            raise SettingsError(f"operator {operator.name} has a window of {operator.window} intervals: use 1 or more")
+        self.operator, self._tuning, self._journal, self._check = operator, tuning, journal, check
+        self._state = KeyedState(storage, operator.name)
+        planner = resolve_planner(tuning, operator.window)
+        newest = self._state.newest_plan()
+        if newest is None:
+            plan = KeyPlan.first(range(tuning.executors))
+            newest = plan, self._state.write_plan(plan)
+        plan, self._seal = newest
+        rounds = max(1, round(operator.window * tuning.interval_s / (tuning.round_s or tuning.interval_s)))
+        self._loop = KeyedLoop(planner, plan, min(rounds, ROUNDS_MAX), operator.can_split)
+        self._round: int | None = None
+        self._state.sweep()
+        self._may_hold = True
+        self._task: KeyedTask | None = None
+        self._given: Rows | None = None
+        self._executors = tuning.executors
+
+    def scale(self, executors: int) -> None:
+        """From the next batch on so many executors share the keys. Any thread may call it."""
+        if not 1 <= executors <= EXECUTORS_MAX:
+            raise SettingsError(f"{executors} executors cannot share keys: use 1 or more, {EXECUTORS_MAX} at most")
+        self._executors = executors
+
+    @property
+    def plan(self) -> KeyPlan:
+        return self._loop.plan
+
+    def apply(self, rows: Rows, batch_id: int, now_us: int, operator: Operator | None = None) -> Rows:
+        """What the operator gives for the rows. `operator` takes its place for this batch: the same, but for what it
+        has to know of the batch."""
+        operator = operator or self.operator
+        self._check()
+        before = self._state.before(batch_id)
+        self._clock = before.clock_at(now_us, round(self._tuning.interval_s * 1e6))
+        moment = Moment(batch_id, max(self._clock.interval(now_us), before.interval), now_us)
+        self._steer(moment, before)
+        task = KeyedTask(
+            self._state,
+            operator,
+            moment,
+            before,
+            self.plan.epoch,
+            self._seal,
+            fed_schema(operator, rows.schema),
+            cpu_s=time.thread_time,
+            fresh_name=fresh_name,
+            attempt=fresh_name(),  # tasks of a driver that is gone may still be reporting
+        )
+        if before.files and before.columns != str(task.columns):
+            raise StateError(
+                f"operator {operator.name} has kept rows of other columns than it would now: give it another name, "
+                f"or remove {self._state.folder} from the checkpoint"
+            )
+        self._state.forget_reports()  # of attempts that crashed
+        self._task, self._given = task, apply_operator(rows, task)
+        return self._given
+
+    def forget(self, batch_id: int) -> None:
+        """Nothing that is remembered is needed in this batch: a batch that needs it, later, begins with nothing."""
+        if self._may_hold:
+            before = self._state.before(batch_id)
+            if before.files:
+                self._check()
+                self._state.commit(replace(before, batch=batch_id, files=(), seals={}))
+            self._may_hold = False
+
+    def _steer(self, moment: Moment, before: Commit) -> None:
+        """Between two batches: others at work, or an interval that has ended and a plan that answers it."""
+        if len(self.plan.executors) != self._executors:
+            executors = len(self.plan.executors)
+            self._adopt(self._loop.scale(range(self._executors)))
+            self._journal.append(
+                KeyRoundEntry(
+                    self.operator.name, "scaled", self._executors, self.plan.epoch, executors_before=executors
+                )
+            )
+        number = moment.now_us // round((self._tuning.round_s or self._tuning.interval_s) * 1e6)
+        plans = {file.epoch for file in before.files if file.interval == moment.interval}
+        if self._round is not None and self._round != number and len(plans) < PLANS_PER_INTERVAL_MAX:
+            outcome = self._loop.close_round()
+            if outcome is not None:
+                if outcome.plan is not None:
+                    self._adopt(outcome.plan)
+                entry = replace(outcome.entry, operator=self.operator.name, round=self._round, batch=moment.batch)
+                self._journal.append(entry)
+        self._round = number
+
+    def _adopt(self, plan: KeyPlan) -> None:
+        self._seal = self._state.write_plan(plan)
+
+    def finish(self) -> KeyedBatchEntry:
+        """The sink has the batch: what its executors keep is kept. Returns what goes to the journal."""
+        task, given = self._task, self._given
+        assert task is not None, "apply comes first"
+        assert given is not None
+        routed, worked = self._whole_reports(task, given)
+        self._check()
+        commit = self._commit(task, worked)
+        self._state.commit(commit)
+        self._may_hold = True
+        for executor in worked:
+            self._loop.take(*KeyLoads.unpack(self._state.loads(task.reports, executor)))
+        self._state.forget_reports(task.reports)
+        entry = KeyedBatchEntry(
+            operator=self.operator.name,
+            batch=task.moment.batch,
+            interval=task.moment.interval,
+            plan_epoch=task.plan_epoch,
+            rows=sum(r.rows for r in routed.values()),
+            dead=sum(r.dead for r in routed.values()),
+            given=sum(r.given for r in worked.values()),
+            state_rows=sum(file.rows for file in commit.files),
+            state_bytes=commit.bytes,
+            files=len(commit.files),
+            executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(worked.items())},
+        )
+        self._journal.append(entry)
+        return entry
+
+    def _whole_reports(self, task: KeyedTask, given: Rows) -> tuple[dict[int, KeyedReport], dict[int, KeyedReport]]:
+        """By task of each stage. A sink that looked at part of the rows only has run part of the tasks: the rest is
+        run."""
+        for attempt in range(2):
+            stages = self._state.reports(task.reports)
+            routed, worked = stages["route"], stages["work"]
+            sent = sum(r.sent for r in routed.values())
+            if set(worked) == set(task.plan.executors) and sent == sum(r.rows for r in worked.values()):
+                return routed, worked
+            if attempt == 0:
+                given.run()
+        if not routed and not worked:
+            return routed, worked  # the batch held no partition of rows at all
+        raise StreamError(
+            f"batch {task.moment.batch} of operator {self.operator.name}: {sent} rows were sent to their keys, "
+            f"{sum(r.rows for r in worked.values())} arrived at {len(worked)} executors of {len(task.plan.executors)}, "
+            "which does not add up: the batch is not committed; start again from the checkpoint"
+        )
+
+    def _commit(self, task: KeyedTask, worked: dict[int, KeyedReport]) -> Commit:
+        before, moment = task.before, task.moment
+        if not worked:  # no executor was asked about ends of intervals either
+            return replace(before, batch=moment.batch)
+        added = [file for report in worked.values() for file in report.added]
+        gone = {name for report in worked.values() for name in report.gone}
+        plan = task.plan_epoch, task.plan_seal
+        return before.after(moment, self.operator.window, Files(added, gone), plan, str(task.columns), self._clock)
+
+
+def fresh_name() -> str:
+    return uuid.uuid4().hex[:12]

@@ -1,0 +1,5 @@
+"""The engine in one process, without Java: the same stages, checkpoint and promises. For users, its sources."""
+
+from geoswarm.run.local.sources import events_from_files, from_tables, from_workload, operations_from_files
+
+__all__ = ["events_from_files", "from_tables", "from_workload", "operations_from_files"]

@@ -1,0 +1,87 @@
+"""The engine in one process, without Spark and without Java.
+
+    engine = LocalEngine(Contract(executors=4), checkpoint="state")
+    engine.subscribe(1, (2.2, 48.8, 2.5, 48.9), user="ana")
+    engine.start(events=from_tables(events), sink=(matches := Memory()), available_now=True).wait()
+
+The same stages, checkpoint, promises and strategies as on Spark; an executor is a task that runs in its turn. A
+checkpoint of one engine opens with the other, and the stream goes on where it was.
+"""
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+
+from geoswarm.errors import StreamError
+from geoswarm.flow.conform import cast_events, conform_events, without_malformed
+from geoswarm.run.engine import BaseEngine
+from geoswarm.run.local.log import StreamLog
+from geoswarm.run.local.loop import LocalRun
+from geoswarm.run.local.rows import LocalRows
+from geoswarm.run.local.sources import Source, TableSource, Task
+from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.pipeline import Batch, Pipeline
+from geoswarm.run.sinks import SinkLike
+from geoswarm.run.stages import Stage
+
+Tables = Any  # a pyarrow Table, or a sequence of them, a batch each: pyarrow has no types
+SourceLike = Source | Tables
+
+
+class LocalEngine(BaseEngine):
+    def start(
+        self,
+        *,
+        events: SourceLike,
+        operations: SourceLike | None = None,
+        sink: SinkLike,
+        stages: Sequence[Stage] = (),
+        every_s: float = 0.0,
+        available_now: bool = False,
+    ) -> LocalRun:
+        """Match `events` until stopped; with `available_now`, until what is there now is done. Events and operations
+        are sources (`local/sources.py`), or Arrow tables, a batch each. `stages` are keyed operators beside the
+        matching, each with a sink of its own. `every_s` is the least time between two batches."""
+        if self.is_running:
+            raise StreamError("this engine is running already: stop it first, or use another checkpoint")
+        sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
+        columns = conform_events(sources[0].schema)
+        pipeline = self._prepare_stream(without_malformed(columns), sink, stages)
+        where = self._checkpoint.storage.address("spark")  # where Spark would keep the same
+        log, offsets = StreamLog(where), OffsetLog(where)
+
+        def run_batch(number: int, rows: list[list[Task]]) -> None:
+            with self._lock:
+                self._run_pipeline(pipeline, number, rows, columns, offsets)
+
+        run = LocalRun(sources, log, run_batch, every_s=every_s, available_now=available_now)
+        self._run = run
+        return run
+
+    def _run_pipeline(
+        self, pipeline: Pipeline, number: int, rows: list[list[Task]], columns: pa.Schema, offsets: OffsetLog
+    ) -> None:
+        tasks: list[Task] = [partial(_cast, task, columns) for task in rows[0]] or [lambda: iter(())]
+        events = LocalRows.of_tasks(columns, tasks)
+        operations = partial(_tables, rows[1] if len(rows) > 1 else [])
+        pipeline.run(Batch(number, events, without_malformed(columns), operations, offsets.digest(number)))
+
+
+def as_source(given: SourceLike) -> Source:
+    if isinstance(given, Source):
+        return given
+    tables: list[Any] = [given] if isinstance(given, pa.Table) else list(given)
+    return TableSource(tables)
+
+
+def _cast(task: Task, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    return (cast_events(batch, columns) for batch in task())
+
+
+def _tables(tasks: Sequence[Task]) -> Iterator[pa.Table]:
+    for task in tasks:
+        batches = [batch for batch in task() if len(batch)]
+        if batches:
+            yield pa.Table.from_batches(batches)

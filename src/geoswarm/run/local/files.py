@@ -1,0 +1,201 @@
+"""One file as Arrow batches in the columns that are asked for: Parquet, JSON lines and CSV, plain or compressed.
+
+A row of text that cannot be read is not lost: its text is in the column MALFORMED, and its other columns are null. The
+quick way reads a whole file at once; only a file that it cannot read is looked at row by row.
+"""
+
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv as pacsv
+import pyarrow.json as pajson
+import pyarrow.parquet as pq
+
+from geoswarm.errors import StreamError
+from geoswarm.flow.dead_letters import MALFORMED
+
+ROWS_AT_ONCE = 65_536
+_ZONE = r"(Z|[+-]\d\d:?\d\d)$"
+_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
+
+
+def read_file(path: Path, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`schema` has MALFORMED for JSON and CSV. A file that is gone or damaged is an error that names it."""
+    try:
+        if kind == "parquet":
+            for batch in pq.ParquetFile(path).iter_batches(ROWS_AT_ONCE):
+                yield _conform(batch, schema)
+            return
+        with pa.input_stream(str(path), compression="detect") as stream:
+            data = stream.read()
+        table = _read_json(data, schema) if kind == "json" else _read_csv(data, schema)
+        yield from table.to_batches(ROWS_AT_ONCE)
+    except (OSError, pa.ArrowException) as why:
+        raise StreamError(f"{path} cannot be read ({why}): restore the file, or start a new checkpoint") from why
+
+
+def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    columns = [
+        batch.column(field.name).cast(field.type)
+        if field.name in batch.schema.names
+        else pa.nulls(len(batch), field.type)
+        for field in schema
+    ]
+    return pa.record_batch(columns, schema=schema)
+
+
+# -- JSON lines
+
+
+def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
+    if not data.strip():
+        return schema.empty_table()
+    wanted = pa.schema([_as_text(field) for field in schema if field.name != MALFORMED])
+    options = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+    try:
+        table = pajson.read_json(
+            io.BytesIO(data), pajson.ReadOptions(block_size=len(data) + 1, use_threads=False), options
+        )
+        return _typed(table, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        lines = (line for line in data.decode(errors="replace").splitlines() if line.strip())
+        return _by_rows(((_json_object(line), line) for line in lines), schema, _from_json)
+
+
+def _as_text(field: pa.Field) -> pa.Field:
+    """Times are read as text first: Arrow's reader takes none without a zone."""
+    return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    try:
+        parsed = json.loads(line)
+    except ValueError:
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
+def _from_json(value: Any, kind: pa.DataType) -> Any:
+    """The value as the column has it; raises ValueError where that would be guessing."""
+    if value is None:
+        return None
+    if pa.types.is_string(kind):
+        return value if isinstance(value, str) else json.dumps(value)
+    if pa.types.is_binary(kind) and isinstance(value, str):
+        return value.encode()
+    if pa.types.is_boolean(kind) and isinstance(value, bool):
+        return value
+    if pa.types.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool):
+        return value
+    if pa.types.is_floating(kind) and not isinstance(value, bool):
+        if isinstance(value, int | float):
+            return float(value)
+        if value in _SPECIAL:
+            return _SPECIAL[value]
+    if pa.types.is_timestamp(kind):
+        if isinstance(value, str):
+            return _moment(value)
+        if isinstance(value, int) and not isinstance(value, bool):
+            return datetime.fromtimestamp(value, UTC)
+    if pa.types.is_date(kind) and isinstance(value, str):
+        return date.fromisoformat(value)
+    raise ValueError(value)
+
+
+# -- CSV
+
+
+def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
+    if not data.strip():
+        return schema.empty_table()
+    names = [field.name for field in schema if field.name != MALFORMED]
+    convert = pacsv.ConvertOptions(
+        column_types=dict.fromkeys(names, pa.string()),
+        include_columns=names,
+        include_missing_columns=True,
+        strings_can_be_null=True,
+        null_values=[""],
+        quoted_strings_can_be_null=False,
+    )
+    try:
+        table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), convert_options=convert)
+        return _typed(table, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        rows = csv.reader(io.StringIO(data.decode(errors="replace")))
+        header = next(rows)
+        named = (
+            (dict(zip(header, row, strict=True)) if len(row) == len(header) else None, ",".join(row))
+            for row in rows
+            if row
+        )
+        return _by_rows(named, schema, _from_text)
+
+
+def _from_text(value: str | None, kind: pa.DataType) -> Any:
+    if value is None or value == "":
+        return None
+    if pa.types.is_string(kind):
+        return value
+    if pa.types.is_binary(kind):
+        return value.encode()
+    if pa.types.is_boolean(kind):
+        return {"true": True, "false": False}[value.lower()]
+    if pa.types.is_timestamp(kind):
+        return _moment(value)
+    if pa.types.is_date(kind):
+        return date.fromisoformat(value)
+    if pa.types.is_integer(kind):
+        return int(value)
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    return _SPECIAL.get(value) if value in _SPECIAL else float(value)
+
+
+# -- both
+
+
+def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Text where the reader was asked for text, in the types that are wanted; raises ArrowInvalid where it is not."""
+    columns = []
+    for field in schema:
+        if field.name == MALFORMED:
+            columns.append(pa.nulls(len(table), pa.string()))
+            continue
+        column = table.column(field.name)
+        if pa.types.is_timestamp(field.type) and pa.types.is_string(column.type):
+            zoned = pc.match_substring_regex(column, _ZONE)
+            column = pc.if_else(zoned, column, pc.binary_join_element_wise(column, "Z", ""))
+        columns.append(column.cast(field.type))
+    return pa.table(columns, schema=schema)
+
+
+def _by_rows(
+    rows: Iterator[tuple[dict[str, Any] | None, str]], schema: pa.Schema, convert: Callable[[Any, pa.DataType], Any]
+) -> pa.Table:
+    """`rows` are what was parsed, or None, and the text it was parsed from."""
+    fields = [field for field in schema if field.name != MALFORMED]
+    made = []
+    for parsed, text in rows:
+        row: dict[str, Any] = {MALFORMED: text}
+        if parsed is not None:
+            try:
+                row = {field.name: convert(parsed.get(field.name), field.type) for field in fields}
+                pa.RecordBatch.from_pylist([row], schema=schema)  # it may be out of range
+            except (ValueError, KeyError, OverflowError, pa.ArrowException):
+                row = {MALFORMED: text}
+        made.append(row)
+    return pa.Table.from_pylist(made, schema=schema)
+
+
+def _moment(text: str) -> datetime:
+    parsed = datetime.fromisoformat(text)
+    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

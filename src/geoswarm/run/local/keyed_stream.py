@@ -1,0 +1,27 @@
+"""Keyed operators on any stream in one process, without subscriptions and without Java."""
+
+from geoswarm.run.keyed_stream import BaseKeyedStream
+from geoswarm.run.local.engine import SourceLike, as_source
+from geoswarm.run.local.log import StreamLog
+from geoswarm.run.local.loop import LocalRun
+from geoswarm.run.local.rows import LocalRows
+from geoswarm.run.local.sources import Task
+from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.sinks import SinkLike
+
+
+class LocalKeyedStream(BaseKeyedStream):
+    def start(self, *, rows: SourceLike, sink: SinkLike, every_s: float = 0.0, available_now: bool = False) -> LocalRun:
+        """Feed `rows` to the operator until stopped; with `available_now`, until what is there now is done."""
+        source = as_source(rows)
+        target = self._prepare_stream(source.schema, sink)
+        where = self._storage.address("spark")
+        log, offsets = StreamLog(where), OffsetLog(where)
+
+        def run_batch(number: int, tasks: list[list[Task]]) -> None:
+            fed = LocalRows.of_tasks(source.schema, tasks[0] or [lambda: iter(())])
+            self._run_batch(fed, number, offsets.digest(number), target)
+
+        run = LocalRun([source], log, run_batch, every_s=every_s, available_now=available_now)
+        self._run = run
+        return run

@@ -1,0 +1,122 @@
+"""What each batch holds, and which batches are through, in the files that Spark's streams keep.
+
+    offsets/N     how far each source goes, written before batch N runs
+    commits/N     written when it is through
+    sources/S/N   the files that a file source took with its N-th step; every tenth holds all before it, too
+
+So a checkpoint goes from this engine to Spark and back, and neither reads a file twice. `run/offsets.py` reads the same
+to notice tampering.
+"""
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from geoswarm.errors import StreamError
+from geoswarm.store.storage import Storage
+
+VERSION = b"v1"
+BATCHES_KEPT = 100
+"""To look back at; a start needs the last two."""
+COMPACT_EVERY = 10
+"""Spark's default; its logs of files must have a compact one at each of these."""
+Offset = dict[str, Any]
+
+
+class TakenFile(NamedTuple):
+    path: Path
+    modified_ms: int
+    step: int
+
+
+class StreamLog:
+    def __init__(self, folder: str) -> None:
+        self.storage = Storage(folder, encrypts=False)  # as Spark leaves it
+        if not self.storage.exists("metadata"):
+            self.storage.write("metadata", json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode())
+
+    def last_committed(self) -> int:
+        return max(self._numbers("commits"), default=-1)
+
+    def offsets(self, batch: int) -> list[Offset | None] | None:
+        """How far each source went, or was about to go, with a batch; None if the batch was never begun."""
+        if not self.storage.exists(f"offsets/{batch}"):
+            return None
+        lines = self.storage.read(f"offsets/{batch}").splitlines()[2:]
+        return [None if line == b"-" else json.loads(line) for line in lines]
+
+    def begin(self, batch: int, offsets: list[Offset | None], now_ms: int) -> None:
+        head = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
+        lines = ["-" if offset is None else _json(offset) for offset in offsets]
+        self._write(f"offsets/{batch}", [_json(head), *lines])
+
+    def commit(self, batch: int) -> None:
+        self._write(f"commits/{batch}", [_json({"nextBatchWatermarkMs": 0})])
+        for kind in ("offsets", "commits"):
+            for old in self._numbers(kind)[:-BATCHES_KEPT]:
+                self.storage.remove(f"{kind}/{old}")
+                self.storage.remove(f"{kind}/.{old}.crc")
+
+    # -- files that a source took
+
+    def taken(self, source: int) -> list[TakenFile]:
+        """All of them, in the order they were taken."""
+        steps = self._steps(source)
+        compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
+        return [file for step in sorted(steps) if step >= compact for file in self._read(source, steps[step])]
+
+    def take(self, source: int, step: int, files: list[TakenFile]) -> None:
+        """The next step of a source; `step` is one more than the last."""
+        name = f"{step}"
+        if (step + 1) % COMPACT_EVERY == 0:
+            name, files = f"{step}.compact", [*self.taken(source), *files]
+        lines = [
+            _json({"path": _uri(file.path), "timestamp": file.modified_ms, "batchId": file.step}) for file in files
+        ]
+        self._write(f"sources/{source}/{name}", lines)
+
+    def last_step(self, source: int) -> int:
+        return max(self._steps(source), default=-1)
+
+    def files(self, source: int, after: int, until: int) -> list[TakenFile]:
+        """Those taken with the steps behind `after` up to `until`."""
+        steps = self._steps(source)
+        compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
+        missing = [step for step in range(max(after, compact) + 1, until + 1) if step not in steps]
+        if missing:
+            raise StreamError(
+                f"the log of source {source} lacks its step {missing[0]}, so a batch cannot be run again as it was: "
+                f"restore {self.storage.root}/sources, or start a new checkpoint"
+            )
+        wanted = {step: name for step, name in steps.items() if after < step <= until or step == compact}
+        found = [file for step in sorted(wanted) for file in self._read(source, wanted[step])]
+        return [file for file in dict.fromkeys(found) if after < file.step <= until]
+
+    def _read(self, source: int, name: str) -> list[TakenFile]:
+        lines = self.storage.read(f"sources/{source}/{name}").splitlines()[1:]
+        entries = [json.loads(line) for line in lines if line.strip()]
+        return [TakenFile(_path(e["path"]), int(e["timestamp"]), int(e["batchId"])) for e in entries]
+
+    def _steps(self, source: int) -> dict[int, str]:
+        return {int(name.split(".")[0]): name for name in self.storage.names(f"sources/{source}")}
+
+    def _numbers(self, kind: str) -> list[int]:
+        return sorted(int(name) for name in self.storage.names(kind) if name.isdigit())
+
+    def _write(self, name: str, lines: list[str]) -> None:
+        self.storage.write(name, b"\n".join([VERSION, *(line.encode() for line in lines)]))
+
+
+def _json(body: Any) -> str:
+    return json.dumps(body, separators=(",", ":"))
+
+
+def _uri(path: Path) -> str:
+    """As Hadoop writes a path: it leaves letters of other scripts alone."""
+    return "file://" + "".join(c if ord(c) > 127 else quote(c, safe="/_-!.~'()*:@&=+$,;") for c in str(path))
+
+
+def _path(uri: str) -> Path:
+    return Path(unquote(uri.removeprefix("file:").removeprefix("//")))

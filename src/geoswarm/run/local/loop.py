@@ -1,0 +1,115 @@
+"""The loop of micro-batches in one process: what Spark's query does for the other engine, in a thread of its own.
+
+    while there is something new:   begin (offsets are on disk) -> run the batch -> commit
+
+A batch that was begun and not committed is run again, with the same offsets, at the next start.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from geoswarm.errors import StreamError
+from geoswarm.run.local.log import Offset, StreamLog
+from geoswarm.run.local.sources import Source, Task
+
+POLL_S = 0.01
+"""Between two looks for something new."""
+STOP_S_MAX = 20.0
+"""How long `stop` waits for the batch under way."""
+
+RunBatch = Callable[[int, list[list[Task]]], None]
+"""The number of a batch, and the rows of each source, by task."""
+
+
+class LocalRun:
+    """A `run.stream.Run`."""
+
+    def __init__(
+        self, sources: Sequence[Source], log: StreamLog, run_batch: RunBatch, *, every_s: float, available_now: bool
+    ) -> None:
+        self._sources, self._log, self._run_batch = sources, log, run_batch
+        self._every_s, self._available_now = every_s, available_now
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._idle_looks = 0
+        self._error: BaseException | None = None
+        for number, source in enumerate(sources):
+            source.open(log, number, available_now=available_now)
+        self._thread = threading.Thread(target=self._loop, name="geoswarm-local", daemon=True)
+        self._thread.start()
+
+    @property
+    def is_active(self) -> bool:
+        return self._thread.is_alive()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        self._thread.join(timeout_s)
+        if self._error is not None and not self._stopping:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def drain(self) -> None:
+        with self._changed:
+            # A look that is under way may have begun before the call: the one after it has not.
+            wanted = self._idle_looks + 2
+            self._changed.wait_for(lambda: self._idle_looks >= wanted or not self._thread.is_alive())
+        if self._error is not None:
+            raise self._error
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+        self._thread.join(STOP_S_MAX)
+
+    def _loop(self) -> None:
+        try:
+            self._run_batches()
+        except BaseException as error:
+            self._error = error
+        finally:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _run_batches(self) -> None:
+        number = self._log.last_committed() + 1
+        while not self._stopping:
+            began_s = time.monotonic()
+            starts = self._offsets(number - 1) or [None] * len(self._sources)
+            ends = self._offsets(number)
+            if ends is None:
+                ends = [source.latest(start) for source, start in zip(self._sources, starts, strict=True)]
+                if ends == starts:
+                    if self._available_now:
+                        return
+                    self._rest(POLL_S, is_idle=True)
+                    continue
+                self._log.begin(number, ends, int(time.time() * 1e3))
+            self._run_batch(number, self._rows(starts, ends))
+            self._log.commit(number)
+            number += 1
+            self._rest(began_s + self._every_s - time.monotonic())
+
+    def _rows(self, starts: list[Offset | None], ends: list[Offset | None]) -> list[list[Task]]:
+        return [
+            source.read(start, end) if end is not None and end != start else []
+            for source, start, end in zip(self._sources, starts, ends, strict=True)
+        ]
+
+    def _offsets(self, number: int) -> list[Offset | None] | None:
+        held = self._log.offsets(number)
+        if held is not None and len(held) != len(self._sources):
+            raise StreamError(
+                f"batch {number} of this checkpoint read from {len(held)} sources, and now there are "
+                f"{len(self._sources)}: give the same sources, or start a new checkpoint"
+            )
+        return held
+
+    def _rest(self, seconds: float, *, is_idle: bool = False) -> None:
+        with self._changed:
+            if is_idle:
+                self._idle_looks += 1
+                self._changed.notify_all()
+            if seconds > 0:
+                self._changed.wait_for(lambda: self._stopping, seconds)

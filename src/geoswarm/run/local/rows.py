@@ -1,0 +1,125 @@
+"""Rows in one process: tasks run in turn, and an exchange hands batches over in memory."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.errors import SettingsError
+from geoswarm.flow.stages.task import Body
+from geoswarm.run.rows import Rows
+
+Batches = Iterator[pa.RecordBatch]
+Evaluation = Callable[[], list[Batches]]
+"""Begin to run: the batches of each task, made while they are asked for."""
+
+
+class LocalRows(Rows):
+    def __init__(self, schema: pa.Schema, evaluate: Evaluation) -> None:
+        self._schema, self._evaluate = schema, evaluate
+        self._kept: list[list[pa.RecordBatch]] | None = None
+        self._keeps = False
+
+    @classmethod
+    def of_tasks(cls, schema: pa.Schema, tasks: Sequence[Callable[[], Batches]]) -> "LocalRows":
+        return cls(schema, lambda: [task() for task in tasks])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._schema
+
+    def map(self, body: Body, schema: pa.Schema) -> "LocalRows":
+        def evaluate() -> list[Batches]:
+            return [_conform(body(number, task), schema) for number, task in enumerate(self._tasks())]
+
+        return LocalRows(schema, evaluate)
+
+    def exchange(self, tasks: int) -> "LocalRows":
+        def evaluate() -> list[Batches]:
+            arrived: list[list[pa.RecordBatch]] = [[] for _ in range(tasks)]
+            for batch in (batch for task in self._tasks() for batch in task):
+                for executor, part in _by_executor(batch):
+                    arrived[executor].append(part)
+            return [iter(batches) for batches in arrived]
+
+        return LocalRows(self._schema, evaluate)
+
+    def union(self, other: Rows) -> "LocalRows":
+        assert isinstance(other, LocalRows)
+        return LocalRows(self._schema, lambda: [*self._tasks(), *other._tasks()])
+
+    def numbers(self, count: int) -> "LocalRows":
+        batch = pa.record_batch({"id": pa.array(range(count), pa.int64())})
+        return LocalRows(batch.schema, lambda: [iter([batch])])
+
+    def select(self, names: Sequence[str]) -> "LocalRows":
+        schema = pa.schema([self._schema.field(name) for name in names])
+        return LocalRows(schema, lambda: [(batch.select(names) for batch in task) for task in self._tasks()])
+
+    def add_constant(self, name: str, value: int) -> "LocalRows":
+        field = pa.field(name, pa.int64(), nullable=False)
+
+        def add(batch: pa.RecordBatch) -> pa.RecordBatch:
+            return batch.append_column(field, pa.array(np.full(len(batch), value, np.int64)))
+
+        return LocalRows(self._schema.append(field), lambda: [map(add, task) for task in self._tasks()])
+
+    def run(self) -> None:
+        for task in self._tasks():
+            for _ in task:
+                pass
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps, self._kept = False, None
+
+    def to_arrow(self) -> pa.Table:
+        return pa.Table.from_batches([batch for task in self._tasks() for batch in task], self._schema)
+
+    def write_parquet(self, folder: str) -> None:
+        Path(folder).mkdir(parents=True)
+        with pq.ParquetWriter(f"{folder}/part-00000.parquet", self._schema) as writer:
+            for task in self._tasks():
+                for batch in task:
+                    writer.write_batch(batch)
+
+    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
+        raise SettingsError(
+            "the local engine has no Kafka sink: write to Parquet, use a function sink, or run on Spark"
+        )
+
+    def native(self) -> pa.Table:
+        return self.to_arrow()
+
+    def _tasks(self) -> list[Batches]:
+        if not self._keeps:
+            return self._evaluate()
+        if self._kept is None:
+            self._kept = [list(task) for task in self._evaluate()]
+        return [iter(batches) for batches in self._kept]
+
+
+def _conform(batches: Batches, schema: pa.Schema) -> Batches:
+    """A runner that sends batches on checks their columns; here that is all there is of sending."""
+    for batch in batches:
+        yield batch if batch.schema.equals(schema) else batch.cast(schema)
+
+
+def _by_executor(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each executor, in order; parcels, which come sorted, are not copied."""
+    if not len(batch):
+        return
+    executors = batch.column("executor").to_numpy()
+    if np.any(np.diff(executors) < 0):
+        order = np.argsort(executors, kind="stable")
+        batch, executors = batch.take(pa.array(order)), executors[order]
+    begins = np.flatnonzero(np.diff(executors, prepend=-1))
+    for begin, end in zip(begins, np.append(begins[1:], len(executors)), strict=True):
+        yield int(executors[begin]), batch.slice(begin, end - begin)

@@ -1,0 +1,184 @@
+"""Where the local engine's events and operations come from: files, tables in memory, made-up streams.
+
+An offset says how far a source has been read. It is what Spark's sources of the same kind write, so that either engine
+goes on where the other stopped.
+"""
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.errors import SettingsError
+from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import EVENT
+from geoswarm.run.file_formats import guess_format
+from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
+from geoswarm.run.local.ddl import parse_columns
+from geoswarm.run.local.files import read_file
+from geoswarm.run.local.log import Offset, StreamLog, TakenFile
+
+Task = Callable[[], Iterator[pa.RecordBatch]]
+
+
+class Source(ABC):
+    schema: pa.Schema
+    """The columns of its rows; MALFORMED among them where rows may be unreadable."""
+
+    def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:  # noqa: B027 - most keep no log
+        """Called before the first batch; `number` is the source's place in the stream. With `available_now` what comes
+        later is left for another run."""
+
+    @abstractmethod
+    def latest(self, start: Offset | None) -> Offset | None:
+        """How far the next batch may go from `start`, where None is the beginning; `start` if there is nothing new."""
+
+    @abstractmethod
+    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+        """The rows between two offsets, the same each time."""
+
+
+class FileSource(Source):
+    """A folder to which files are added, taken in the order of their times."""
+
+    def __init__(self, path: str, kind: str, schema: pa.Schema, files_per_batch: int | None) -> None:
+        self._folder = Path(path.removeprefix("file://")).absolute()
+        if not self._folder.is_dir():
+            raise SettingsError(f"there is no folder {path} to read from: create it first")
+        self._kind, self.schema, self._files_per_batch = kind, schema, files_per_batch
+
+    def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
+        self._log, self._number = log, number
+        self._seen = {file.path for file in log.taken(number)}
+        self._listing = self._list() if available_now else None
+
+    def latest(self, start: Offset | None) -> Offset | None:
+        last = self._log.last_step(self._number)
+        taken = -1 if start is None else int(start["logOffset"])
+        if last > taken:
+            return {"logOffset": last}  # noted by a run that crashed before it began the batch
+        listing = self._list() if self._listing is None else self._listing
+        fresh = [file for file in listing if file.path not in self._seen][: self._files_per_batch]
+        if not fresh:
+            return start
+        self._log.take(self._number, last + 1, [file._replace(step=last + 1) for file in fresh])
+        self._seen.update(file.path for file in fresh)
+        return {"logOffset": last + 1}
+
+    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+        after = -1 if start is None else int(start["logOffset"])
+        files = sorted(self._log.files(self._number, after, int(end["logOffset"])), key=_age)
+
+        def rows() -> Iterator[pa.RecordBatch]:
+            for file in files:
+                yield from read_file(file.path, self._kind, self.schema)
+
+        return [rows] if files else []
+
+    def _list(self) -> list[TakenFile]:
+        paths = (path for path in self._folder.iterdir() if not path.name.startswith((".", "_")) and path.is_file())
+        return sorted((TakenFile(path, path.stat().st_mtime_ns // 1_000_000, -1) for path in paths), key=_age)
+
+
+def _age(file: TakenFile) -> tuple[int, str]:
+    return file.modified_ms, str(file.path)
+
+
+class TableSource(Source):
+    """Tables in memory, a batch each. Give the same ones again after a restart."""
+
+    def __init__(self, tables: Sequence[pa.Table]) -> None:
+        if not tables:
+            raise SettingsError("no tables are given: give at least one, which may have no rows, for its columns")
+        self._tables, self.schema = list(tables), tables[0].schema
+
+    def append(self, table: pa.Table) -> None:
+        """One more batch, also while the stream runs."""
+        self._tables.append(table.cast(self.schema))
+
+    def latest(self, start: Offset | None) -> Offset | None:
+        done = 0 if start is None else int(start["tables"])
+        return {"tables": done + 1} if done < len(self._tables) else start
+
+    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+        first = 0 if start is None else int(start["tables"])
+        tables = self._tables[first : int(end["tables"])]
+        return [partial(_batches_of, table) for table in tables]
+
+
+def _batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    return iter(table.to_batches())
+
+
+class GeneratedSource(Source):
+    """A made-up stream, replayed exactly from its offsets."""
+
+    def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
+        self._workload, self._pace = workload, pace
+        self._offering = Offering(workload, pace, clock_s)
+        self.schema = workload.events(0, 1).schema
+
+    def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
+        if available_now and self._pace.rows_total is None:
+            raise SettingsError("a made-up stream without rows_total never ends: set it, or leave available_now out")
+
+    def latest(self, start: Offset | None) -> Offset | None:
+        next_id = 0 if start is None else int(start["next_id"])
+        end_id = min(self._offering.end_id(next_id), next_id + self._pace.rows_per_batch)
+        return {"next_id": end_id} if end_id > next_id else start
+
+    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+        first_id = 0 if start is None else int(start["next_id"])
+        ranges = id_ranges(first_id, int(end["next_id"]) - first_id, self._pace.partitions)
+        return [partial(read_range, self._workload, *piece) for piece in ranges]
+
+
+# -- as users write them; `run/spark/sources.py` has the same names
+
+
+def events_from_files(
+    path: str, *, format: str | None = None, extra: str = "", files_per_batch: int | None = None
+) -> FileSource:
+    """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
+    "text string, speed double". Parquet says itself what it holds."""
+    declared = pa.schema([*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)])
+    return _from_files(path, format, declared, files_per_batch)
+
+
+def operations_from_files(path: str, *, format: str | None = None, files_per_batch: int | None = None) -> FileSource:
+    """Operations take effect in the order of the files' times, and in order within a file."""
+    as_text = [pa.field(f.name, pa.string() if f.name == "geometry" else f.type) for f in OPERATION]
+    return _from_files(path, format, pa.schema(as_text), files_per_batch)
+
+
+def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_batch: int | None) -> FileSource:
+    kind = format or guess_format(path)
+    if kind == "parquet":
+        first = next((p for p in sorted(Path(path).glob("*")) if not p.name.startswith((".", "_"))), None)
+        if first is None:
+            raise SettingsError(
+                f"there is no Parquet file in {path} yet, and the first one says what columns there are"
+            )
+        return FileSource(path, kind, pq.read_schema(first).remove_metadata(), files_per_batch)
+    return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
+
+
+def from_tables(*tables: pa.Table) -> TableSource:
+    return TableSource(tables)
+
+
+def from_workload(
+    workload: Workload,
+    *,
+    rows_per_batch: int,
+    rows_total: int | None = None,
+    partitions: int = 2,
+    paced: bool = False,
+) -> GeneratedSource:
+    """Rows of a made-up stream, such as `gs.Tweets(seed=1)`."""
+    return GeneratedSource(workload, Pace(rows_per_batch, rows_total, partitions, paced))

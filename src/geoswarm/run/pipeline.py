@@ -1,0 +1,187 @@
+"""One batch from source to sink, whoever runs it. This file reads as the table of contents of the data plane.
+
+    source -> validate -> route -> exchange -> match -> (exchange -> merge) -> (transitions) -> sink
+              └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
+
+A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
+crash. What the control plane makes of a batch is in `steering.py`.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from geoswarm.config import Contract, Tuning
+from geoswarm.control.strategy import Strategy
+from geoswarm.core.space.plan import Plan
+from geoswarm.errors import StreamError
+from geoswarm.flow.exchange import PACKED
+from geoswarm.flow.merge import match_schema
+from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.stages.beside import pairs_with_users, select_valid
+from geoswarm.flow.stages.count import COUNTS, PLACED_BY, count_cells, sum_cells
+from geoswarm.flow.stages.match import match_events, match_parts
+from geoswarm.flow.stages.merge import merge_parts
+from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_rows, send_subscriptions
+from geoswarm.flow.stages.task import BatchTask
+from geoswarm.run.keyed import KeyedRun
+from geoswarm.run.rows import Rows
+from geoswarm.run.sinks import Sink, as_sink
+from geoswarm.run.stages import Following, Stage
+from geoswarm.run.steering import Steering
+from geoswarm.store.batch_state import StoredBatch
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch as its runner hands it over."""
+
+    number: int
+    events: Rows
+    """Conformed, not validated."""
+    columns: pa.Schema
+    """The columns of its events once they are validated."""
+    operations: Callable[[], Iterator[pa.Table]]
+    content: str
+    """A digest of what the source put into it; empty where that is not known."""
+
+
+class Pipeline:
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        contract: Contract,
+        tuning: Tuning,
+        strategy: Strategy,
+        sink: Sink,
+        clock: Callable[[], float],
+        stages: Sequence[Stage] = (),
+    ) -> None:
+        self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
+        self._sink, self._clock = sink, clock
+        self._steering = Steering(checkpoint, tuning, strategy)
+        self._last = JournalReader(checkpoint.storage).last(BatchEntry)
+        self._following = Following(checkpoint, tuning)
+        self._stages = [
+            (
+                stage,
+                as_sink(stage.sink),
+                KeyedRun(checkpoint.storage, checkpoint.journal, stage.operator, stage.tuning, checkpoint.fence.check),
+            )
+            for stage in stages
+        ]
+
+    def scale(self, executors: int) -> None:
+        """So many executors from the next batch on. Any thread may call it."""
+        self._steering.scale(executors)
+
+    def run(self, batch: Batch) -> None:
+        began_s = time.perf_counter()
+        executors = self._steering.apply_scaling()
+        if executors is not None:
+            self._following.scale(executors)
+        manifest = self._prepare(batch)
+        prepared_s = time.perf_counter()
+        state = StoredBatch(self._checkpoint.storage, batch.number, manifest)
+        state.forget_attempt()  # of one that crashed
+        task = self._task(batch, state)
+        matches = self._matches(batch.events, task).add_constant("version", manifest.version)
+        is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
+        with matches.kept() if is_shared else nullcontext():
+            self._sink.write(matches, batch.number)
+            report = _whole_report(matches, state)
+            self._following.finish(batch.number)
+            self._run_stages(batch.events, matches, task)
+        self._checkpoint.finish(batch.number, [said.text for said in report.said])
+        state.forget_reports()
+        seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
+        # A batch that was run again after a crash is in the journal twice, and counts once.
+        self._last = BatchEntry.of(batch.number, manifest, report, seconds, self._last)
+        self._checkpoint.journal.append(self._last)
+        self._steering.steer(report, manifest)
+
+    def _prepare(self, batch: Batch) -> Manifest:
+        """The version that the batch runs with, and the plan, where the strategy draws one for every batch."""
+
+        def replan() -> Plan:
+            grid = self._checkpoint.grid
+            names = [name for name in PLACED_BY if name in batch.events.schema.names]
+            counted = batch.events.select(names).map(count_cells(grid), COUNTS).to_arrow()
+            return self._steering.plan_batch(batch.number, sum_cells(counted, grid))
+
+        now_us = int(self._clock() * 1e6)
+        draws = replan if self._steering.plans_batches else None
+        return self._checkpoint.prepare(batch.number, batch.operations, now_us, batch.content, draws)
+
+    def _task(self, batch: Batch, state: StoredBatch) -> BatchTask:
+        return BatchTask(
+            state,
+            self._contract,
+            self._tuning,
+            batch.number,
+            state.manifest.now_us,
+            batch.columns,
+            time.thread_time,
+            any(entry.transitions for entry in state.manifest.segments),
+            self._steering.needs_stats,
+        )
+
+    def _matches(self, events: Rows, task: BatchTask) -> Rows:
+        matches = match(exchange(events, task), task)
+        return self._following.apply(matches, task) if task.asks_for_transitions else matches
+
+    def _run_stages(self, events: Rows, matches: Rows, task: BatchTask) -> None:
+        for stage, sink, keyed in self._stages:
+            if stage.on == "matches":
+                rows = matches.map(*pairs_with_users(task, matches.schema))
+            else:
+                rows = events.map(select_valid(task), task.events)
+            sink.write(keyed.apply(rows, task.batch_id, task.now_us), task.batch_id)
+            keyed.finish()
+
+
+def exchange(events: Rows, task: BatchTask) -> Rows:
+    """Events to their executors as parcels, or one row each; where the join is at the stream, subscriptions, too."""
+    if not task.packs:
+        return events.map(route_rows(task), task.events.append(EXECUTOR)).exchange(task.plan().executors)
+    routed = events.map(route_packed(task), PACKED)
+    if task.is_at_stream:
+        slots = events.numbers(len(task.plan().partitions))
+        routed = routed.union(slots.map(send_subscriptions(task), PACKED))
+    return routed.exchange(task.plan().executors)
+
+
+def match(exchanged: Rows, task: BatchTask) -> Rows:
+    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. Where objects are
+    followed, also the events that met no subscription."""
+    matches = match_schema(task.events, task.shape)
+    if not task.splits_events:
+        return exchanged.map(match_events(task), matches)
+    parts = exchanged.map(match_parts(task), PACKED).exchange(task.plan().executors)
+    return parts.map(merge_parts(task), matches)
+
+
+def _whole_report(matches: Rows, state: StoredBatch) -> LoadReport:
+    """What all tasks of the batch counted. A sink that looked at part of the matches only has run part of the tasks;
+    the rest is run here, so that every dead letter is filed and every event counted."""
+    for attempt in range(2):
+        stages = state.reports()
+        total = sum(stages.values(), LoadReport())
+        if "route" in stages and total.events_in == total.events + total.dead and total.in_transit == 0:
+            return total
+        if attempt == 0:
+            matches.run()
+    if not stages:
+        return total  # the batch held no partition of events at all
+    raise StreamError(
+        f"batch {state.batch_id}: {total.events_in} events came in, {total.events} reached an executor and "
+        f"{total.dead} became dead letters, which does not add up: the batch is not committed; start again from the "
+        "checkpoint"
+    )

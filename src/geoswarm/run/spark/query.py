@@ -1,0 +1,87 @@
+"""A stream under way on Spark: started, waited for, stopped, and what made it end. What it does is its starter's."""
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from geoswarm.errors import GeoswarmError, StreamError
+
+STOP_S_MAX = 20.0
+"""How long `stop` waits for the batch under way."""
+
+
+def launch(
+    stream: DataFrame,
+    run_batch: Callable[[DataFrame, int], None],
+    checkpoint: str,
+    *,
+    every_s: float,
+    available_now: bool,
+) -> "SparkRun":
+    """Call `run_batch` with each micro-batch in turn, and with the same one after a crash."""
+    run = SparkRun()
+
+    def keep_error(batch: DataFrame, batch_id: int) -> None:
+        try:
+            run_batch(batch, batch_id)
+        except GeoswarmError as error:
+            run.error = error  # Spark would keep only its text
+            raise
+
+    writer = stream.writeStream.foreachBatch(keep_error).option("checkpointLocation", checkpoint)
+    every = {"availableNow": True} if available_now else {"processingTime": f"{every_s} seconds"}
+    run.query = writer.trigger(**every).start()
+    return run
+
+
+class SparkRun:
+    """A `run.stream.Run`."""
+
+    query: StreamingQuery
+    error: GeoswarmError | None = None
+    stopping = False
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """True once it has ended. Raises what made it end, if that was an error."""
+        return self._raising(
+            # Spark takes fractions of a second, though it says int.
+            lambda: self.query.awaitTermination(cast(int | None, timeout_s))
+        )
+
+    def drain(self) -> None:
+        """Return when everything that was there at the call has gone through."""
+        self._raising(self.query.processAllAvailable)
+
+    def stop(self) -> None:
+        """Let the batch under way finish, unless it takes long, then stop. One that is cut off runs again at the
+        next start, so only its work is lost; yet Spark complains about it at length."""
+        self.stopping = True
+        before, gives_up_s = self._batches(), time.monotonic() + STOP_S_MAX
+        while self.is_active and time.monotonic() < gives_up_s:
+            now: Any = self.query.status
+            if self._batches() != before or not (now["isTriggerActive"] or now["isDataAvailable"]):
+                break
+            time.sleep(0.005)
+        self.query.stop()
+
+    def _batches(self) -> int:
+        progress: Any = self.query.lastProgress
+        return int(progress["batchId"]) if progress else -1
+
+    @property
+    def is_active(self) -> bool:
+        return bool(self.query.isActive)
+
+    def _raising(self, wait: Callable[[], bool | None]) -> bool:
+        try:
+            return wait() is not False
+        except StreamingQueryException as why:
+            if self.stopping:
+                return True
+            if self.error is not None:
+                raise self.error from why
+            raise StreamError(f"the stream ended: {why}") from why

@@ -1,0 +1,115 @@
+"""Keyed operators beside the matching: on the stream of events, or on that of matches. And the one in its midst.
+
+    events ── route, match ──┬── transitions ── sink
+      └── Stage(on="events") └── Stage(on="matches")
+
+`keyed.py` has what happens to the rows; here is where they come from.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.config import KeyTuning, Tuning
+from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.errors import SchemaError, SettingsError
+from geoswarm.flow.keyed.operator import Operator
+from geoswarm.flow.keyed.route import fed_schema
+from geoswarm.flow.keyed.transitions import Transitions
+from geoswarm.flow.stages.beside import USER, drop_followers, split_into_pairs
+from geoswarm.flow.stages.task import BatchTask
+from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
+from geoswarm.run.keyed import KeyedRun
+from geoswarm.run.rows import Rows
+from geoswarm.run.sinks import Console, Kafka, Parquet, Sink, SinkLike, as_sink
+from geoswarm.store.checkpoint import Checkpoint
+
+OBJECT_INTERVALS = 4
+"""An object's whereabouts are kept for three whole intervals and the one under way."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A keyed operator that an engine runs beside the matching."""
+
+    operator: Operator
+    sink: SinkLike
+    on: Literal["events", "matches"] = "events"
+    """Validated events; or matches, one row for each event and subscription, with its `user`."""
+    tuning: KeyTuning = field(default_factory=KeyTuning)
+
+
+def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None:
+    """Refuse what cannot work, before the stream starts."""
+    _check_names(stages)
+    sinks = [sink, *(as_sink(stage.sink) for stage in stages)]
+    places = [s.path if isinstance(s, Parquet) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
+    if len(set(places)) < len(places):
+        raise SettingsError(
+            "two sinks are one and the same, so each would take the other's batches for its own: "
+            "give the matches and every stage a sink of their own"
+        )
+    for stage in stages:
+        if stage.on not in ("events", "matches"):
+            raise SettingsError(f"stage {stage.operator.name} is on {stage.on!r}: use events or matches")
+        rows = events
+        if stage.on == "matches":
+            if USER.name in rows.names:
+                raise SchemaError(
+                    f"events have a column {USER.name}, which stages on matches make themselves: rename it"
+                )
+            rows = rows.append(SUB_ID).append(USER)
+        fed_schema(stage.operator, rows)
+
+
+def _check_names(stages: Sequence[Stage]) -> None:
+    """State lies in a folder named by the operator: two of one name would take each other's for their own."""
+    names = [stage.operator.name for stage in stages]
+    taken = sorted({name for name in names if names.count(name) > 1 or name == Transitions.name})
+    if taken:
+        raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
+
+
+class Following:
+    """Transitions: what becomes of matches where subscriptions ask for what objects do."""
+
+    def __init__(self, checkpoint: Checkpoint, tuning: Tuning) -> None:
+        keys = KeyTuning(
+            executors=checkpoint.plan.executors,
+            interval_s=tuning.object_ttl_s / (OBJECT_INTERVALS - 1),
+            round_s=min(tuning.round_s, tuning.object_ttl_s / (OBJECT_INTERVALS - 1)),
+        )
+        idle = Transitions(_all_inside, OBJECT_INTERVALS)
+        self._run = KeyedRun(checkpoint.storage, checkpoint.journal, idle, keys, checkpoint.fence.check)
+        self._is_under_way = False
+
+    def apply(self, matches: Rows, task: BatchTask) -> Rows:
+        """`matches` are of the shape "arrays"; where objects are followed, with every event."""
+        self._is_under_way = task.follows
+        if task.follows:
+            operator = Transitions(task.state.on, OBJECT_INTERVALS)
+            changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
+        else:
+            changed = matches.map(drop_followers(task), matches.schema)
+        if task.tuning.matches == "arrays":
+            return changed
+        fields = [f for f in matches.schema if f.name != SUB_IDS.name]
+        return changed.map(split_into_pairs, pa.schema([*fields, SUB_ID]))
+
+    def scale(self, executors: int) -> None:
+        self._run.scale(executors)
+
+    def finish(self, batch_id: int) -> None:
+        """While no subscription asks, objects are not followed: what is known of them is out of date, and forgotten."""
+        if self._is_under_way:
+            self._run.finish()
+            self._is_under_way = False
+        else:
+            self._run.forget(batch_id)
+
+
+def _all_inside(sub_ids: SubIds) -> Ints:
+    return np.full(len(sub_ids), INSIDE, np.int64)

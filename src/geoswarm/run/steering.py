@@ -1,0 +1,92 @@
+"""What the control plane makes of each batch: its counts go to the loop, and the loop may answer with a plan.
+
+Runs nothing of the data plane; `pipeline.py` does. The journey of a plan begins and ends here.
+"""
+
+import threading
+
+from geoswarm.config import Tuning
+from geoswarm.control.coordinator import Outcome
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.strategy import Strategy
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.space.plan import Plan
+from geoswarm.errors import SettingsError
+from geoswarm.flow.observe import LoadReport
+from geoswarm.guard.sensing import triggers
+from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.manifest import Manifest
+
+
+class Steering:
+    def __init__(self, checkpoint: Checkpoint, tuning: Tuning, strategy: Strategy) -> None:
+        self._checkpoint = checkpoint
+        checkpoint.take_churn()  # the loop counts what is live now by itself
+        _check_pipeline(tuning, strategy, checkpoint.plan)
+        self._loop = ControlLoop(strategy, checkpoint.plan, tuning.round_s, checkpoint)
+        self._work_us: dict[int, float] = {}  # by partition, since the round began
+        self._executors: int | None = None
+        self._scaling = threading.Lock()
+
+    @property
+    def needs_stats(self) -> bool:
+        return self._loop.needs_stats
+
+    @property
+    def plans_batches(self) -> bool:
+        return self._loop.plans_batches
+
+    def scale(self, executors: int) -> None:
+        """Ask for so many executors. Any thread may call it."""
+        with self._scaling:
+            self._executors = executors
+
+    def apply_scaling(self) -> int | None:
+        """Between two batches: put in force what was asked for since the last one, and return it."""
+        with self._scaling:
+            wanted, self._executors = self._executors, None
+        if wanted is not None:
+            self._adopt(self._loop.scale(wanted))
+        return wanted
+
+    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Plan:
+        outcome = self._loop.plan_batch(batch_id, events_of_cell)
+        self._checkpoint.journal.append(outcome.entry)
+        return self._loop.plan
+
+    def steer(self, report: LoadReport, manifest: Manifest) -> None:
+        churn = self._checkpoint.take_churn()
+        if manifest.plan_epoch != self._loop.plan.epoch:
+            report = LoadReport()  # a replay of a batch from before the plan: its partitions are gone
+        before = self._loop.plan
+        for partition, load in report.partitions.items():
+            self._work_us[partition] = self._work_us.get(partition, 0.0) + load.cpu_us
+        outcome = self._loop.batch(churn.came, churn.went, report, manifest.now_us / 1e6)
+        if outcome is not None:
+            self._adopt(outcome)
+            if outcome.plan is not None and self._checkpoint.guarding is not None:
+                hot = set(triggers(before, outcome.entry.changes, self._work_us))
+                self._checkpoint.sense(p for p in before.partitions if p.id in hot)
+            self._work_us = {}
+
+    def _adopt(self, outcome: Outcome) -> None:
+        if outcome.plan is not None:
+            self._checkpoint.adopt_plan(outcome.plan)
+        self._checkpoint.journal.append(outcome.entry)
+
+
+def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
+    """Refuse what cannot work together, before the stream starts."""
+    if tuning.pipeline == "spis" and tuning.join_at == "static":
+        return
+    named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"
+    if plan.siblings or strategy.needs_sample:
+        raise SettingsError(
+            f"strategy {strategy.name} divides the words of a place among executors, which {named} cannot do: "
+            "use pipeline spis with join_at static, or a strategy that divides the map only, such as distributor"
+        )
+    if tuning.pipeline in ("rihps", "risps") and strategy.needs_stats:
+        raise SettingsError(
+            f"strategy {strategy.name} balances by where events fall, but with pipeline {tuning.pipeline} they go to "
+            "where subscriptions are: use one that balances by what was measured, such as distributor"
+        )

@@ -1,0 +1,270 @@
+"""The sections of a settings file, one model each, and those that name a thing with parameters of its own.
+
+    [sink]                      [[stages]]                  [events]
+    kind = "parquet"            operator = "count"          kind = "tweets"
+    path = "matches"            key = "word"                country = "DE"
+
+What a sink, an operator or a workload takes is declared by its constructor alone and found by its name, also in other
+packages (`geoswarm/registry.py`). Nothing is made here: `launch.py` does that.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
+
+from geoswarm.config import EXECUTORS_MAX, KeyBalancing
+from geoswarm.flow.keyed.registry import OPERATORS
+from geoswarm.parameters import checked_values, parameters_of
+from geoswarm.registry import Registry
+from geoswarm.run.generated import Pace
+from geoswarm.run.registry import SINKS, WORKLOADS
+
+UNKNOWN_KEY = "unknown_key"
+"""The type of an error whose context has the keys that are known."""
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+def _flat(value: Any) -> Any:
+    """`kafka.acks = "all"` without quotes round the key is a table in a table to TOML; here it is one option. Spark
+    takes every option as text."""
+    if not isinstance(value, Mapping):
+        return value
+    options: dict[str, Any] = {}
+    for key, inner in value.items():
+        if isinstance(inner, Mapping):
+            options |= {f"{key}.{rest}": text for rest, text in _flat(inner).items()}
+        elif isinstance(inner, bool):
+            options[key] = str(inner).lower()
+        else:
+            options[key] = str(inner) if isinstance(inner, int | float) else inner
+    return options
+
+
+def _not_empty(text: str) -> str:
+    if not text.strip():
+        raise ValueError("is empty: give it a value")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_not_empty)]
+Options = Annotated[dict[str, str], BeforeValidator(_flat)]
+Format = Literal["parquet", "json", "csv"]
+
+
+# -- things by name
+
+
+@dataclass(frozen=True)
+class Named:
+    """A thing that is known by this name, and parameters that it takes."""
+
+    kind: str
+    options: Mapping[str, Any]
+
+    def at_home(self, folder: Path) -> "Named":
+        """With relative paths made absolute: those of parameters called `path`, or something with `_path` behind."""
+        paths = {key: value for key, value in self.options.items() if key == "path" or key.endswith("_path")}
+        found = {key: str(folder / value) for key, value in paths.items() if value and "://" not in value}
+        return replace(self, options={**self.options, **found})
+
+
+def _named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()) -> Named:
+    if isinstance(value, Named):
+        return value
+    kind: Any = registry.kind(_tag(value, tag, registry.names()))
+    given = {key: part for key, part in value.items() if key != tag}
+    parameters = {p.name: p for p in parameters_of(kind) if p.is_plain}
+    for key in given:
+        if key in parameters and "dict[str, str]" in str(parameters[key].annotation):
+            given[key] = _flat(given[key])
+    try:
+        for key, part in given.items():
+            if key in parameters and parameters[key].is_required and part == "":
+                empty = _said("value_error", "is empty: give it a value")
+                raise _refusal([InitErrorDetails(type=empty, loc=(key,), input=part)])
+        return Named(value[tag], checked_values(kind, given))
+    except ValidationError as why:
+        raise _refusal(_details(why, [tag, *parameters, *known_beside])) from None
+
+
+def _table(value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise PydanticKnownError("model_type", {"class_name": "a section"})
+    return value
+
+
+def _tag(value: Any, tag: str, known: list[str]) -> str:
+    name = _table(value).get(tag)
+    if name is None:
+        raise PydanticCustomError("tag_missing", "lacks the key", {"tag": tag})
+    if name not in known:
+        raise PydanticCustomError("tag_unknown", "unknown", {"tag": tag, "name": str(name), "known": known})
+    return str(name)
+
+
+def _refusal(details: list[InitErrorDetails]) -> ValidationError:
+    return ValidationError.from_exception_data("section", details)
+
+
+def _said(kind: Any, message: str, context: Mapping[str, Any] | None = None) -> PydanticCustomError:
+    return PydanticCustomError(kind, "{said}", {**(context or {}), "said": message})
+
+
+def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
+    found = []
+    for error in why.errors():
+        is_unknown = error["type"] == "extra_forbidden"
+        kind = UNKNOWN_KEY if is_unknown else error["type"]
+        context = {"known": known} if is_unknown else error.get("ctx")
+        found.append(InitErrorDetails(type=_said(kind, error["msg"], context), loc=error["loc"], input=error["input"]))
+    return found
+
+
+def _both(first: Callable[[], Any], second: Callable[[], Any], known: list[str]) -> tuple[Any, Any]:
+    """What two parts of a section are; or all that is wrong with either."""
+    found: list[Any] = []
+    wrong: list[InitErrorDetails] = []
+    for read in (first, second):
+        try:
+            found.append(read())
+        except ValidationError as why:
+            wrong += _details(why, known)
+    if wrong:
+        raise _refusal(wrong)
+    return found[0], found[1]
+
+
+# -- sections
+
+
+class CheckpointSection(Section):
+    path: Text
+
+
+class EncryptionSection(Section):
+    """The switch of `store/key_source.py`, written down. A key itself never stands in a settings file."""
+
+    key_file: Text
+
+
+class SparkSection(Section):
+    master: Text = "local[2]"
+    conf: Options = {}
+
+
+class FilesSource(Section):
+    kind: Literal["files"]
+    path: Text
+    format: Format | None = None
+    files_per_batch: int | None = Field(default=None, ge=1)
+
+
+class FilesEvents(FilesSource):
+    extra: str = ""
+
+
+class KafkaSource(Section):
+    kind: Literal["kafka"]
+    bootstrap: Text
+    topic: Text
+    options: Options = {}
+
+
+class KafkaEvents(KafkaSource):
+    extra: str = ""
+
+
+class GeneratedEvents(Section):
+    """The events of a workload, to try things on."""
+
+    workload: Named
+    pace: Pace
+
+    @property
+    def kind(self) -> str:
+        return self.workload.kind
+
+
+class SubscriptionsSection(Section):
+    path: Text
+    """A Parquet file, loaded at the first start."""
+
+
+class TriggerSection(Section):
+    every_s: float = Field(default=0.0, ge=0.0)
+    available_now: bool = False
+
+
+Sink = Annotated[Named, PlainValidator(partial(_named, SINKS))]
+Operations = Annotated[FilesSource | KafkaSource, PlainValidator(lambda value: _source(value, OPERATIONS, []))]
+Events = Annotated[
+    FilesEvents | KafkaEvents | GeneratedEvents, PlainValidator(lambda value: _source(value, EVENTS, WORKLOADS.names()))
+]
+OPERATIONS: dict[str, type[Section]] = {"files": FilesSource, "kafka": KafkaSource}
+EVENTS: dict[str, type[Section]] = {"files": FilesEvents, "kafka": KafkaEvents}
+
+
+def _source(value: Any, models: Mapping[str, type[Section]], workloads: list[str]) -> Section:
+    if isinstance(value, Section):
+        return value
+    kind = _tag(value, "kind", [*models, *workloads])
+    if kind in models:
+        try:
+            return models[kind].model_validate(value)
+        except ValidationError as why:
+            raise _refusal(_details(why, list(models[kind].model_fields))) from None
+    known = [parameter.name for parameter in parameters_of(Pace)]
+    beside = {key: part for key, part in value.items() if key in known}
+    own = {key: part for key, part in value.items() if key not in known}
+    pace, named = _both(
+        partial(checked_values, Pace, beside), partial(_named, WORKLOADS, own, known_beside=tuple(known)), known
+    )
+    return GeneratedEvents(workload=named, pace=Pace(**pace))
+
+
+class StageFields(Section):
+    """What every keyed operator beside the matching has: how it is spread, and where what it gives goes."""
+
+    on: Literal["events", "matches"] = "events"
+    interval_s: float = Field(default=60.0, gt=0.0)
+    executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
+    """None: as many as match."""
+    tuning: KeyBalancing = KeyBalancing()
+    sink: Sink
+
+
+class StageSection(StageFields):
+    operator: Named
+
+
+def _stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
+    """`operator` is that of a section that is called by it."""
+    if isinstance(value, StageSection):
+        return value
+    known, table = list(StageFields.model_fields), _table(value)
+    if operator is not None:
+        if "operator" in table:
+            raise ValueError(f"operator is {operator}, which the section is called by: leave the key out")
+        table = {**defaults, "operator": operator, **table}
+    _tag(table, "operator", OPERATORS.names())
+    beside = {key: part for key, part in table.items() if key in known}
+    own = {key: part for key, part in table.items() if key not in known}
+    fields, named = _both(
+        partial(StageFields.model_validate, beside),
+        partial(_named, OPERATORS, own, "operator", tuple(known)),
+        known,
+    )
+    return StageSection(operator=named, **{name: getattr(fields, name) for name in known})
+
+
+Stage = Annotated[StageSection, PlainValidator(_stage)]
+Delivery = Annotated[StageSection, PlainValidator(partial(_stage, operator="delivery", on="matches"))]
+Trending = Annotated[StageSection, PlainValidator(partial(_stage, operator="trending"))]

@@ -1,0 +1,40 @@
+"""The engine in one process, and its sources, from settings. [spark] has no meaning here."""
+
+from dataclasses import asdict
+from typing import Any
+
+from geoswarm.errors import SettingsError
+from geoswarm.run.local.engine import LocalEngine
+from geoswarm.run.local.sources import Source, events_from_files, from_workload, operations_from_files
+from geoswarm.run.registry import WORKLOADS
+from geoswarm.service.cli.settings_file import PipelineSettings
+from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents
+
+
+def build_engine(settings: PipelineSettings) -> LocalEngine:
+    if settings.needs_kafka:
+        raise SettingsError("the local engine has no Kafka: leave --local out, or read and write files")
+    return LocalEngine(settings.contract, settings.tuning, checkpoint=settings.checkpoint.path, guard=settings.guard)
+
+
+def build_sources(settings: PipelineSettings) -> dict[str, Any]:
+    return {"events": _events(settings), "operations": _operations(settings)}
+
+
+def _events(settings: PipelineSettings) -> Source:
+    events = settings.events
+    if isinstance(events, GeneratedEvents):
+        workload = WORKLOADS.make(events.kind, events.workload.options)
+        return from_workload(workload, **asdict(events.pace))
+    assert isinstance(events, FilesSource), "build_engine has refused the others"
+    return events_from_files(
+        events.path, format=events.format, extra=events.extra, files_per_batch=events.files_per_batch
+    )
+
+
+def _operations(settings: PipelineSettings) -> Source | None:
+    operations = settings.operations
+    if operations is None:
+        return None
+    assert isinstance(operations, FilesSource), "build_engine has refused the others"
+    return operations_from_files(operations.path, format=operations.format, files_per_batch=operations.files_per_batch)

@@ -1,0 +1,109 @@
+"""What the checkpoint holds for one batch, as its tasks read it, and what they report back.
+
+A worker is interchangeable: everything it keeps here can be lost at any moment and found again from the checkpoint. The
+cache is keyed by what is never used again (a plan's seal, a version with its engine's token), so a stale answer cannot
+come from it, not even when a checkpoint is removed and made again at the same place.
+"""
+
+import json
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.space.plan import Plan
+from geoswarm.flow.observe import LoadReport
+from geoswarm.store import dead_files, plans
+from geoswarm.store.manifest import Manifest
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import View
+
+
+@dataclass(frozen=True)
+class StoredBatch:
+    """A `flow.stages.task.BatchState`. Small: it names files, and opens them where it is asked."""
+
+    storage: Storage
+    batch_id: int
+    manifest: Manifest
+
+    @property
+    def place(self) -> str:
+        return self.storage.root
+
+    @property
+    def version(self) -> Hashable:
+        return self.manifest.version, self.manifest.token
+
+    def plan(self) -> Plan:
+        return _cache.plan(self.storage, self.manifest)
+
+    def segments(self) -> dict[str, Searchable]:
+        view = _cache.view(self.storage, self.manifest)
+        return dict(zip(view.segments, view.searchables(), strict=True))
+
+    def on(self, sub_ids: SubIds) -> Ints:
+        return _cache.view(self.storage, self.manifest).on(sub_ids, self.manifest.now_us)
+
+    def users(self, sub_ids: SubIds) -> pa.StringArray:
+        return _cache.view(self.storage, self.manifest).users(sub_ids, self.manifest.now_us)
+
+    # -- what tasks send back
+
+    def report(self, stage: str, number: int, counted: LoadReport) -> None:
+        text = json.dumps(counted.to_json()).encode()
+        self.storage.write(f"{self._report_folder}/{stage}-{number:05d}.json", text, durable=False)
+
+    def file_dead_letters(self, part: str, letters: pa.Table) -> None:
+        dead_files.write(self.storage, self._dead_folder, part, letters)
+
+    def reports(self) -> dict[str, LoadReport]:
+        """The sum of what each stage's tasks reported; stages that reported nothing are absent."""
+        totals: dict[str, LoadReport] = {}
+        for name in self.storage.names(self._report_folder):
+            stage = name.split("-")[0]
+            counted = LoadReport.from_json(json.loads(self.storage.read(f"{self._report_folder}/{name}")))
+            totals.setdefault(stage, LoadReport()).include(counted)
+        return totals
+
+    def forget_attempt(self) -> None:
+        """Remove what tasks of an attempt that crashed have sent back."""
+        self.storage.remove_folder(self._report_folder)
+        self.storage.remove_folder(self._dead_folder)
+
+    def forget_reports(self) -> None:
+        self.storage.remove_folder(self._report_folder)
+
+    @property
+    def _report_folder(self) -> str:
+        return f"reports/{self.batch_id:012d}"
+
+    @property
+    def _dead_folder(self) -> str:
+        return dead_files.folder_of(dead_files.EVENTS, self.batch_id)
+
+
+class _Cache:
+    """One plan and one version at a time; segments that both versions share stay open."""
+
+    def __init__(self) -> None:
+        self._plan: tuple[tuple[str, int, str], Plan] | None = None
+        self._view: tuple[tuple[str, int, str], View] | None = None
+
+    def plan(self, storage: Storage, manifest: Manifest) -> Plan:
+        key = (storage.root, manifest.plan_epoch, manifest.plan_seal)
+        if self._plan is None or self._plan[0] != key:
+            self._plan = key, plans.read(storage, manifest.plan_epoch, manifest.plan_seal)
+        return self._plan[1]
+
+    def view(self, storage: Storage, manifest: Manifest) -> View:
+        key = (storage.root, manifest.version, manifest.token)
+        if self._view is None or self._view[0] != key:
+            before = self._view[1] if self._view and self._view[0][0] == storage.root else None
+            self._view = key, View.open(storage, manifest, before)
+        return self._view[1]
+
+
+_cache = _Cache()

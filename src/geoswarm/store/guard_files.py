@@ -1,0 +1,179 @@
+"""Guard's files: what it knew at each version, and what operators ask of it.
+
+Decides nothing: the door (`guard/door.py`) does, and here it meets the versions. Guard's memory rests in guard/, in a
+file that the manifest names: a version and what Guard knew of it are one. A replay finds its version made, so nothing
+is counted twice. What was sensed since the last version is lost with the process. A draft that fails is forgotten by
+`load`.
+
+Operators' commands are files in commands/ that wait for the next version: from any process, whether an engine runs or
+not. A command is written whole or not at all, and removed once a version that has taken it in is durable. That version
+has its name, so that nobody takes it in again after a crash in between.
+"""
+
+import json
+import uuid
+from dataclasses import asdict, replace
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.jit import Bools, Ints
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.partition import Partition
+from geoswarm.core.subscriptions.subs import Subs
+from geoswarm.errors import CorruptState, InputError
+from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.validate import ValidatedOperations
+from geoswarm.guard.accounts import Accounts
+from geoswarm.guard.commands import Command
+from geoswarm.guard.door import GuardDoor, Removal
+from geoswarm.guard.guard import Guard
+from geoswarm.guard.limits import GuardSettings
+from geoswarm.store.journal import Journal
+from geoswarm.store.journal.entries import CommandEntry
+from geoswarm.store.manifest import Manifest
+from geoswarm.store.owners import OwnedSubscriptions, owned_at, owned_of
+from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions import View
+
+FOLDER = "guard"
+COMMANDS_FOLDER = "commands"
+WAITING_MAX = 10_000
+"""Commands that wait; beyond, no engine seems to take them in."""
+
+
+class GuardFiles:
+    """The door of an engine, as `store/subscriptions/door.py` asks it, with its memory on disk."""
+
+    door: GuardDoor
+
+    def __init__(self, storage: Storage, grid: Grid, settings: GuardSettings, journal: Journal, seed: int) -> None:
+        """Nothing may be asked before `load`."""
+        self._storage, self._grid, self._settings, self._journal = storage, grid, settings, journal
+        self._seed = settings.seed if settings.seed is not None else seed
+        self._is_written = False  # of the draft
+        self._taken: list[str] = []  # commands that are in the draft
+        self._obeyed: list[str] = []  # in the version before it, and perhaps still there
+
+    @property
+    def guard(self) -> Guard:
+        return self.door.guard
+
+    @property
+    def accounts(self) -> Accounts:
+        return self.door.accounts
+
+    def load(self, manifest: Manifest, view: View) -> None:
+        """As of a version; what came since is forgotten."""
+        guard = read_guard(self._storage, manifest, self._settings) or Guard(self._settings, self._seed)
+        self._obeyed = read_obeyed(self._storage, manifest)
+        self.door = GuardDoor(self._settings, self._grid, guard, self._live(view, manifest.now_us))
+
+    def begin(self, now_us: int) -> list[Removal]:
+        """A draft begins. Returns which standing queries are to be cancelled."""
+        found = waiting_commands(self._storage)
+        for name in set(self._obeyed) & set(found):  # a crash came before they were removed
+            clear_commands(self._storage, [name])
+            del found[name]
+        self._taken = list(found)
+        begun = self.door.begin([command for command in found.values() if command is not None], now_us)
+        for command in found.values():
+            if command is None:
+                self._journal.append(CommandEntry("none", why="a file in commands/ is damaged: give it again"))
+            else:
+                self._journal.append(CommandEntry.of(command))
+        if begun.closed is not None:
+            # Before the version is durable: a verdict without its reason would be worse than one that is written twice.
+            self._journal.append(begun.closed.entry)
+        return begun.removals
+
+    def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
+        return self.door.enter(operations, now_us, dead)
+
+    def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
+        return self.door.admit(validated, self._live(view, now_us), dead)
+
+    def done(self, refused: Ints, now_us: int) -> None:
+        self.door.done(refused, now_us)
+
+    def came(self, subs: Subs) -> None:
+        self.door.came(owned_of(self._grid, subs))
+
+    def went(self, view: View, places: Ints) -> None:
+        held = list(view.segments.values())
+        for number in np.unique(places[0]):
+            self.door.went(owned_at(self._grid, held[number], places[1, places[0] == number]))
+
+    def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
+        """The draft is complete: what Guard knows is on disk before the manifest that names it."""
+        self.door.close(dead)
+        self._is_written = self.door.has_news or draft.guard is None
+        if not self._is_written:
+            return draft
+        name = f"{draft.version:012d}-{draft.token[:8]}"
+        parts = {"guard": self.guard.to_bytes(), "obeyed": json.dumps(self._taken).encode()}
+        arrays = {part: np.frombuffer(data, np.uint8) for part, data in parts.items()}
+        self._storage.write_arrays(f"{FOLDER}/{name}", arrays)
+        return replace(draft, guard=name)
+
+    def adopted(self) -> None:
+        """The manifest is durable."""
+        if self._is_written:
+            self.door.mark_kept()
+        clear_commands(self._storage, self._taken)
+        self._taken, self._obeyed = [], []
+
+    def sense(self, partition: Partition, view: View, now_us: int) -> None:
+        """This partition has made the cluster rebalance."""
+        self.door.sense(partition, self._live(view, now_us))
+
+    def _live(self, view: View, now_us: int) -> OwnedSubscriptions:
+        return OwnedSubscriptions(self._grid, view, now_us)
+
+
+def read_guard(storage: Storage, manifest: Manifest, settings: GuardSettings | None = None) -> Guard | None:
+    """What Guard knew at a version; None: it was never on."""
+    if manifest.guard is None:
+        return None
+    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    return Guard.from_bytes(arrays["guard"].tobytes(), settings)
+
+
+def read_obeyed(storage: Storage, manifest: Manifest) -> list[str]:
+    """The commands that a version took in."""
+    if manifest.guard is None:
+        return []
+    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    return list(json.loads(arrays["obeyed"].tobytes())) if "obeyed" in arrays else []
+
+
+def collect_garbage(storage: Storage, used: set[str | None]) -> None:
+    for name in storage.names(FOLDER):
+        if name not in used:
+            storage.remove(f"{FOLDER}/{name}")
+
+
+def put_command(storage: Storage, command: Command) -> None:
+    """On disk when it returns."""
+    command.check()
+    waiting = len(storage.names(COMMANDS_FOLDER))
+    if waiting >= WAITING_MAX:
+        raise InputError(f"{waiting} commands wait, the limit is {WAITING_MAX}: start an engine that has Guard on")
+    name = f"{COMMANDS_FOLDER}/{command.at_us:020d}-{uuid.uuid4().hex[:8]}.json"
+    storage.write_document(name, asdict(command), replace=False)
+
+
+def waiting_commands(storage: Storage) -> dict[str, Command | None]:
+    """By file name, the oldest first; None where a file is damaged."""
+    found: dict[str, Command | None] = {}
+    for name in storage.names(COMMANDS_FOLDER):
+        try:
+            found[name] = Command(**storage.read_document(f"{COMMANDS_FOLDER}/{name}"))
+        except (CorruptState, TypeError):
+            found[name] = None  # it must not stop the stream
+    return found
+
+
+def clear_commands(storage: Storage, names: list[str]) -> None:
+    for name in names:
+        storage.remove(f"{COMMANDS_FOLDER}/{name}")

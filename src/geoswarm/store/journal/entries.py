@@ -1,0 +1,183 @@
+"""The kinds of entries of the journal: every batch, and what happened to files and users. `KINDS` lists all of them.
+
+Entries of the control plane are declared in `control/outcome.py` and Guard's in `guard/findings.py`, where they are
+made. A field that is added here gets a default, which lines that were written before are read with.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
+
+from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
+from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.flow.observe import COUNTS, Load, LoadReport
+from geoswarm.guard.commands import Command
+from geoswarm.guard.findings import DetectionEntry
+from geoswarm.store.manifest import Manifest
+
+
+@dataclass(frozen=True)
+class RunTotals:
+    """Sums over all batches since the checkpoint was made; a batch that was run twice counts once."""
+
+    batches: int = 0
+    events: int = 0
+    """That came in, dead ones included."""
+    dead: int = 0
+    matched: int = 0
+    """Events that met at least one subscription."""
+    matches: int = 0
+    operations_refused: int = 0
+
+    def after(self, report: LoadReport, operations_refused: int) -> "RunTotals":
+        """With one batch more."""
+        return RunTotals(
+            self.batches + 1,
+            self.events + report.events_in,
+            self.dead + report.dead,
+            self.matched + report.matched,
+            self.matches + report.matches,
+            self.operations_refused + operations_refused,
+        )
+
+
+@dataclass(frozen=True)
+class BatchEntry(JournalEntry):
+    """A batch that is through: by which version and plan, how long it took, and what it counted."""
+
+    kind: ClassVar[str] = "batch"
+
+    batch: int
+    totals: RunTotals = RunTotals()
+    """This batch included."""
+    totals_before: RunTotals = RunTotals()
+    """If the batch is run again after a crash, sums go on from here."""
+    version: int = 0
+    """Of the subscriptions."""
+    plan_epoch: int = 0
+    now_us: int = 0
+    """The batch's own time, microseconds since 1970."""
+    subscriptions: int = 0
+    segments: int = 0
+    """Files that the subscriptions lie in."""
+    operations_refused: int = 0
+    matched: int = 0
+    """Events that met at least one subscription."""
+    matches: int = 0
+    prepare_s: float = 0.0
+    """Until the operations were in force."""
+    batch_s: float = 0.0
+    """From beginning to end."""
+    partitions: Mapping[int, Load] = field(default_factory=dict)
+    executors: Mapping[int, Load] = field(default_factory=dict)
+    """The same work by who did it."""
+    events_in: int = 0
+    dead: int = 0
+    """Events that became dead letters."""
+    route_cpu_us: int = 0
+    copies: int = 0
+    """Rows that events were sent as, beyond the first of each."""
+    dropped: int = 0
+    """Events that were sent nowhere, since no subscription asks for their words."""
+    repeated: int = 0
+    """Rows that the merger joined to another of the same event."""
+    in_transit: int = 0
+    """Rows that did not reach the merger."""
+
+    @property
+    def now_s(self) -> float:
+        return self.now_us * 1e-6
+
+    @classmethod
+    def of(
+        cls, batch: int, manifest: Manifest, report: LoadReport, seconds: Mapping[str, float], last: "BatchEntry | None"
+    ) -> "BatchEntry":
+        """`seconds` has `prepare_s` and `batch_s`; `last` is the newest entry, which may be of the same batch."""
+        start = RunTotals()
+        if last is not None:
+            start = last.totals_before if last.batch == batch else last.totals
+        return cls(
+            batch=batch,
+            totals=start.after(report, manifest.refused),
+            totals_before=start,
+            version=manifest.version,
+            plan_epoch=manifest.plan_epoch,
+            now_us=manifest.now_us,
+            subscriptions=manifest.subs,
+            segments=len(manifest.segments),
+            operations_refused=manifest.refused,
+            matched=report.matched,
+            matches=report.matches,
+            prepare_s=seconds["prepare_s"],
+            batch_s=seconds["batch_s"],
+            partitions=dict(sorted(report.partitions.items())),
+            executors=dict(sorted(report.executors.items())),
+            **{name: getattr(report, name) for name in COUNTS},
+        )
+
+
+class KeyedLoad(NamedTuple):
+    """What an executor did for a keyed operator in a batch."""
+
+    rows: int
+    cpu_us: int
+
+
+@dataclass(frozen=True)
+class KeyedBatchEntry(JournalEntry):
+    """A batch of a keyed operator."""
+
+    kind: ClassVar[str] = "keyed"
+
+    operator: str
+    batch: int
+    interval: int
+    plan_epoch: int
+    rows: int
+    """That came in, dead ones included."""
+    dead: int
+    given: int
+    """Rows that came out."""
+    state_rows: int
+    state_bytes: int
+    files: int
+    """That the state lies in."""
+    executors: Mapping[int, KeyedLoad] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CommandEntry(JournalEntry):
+    """A command of a person at the command line or by API, taken in (`guard/commands.py`)."""
+
+    kind: ClassVar[str] = "operator"
+
+    command: str
+    """none: the file was damaged, and who gave it is not known."""
+    user: str | None = None
+    """Whom it is about."""
+    at_us: int | None = None
+    """When it was given, microseconds since 1970."""
+    why: str = ""
+    removes: str | None = None
+    """Which of the user's standing queries a block cancels: nothing, recent or all."""
+
+    @classmethod
+    def of(cls, given: Command) -> "CommandEntry":
+        return cls(given.command, given.user, given.at_us, given.why, given.removes)
+
+
+@dataclass(frozen=True)
+class RepairEntry(JournalEntry):
+    """A file of the checkpoint that was damaged and has been made anew."""
+
+    kind: ClassVar[str] = "repair"
+
+    segment: str
+    what: str
+
+
+KINDS: dict[str, type[JournalEntry]] = {
+    kind.kind: kind
+    for kind in (BatchEntry, RoundEntry, KeyRoundEntry, KeyedBatchEntry, DetectionEntry, CommandEntry, RepairEntry)
+}
+"""By the name on disk."""

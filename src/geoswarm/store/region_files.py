@@ -1,0 +1,271 @@
+"""Files of regions as record batches: GeoParquet, Parquet with a column of WKB, and GeoJSON feature collections.
+
+Reads and streams; whether a geometry can be used is decided where it is parsed (`core/shapes/parse.py`), row by row. A
+file that is in another coordinate system is refused as a whole, by name. Memory is bounded by a batch, or by one
+feature.
+
+    sub_id     integer ids, or the number of the row where ids are words or absent
+    name       ids that are words; absent if there are none
+    geometry   WKB; what GEOS cannot read stays as it was written, to be refused with its row
+    further columns of subscriptions (`core/subscriptions/columns.py`), as far as the file has them
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import shapely
+
+from geoswarm.core.shapes.parse import CRS84, crs_of
+from geoswarm.core.shapes.survey import NESTED_MAX
+from geoswarm.core.subscriptions.columns import BESIDE_GEOMETRY
+from geoswarm.errors import InputError, SchemaError
+
+Progress = Callable[[int, int, int], None]
+"""Called after each batch: rows so far, bytes so far, bytes in all."""
+ROWS_MAX = 16_384
+"""Regions in one batch."""
+CHUNK_CHARS = 1 << 20
+BATCH_CHARS = 1 << 25
+"""Of the geometries in one batch."""
+FEATURE_CHARS_MAX = 1 << 28
+"""Of one feature, as text; a million vertices have about forty million."""
+_SPACE = " \t\n\r\x1e\ufeff"
+
+
+def read_regions(
+    path: Path, *, id_name: str | None = None, rows_max: int = ROWS_MAX, progress: Progress | None = None
+) -> Iterator[pa.RecordBatch]:
+    """`id_name` is the column or property that holds ids; without it `sub_id`, then `id`, as far as there is one."""
+    if not path.is_file():
+        raise InputError(f"no file {path}: name a Parquet or GeoJSON file of regions")
+    with path.open("rb") as file:
+        is_parquet = file.read(4) == b"PAR1"
+    return (_from_parquet if is_parquet else _from_geojson)(path, id_name, rows_max, progress)
+
+
+def _from_parquet(
+    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(path) as file:
+        names = file.schema_arrow.names
+        geometry = _geometry_column(path, file.schema_arrow)
+        ids = id_name or next((name for name in ("sub_id", "id") if name in names), None)
+        if ids is not None and ids not in names:
+            raise SchemaError(f"{path} has no column {ids}: name one of {', '.join(names)}")
+        extra = [name for name in BESIDE_GEOMETRY if name in names and name not in (ids, geometry)]
+        rows, size, total = 0, path.stat().st_size, max(1, file.metadata.num_rows)
+        for batch in file.iter_batches(rows_max, columns=[*([ids] if ids else []), geometry, *extra]):
+            column = batch.column(geometry)
+            shapes = column.storage if isinstance(column, pa.ExtensionArray) else column
+            columns = _ids(batch.column(ids) if ids else None, rows, len(batch))
+            columns |= {"geometry": shapes} | {name: batch.column(name) for name in extra}
+            rows += len(batch)
+            yield pa.record_batch(columns)
+            if progress is not None:
+                progress(rows, size * rows // total, size)
+
+
+def _geometry_column(path: Path, schema: pa.Schema) -> str:
+    """By GeoParquet's metadata, else the column `geometry`."""
+    try:
+        geo = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
+        name = str(geo.get("primary_column", "geometry"))
+        described = geo.get("columns", {}).get(name, {})
+        encoding, edges = described.get("encoding", "WKB"), described.get("edges", "planar")
+        foreign = _foreign_crs(described.get("crs"))
+    except (ValueError, AttributeError) as error:
+        raise SchemaError(f"metadata `geo` of {path} cannot be read: {error}; write the file anew") from error
+    if name not in schema.names:
+        raise SchemaError(f"{path} has no column {name}: name the column of its WKB `geometry`")
+    if encoding != "WKB":
+        raise SchemaError(f"geometries in {path} are encoded as {encoding}: write them as WKB")
+    if edges != "planar":
+        raise SchemaError(f"edges in {path} are {edges}: regions here have edges that are straight in degrees")
+    if foreign is not None:
+        raise SchemaError(f"{path} is in coordinate system {foreign}: convert it to longitude and latitude (OGC:CRS84)")
+    return name
+
+
+def _foreign_crs(crs: Any) -> str | None:
+    """The name of a PROJJSON coordinate system that is not WGS 84 degrees; None: it is, or is not said."""
+    if crs is None:
+        return None
+    code = crs.get("id") or {}
+    name = f"{code.get('authority')}:{code.get('code')}" if code else str(crs.get("name", "without a name"))
+    return None if CRS84.search(name) or name in ("WGS 84", "WGS 84 (CRS84)") else name
+
+
+def _from_geojson(
+    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+) -> Iterator[pa.RecordBatch]:
+    rows, chars, total, features = 0, 0, path.stat().st_size, list[_Feature]()
+    with path.open(encoding="utf-8", errors="replace") as file:
+        reader = _Reader(file, path)
+        for member in reader.features():
+            feature = _feature_of(member, id_name)
+            features.append(feature)
+            chars += len(feature.geometry or "")
+            if len(features) == rows_max or chars > BATCH_CHARS:
+                yield _batch_of(features, rows)
+                rows, chars, features = rows + len(features), 0, []
+                if progress is not None:
+                    progress(rows, min(total, reader.chars), total)
+        if features:
+            yield _batch_of(features, rows)
+        if progress is not None:
+            progress(rows + len(features), total, total)
+
+
+class _Reader:
+    """The values of a JSON document one after another, with at most one of them in memory."""
+
+    def __init__(self, file: TextIO, path: Path) -> None:
+        self._file, self._path, self._text, self._at = file, path, "", 0
+        self._decoder = json.JSONDecoder()
+        self.chars = 0
+
+    def features(self) -> Iterator[dict[str, Any]]:
+        """Of a collection; or of a file with one feature behind the other."""
+        kind, before = None, dict[str, Any]()
+        self._expect("{")
+        while self._peek() != "}":
+            name = self._value()
+            self._expect(":")
+            if name == "features":
+                yield from self._array()
+                kind = "FeatureCollection"
+            elif name == "type" and kind is None:
+                kind = self._value()
+                if kind == "Feature":
+                    yield from self._sequence(before)
+                    return
+            elif name == "crs":
+                self._check_crs({"crs": self._value()})
+            else:
+                before[str(name)] = self._value()
+            if self._peek() == ",":
+                self._expect(",")
+        if kind != "FeatureCollection":
+            raise SchemaError(f"{self._path} is no feature collection, but {kind!r}: give GeoJSON or GeoParquet")
+
+    def _check_crs(self, member: dict[str, Any]) -> None:
+        name = crs_of(member)
+        if name is not None and not CRS84.search(name):
+            raise SchemaError(
+                f"{self._path} is in coordinate system {name}: convert it to longitude and latitude (EPSG:4326)"
+            )
+
+    def _array(self) -> Iterator[dict[str, Any]]:
+        self._expect("[")
+        while self._peek() != "]":
+            yield self._feature()
+            if self._peek() == ",":
+                self._expect(",")
+        self._expect("]")
+
+    def _sequence(self, before: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        opened = json.dumps(before | {"type": "Feature"})[:-1]  # the first one goes on from here
+        self._text, self._at = opened + self._text[self._at :], 0
+        while self._peek():
+            yield self._feature()
+
+    def _feature(self) -> dict[str, Any]:
+        feature = self._value()
+        if not isinstance(feature, dict):
+            raise SchemaError(f"{self._path} has {str(feature)[:40]!r} where a feature belongs: fix the producer")
+        return feature
+
+    def _peek(self) -> str:
+        """The next character that is no space; empty at the end."""
+        while True:
+            while self._at < len(self._text):
+                if self._text[self._at] not in _SPACE:
+                    return self._text[self._at]
+                self._at += 1
+            if not self._more(CHUNK_CHARS):
+                return ""
+
+    def _expect(self, wanted: str) -> None:
+        found = self._peek()
+        if found != wanted:
+            raise SchemaError(f"{self._path} is no GeoJSON: {wanted!r} is missing, {found or 'its end'!r} is there")
+        self._at += 1
+
+    def _value(self) -> Any:
+        """Tried again with twice the text while it is cut short."""
+        self._peek()
+        while True:
+            try:
+                value, end = self._decoder.raw_decode(self._text, self._at)
+                if end < len(self._text) or not self._more(CHUNK_CHARS):  # a number may go on
+                    self._at = end
+                    return value
+            except (ValueError, RecursionError) as error:
+                if len(self._text) - self._at > FEATURE_CHARS_MAX:
+                    raise SchemaError(
+                        f"{self._path} has a value of more than {FEATURE_CHARS_MAX} characters: split it"
+                    ) from error
+                if not self._more(max(CHUNK_CHARS, len(self._text) - self._at)):
+                    raise SchemaError(f"{self._path} is no GeoJSON: {error}") from error
+
+    def _more(self, chars: int) -> bool:
+        read = self._file.read(chars)
+        self.chars += len(read)
+        self._text, self._at = self._text[self._at :] + read, 0
+        return bool(read)
+
+
+class _Feature(NamedTuple):
+    """What is kept of one: its geometry as text, which is a tenth of it as Python's lists."""
+
+    id: Any
+    geometry: str | None
+    properties: dict[str, str]
+
+
+def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
+    said = member.get("properties")
+    properties = said if isinstance(said, dict) else {}
+    own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
+    geometry = member.get("geometry")
+    asked = {name: str(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
+    return _Feature(own, None if geometry is None else json.dumps(geometry, separators=(",", ":")), asked)
+
+
+def _batch_of(features: list[_Feature], first_row: int) -> pa.RecordBatch:
+    columns = _ids(_ids_column([feature.id for feature in features]), first_row, len(features))
+    columns["geometry"] = _wkb([feature.geometry for feature in features])
+    for name in BESIDE_GEOMETRY:
+        if any(name in feature.properties for feature in features):
+            columns[name] = pa.array([feature.properties.get(name) for feature in features], pa.string())
+    return pa.record_batch(columns)
+
+
+def _ids_column(ids: list[Any]) -> pa.Array | None:
+    if all(value is None for value in ids):
+        return None
+    if all(isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 63 for value in ids):
+        return pa.array(ids, pa.int64())
+    return pa.array([None if value is None else str(value) for value in ids], pa.string())
+
+
+def _ids(ids: pa.Array | None, first_row: int, count: int) -> dict[str, pa.Array]:
+    if ids is not None and pa.types.is_integer(ids.type):
+        return {"sub_id": ids.cast(pa.int64())}
+    numbers = {"sub_id": pa.array(np.arange(first_row, first_row + count))}
+    return numbers if ids is None else numbers | {"name": ids.cast(pa.string())}
+
+
+def _wkb(geometries: list[str | None]) -> pa.Array:
+    # Many braces may be nested collections, by which GEOS can be brought down: those stay text.
+    flat = np.array(
+        [text if text is not None and text.count("{") <= NESTED_MAX else None for text in geometries], object
+    )
+    made = shapely.to_wkb(shapely.from_geojson(flat, on_invalid="ignore"))
+    pairs = zip(made, geometries, strict=True)
+    return pa.array([text.encode() if wkb is None and text is not None else wkb for wkb, text in pairs], pa.binary())

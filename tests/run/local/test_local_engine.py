@@ -1,0 +1,189 @@
+"""The local engine through files, kills and changes of engine: always the oracle's matches."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import geoswarm as gs
+from geoswarm.control.registry import strategies
+from geoswarm.errors import SchemaError, SettingsError, StreamError
+from geoswarm.lab.crash.kill import Victim
+from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, batches_of, compare
+from geoswarm.lab.crash.victim import IN_PROCESS, process
+from geoswarm.lab.workload.tweets import Tweets
+from worlds import events as some_events
+from worlds import sampled
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SCENARIO = Scenario(seed=5)
+WORLD = gs.Contract(columns=20, rows=10, executors=3)
+EVERYWHERE = (-180.0, -90.0, 180.0, 90.0)
+
+
+def check(home: Path, files: int) -> None:
+    verdict = compare(SCENARIO, home / "checkpoint", home / "output")
+    assert verdict.is_equal, verdict
+    assert verdict.batches == files
+    assert verdict.pairs > 100 * files
+
+
+@pytest.mark.parametrize("exchange", ["packed", "rows"])
+@pytest.mark.parametrize("matches", ["arrays", "pairs"])
+def test_it_gives_what_the_oracle_gives(tmp_path: Path, exchange: str, matches: str) -> None:
+    SCENARIO.write(tmp_path, range(4))
+    process(tmp_path, IN_PROCESS, TUNING.model_copy(update={"exchange": exchange, "matches": matches}))
+    assert batches_of(tmp_path / "run" / "checkpoint") == [Batch(range(k, k + 1), range(k, k + 1)) for k in range(4)]
+    check(tmp_path / "run", 4)
+
+
+def forget_last_commit(home: Path) -> None:
+    commits = home / "checkpoint" / "spark" / "commits"
+    newest = max(int(file.name) for file in commits.iterdir() if file.name.isdecimal())
+    for file in commits.iterdir():
+        if file.name.strip(".").split(".")[0] == str(newest):  # with its checksum
+            file.unlink()
+
+
+@pytest.mark.parametrize("name", sorted(strategies()))
+def test_every_strategy_survives_a_lost_commit_and_a_restart(tmp_path: Path, name: str) -> None:
+    rng = np.random.default_rng(3)
+    sample = sampled(rng, rng.uniform((0, 0), (100, 50), (50, 2)), np.array([[10.0, 10.0, 30.0, 20.0]]))
+    tuning = TUNING.model_copy(update={"strategy": name})
+    SCENARIO.write(tmp_path, range(2))
+    process(tmp_path, IN_PROCESS, tuning, sample=sample)
+    forget_last_commit(tmp_path / "run")
+    SCENARIO.write(tmp_path, range(2, 4))
+    process(tmp_path, IN_PROCESS, tuning, sample=sample)
+    check(tmp_path / "run", 4)
+
+
+def test_a_checkpoint_goes_from_one_engine_to_the_other_and_back(spark: "SparkSession", tmp_path: Path) -> None:
+    """Twelve steps, so that the log of files is compacted by either, with a batch under way at each change."""
+    spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
+    done = 0
+    for master in (IN_PROCESS, "local[2]", IN_PROCESS, "local[2]"):
+        SCENARIO.write(tmp_path, range(done, done + 6))
+        done += 6
+        process(tmp_path, master, TUNING)
+        forget_last_commit(tmp_path / "run")
+    process(tmp_path, IN_PROCESS, TUNING)
+    check(tmp_path / "run", done)
+
+
+def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    SCENARIO.write(tmp_path, range(10))
+    rng = np.random.default_rng(2)
+    with Victim(tmp_path, IN_PROCESS) as victim:
+        victim.start()
+        for kill in range(4):
+            before = victim.commits()
+            if not victim.until(lambda before=before: victim.commits() > before, f"a batch before kill {kill}"):  # type: ignore[misc]
+                break
+            victim.kill("driver", rng)
+        victim.until_done()
+        assert victim.starts >= 2
+        check(victim.home, 10)
+
+
+# -- as a user meets it
+
+
+def matches_of(engine: Any, events: Any, **more: Any) -> gs.sinks.Memory:
+    sink = gs.sinks.Memory()
+    engine.start(events=events, sink=sink, available_now=True, **more).wait()
+    return sink
+
+
+def test_tables_go_in_and_matches_come_out(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(7, EVERYWHERE, user="ana")
+        tables = [pa.table(some_events(rng, 20, first_id=100 * k)) for k in range(3)]
+        sink = matches_of(engine, tables)
+        assert sorted(sink.batches) == [0, 1, 2]
+        assert sink.table()["event_id"].to_pylist() != []
+        assert len(sink.table()) == 60
+        assert sink.table()["sub_ids"].to_pylist() == [[7]] * 60
+        assert engine.status()["matches"] == 60
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        assert len(matches_of(engine, tables).table()) == 0, "what went through does not come again"
+        assert engine.status()["subscriptions"] == 1
+
+
+def test_a_stream_that_runs_takes_in_what_comes_and_drains(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    source = gs.local.from_tables(pa.table(some_events(rng, 5)))
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        sink = gs.sinks.Memory()
+        run = engine.start(events=source, sink=sink)
+        run.drain()
+        assert len(sink.table()) == 0
+        engine.subscribe(1, EVERYWHERE)
+        source.append(pa.table(some_events(rng, 5, first_id=10)))
+        run.drain()
+        assert len(sink.table()) == 5
+        engine.scale(5)
+        source.append(pa.table(some_events(rng, 5, first_id=20)))
+        run.drain()
+        assert len(sink.table()) == 10
+        with pytest.raises(StreamError, match="running already"):
+            engine.start(events=source, sink=sink)
+        run.stop()
+        assert not run.is_active
+
+
+def test_a_generated_stream_goes_on_where_it_was(tmp_path: Path) -> None:
+    tweets = Tweets(seed=3)
+    for total, batches in ((600, 2), (1000, 2)):
+        with gs.LocalEngine(WORLD, checkpoint=str(tmp_path / "state")) as engine:
+            if total == 600:
+                engine.subscribe(1, EVERYWHERE)
+            source = gs.local.from_workload(tweets, rows_per_batch=300, rows_total=total)
+            sink = matches_of(engine, source)
+            assert len(sink.batches) == batches
+    assert [len(table) for table in sink.batches.values()] == [300, 100]
+    assert sink.table()["event_id"].to_pylist() != []
+    assert set(sink.table()["event_id"].to_pylist()) == set(range(600, 1000))
+
+
+def test_a_function_gets_an_arrow_table(tmp_path: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, EVERYWHERE)
+        tables = [pa.table(some_events(np.random.default_rng(1), 4))]
+        engine.start(
+            events=tables, sink=lambda table, batch: seen.append((batch, len(table))), available_now=True
+        ).wait()
+    assert seen == [(0, 4)]
+
+
+def test_an_error_in_a_batch_ends_the_stream_and_is_raised(tmp_path: Path) -> None:
+    def fail(table: pa.Table, batch: int) -> None:
+        raise ValueError("the sink is full")
+
+    tables = [pa.table(some_events(np.random.default_rng(1), 4))]
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        run = engine.start(events=tables, sink=fail)
+        with pytest.raises(ValueError, match="the sink is full"):
+            run.wait()
+        assert len(matches_of(engine, tables).batches) == 1, "the batch is run again"
+
+
+def test_what_cannot_work_is_refused_before_the_stream_starts(tmp_path: Path) -> None:
+    table = pa.table(some_events(np.random.default_rng(1), 4))
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path / "state")) as engine:
+        with pytest.raises(SchemaError, match="events have no column y"):
+            matches_of(engine, table.drop_columns(["y"]))
+        with pytest.raises(SchemaError, match=r"column event_id of events is string, wanted is an integer"):
+            matches_of(engine, table.set_column(0, "event_id", pa.array(["a"] * 4)))
+        with pytest.raises(SchemaError, match="rename them"):
+            matches_of(engine, table.append_column("sub_id", pa.array([1] * 4)))
+        with pytest.raises(SettingsError, match="no folder"):
+            matches_of(engine, gs.local.events_from_files(str(tmp_path / "none"), format="json"))
+        with pytest.raises(SettingsError, match="never ends"):
+            matches_of(engine, gs.local.from_workload(Tweets(seed=1), rows_per_batch=10))
