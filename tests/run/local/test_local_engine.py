@@ -75,6 +75,7 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other_and_back(spark: "SparkSe
     check(tmp_path / "run", done)
 
 
+@pytest.mark.slow
 def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path) -> None:
     SCENARIO.write(tmp_path, range(10))
     rng = np.random.default_rng(2)
