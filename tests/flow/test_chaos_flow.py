@@ -26,13 +26,14 @@ STEP_US = 10
 
 
 def tuning_of(rng: np.random.Generator) -> Tuning:
-    return Tuning(
-        exchange=str(rng.choice(["packed", "rows"])),
-        matches=str(rng.choice(["arrays", "pairs"])),
-        deltas_max=int(rng.integers(1, 5)),
-        match_rows_max=int(rng.choice([7, 1000])),
-        match_pairs_max=int(rng.choice([5, 100_000])),
-    )
+    settings = {
+        "exchange": str(rng.choice(["packed", "rows"])),
+        "matches": str(rng.choice(["arrays", "pairs"])),
+        "deltas_max": int(rng.integers(1, 5)),
+        "match_rows_max": int(rng.choice([7, 1000])),
+        "match_pairs_max": int(rng.choice([5, 100_000])),
+    }
+    return Tuning.model_validate(settings)
 
 
 def check_owners(through: Through) -> None:

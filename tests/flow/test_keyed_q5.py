@@ -155,8 +155,8 @@ def test_an_order_that_has_left_the_window_joins_with_nothing() -> None:
     ("wrong", "said"),
     [
         (lambda: join(0), "window of 0"),
-        (lambda: Q5Join(np.zeros(2), np.zeros(2), []), "0 nations"),
-        (lambda: nations_of("ATLANTIS", ("ASIA", "EUROPE"), np.zeros(3)), "ASIA, EUROPE"),
+        (lambda: Q5Join(np.zeros(2, np.int64), np.zeros(2, np.int64), []), "0 nations"),
+        (lambda: nations_of("ATLANTIS", ("ASIA", "EUROPE"), np.zeros(3, np.int64)), "ASIA, EUROPE"),
     ],
 )
 def test_a_query_without_a_meaning_is_refused(wrong: Operator, said: str) -> None:

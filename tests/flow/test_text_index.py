@@ -94,6 +94,7 @@ def found(
 ) -> list[Pair]:
     """As `match.py` searches: room for what comes next, again and again."""
     assert segment.text is not None
+    assert segment.conditions is not None
     hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
     while done.points < len(points.codes):
         done = match_text(points, tokens, segment.text, segment.conditions, segment.records, now_us, probe, hits, done)

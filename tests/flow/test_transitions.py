@@ -93,8 +93,7 @@ def met(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> p
     segments = View.open(checkpoint.storage, manifest).searchables()
     parts = [pa.record_batch([[] for _ in range(len(events.schema) + 1)], schema=events.schema.append(SUB_IDS))]
     for parcel in route(events, checkpoint.plan):
-        limits = {"rows_max": 64, "pairs_max": 4096}
-        for run in match(parcel.events, segments, checkpoint.grid, manifest.now_us, **limits):
+        for run in match(parcel.events, segments, checkpoint.grid, manifest.now_us, rows_max=64, pairs_max=4096):
             lists = pa.ListArray.from_arrays(pa.array(run.offsets.astype(np.int32)), run.subs, type=SUB_IDS.type)
             parts.append(pa.record_batch([*run.events.columns, lists], schema=parts[0].schema))
     return pa.concat_batches(parts)

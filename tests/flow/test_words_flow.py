@@ -47,7 +47,8 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
 @pytest.mark.parametrize("seed", range(40))
 def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng((seed, 7))
-    tuning = Tuning(matches=str(rng.choice(["arrays", "pairs"])), match_rows_max=int(rng.choice([7, 1000])))
+    shape, rows_max = str(rng.choice(["arrays", "pairs"])), int(rng.choice([7, 1000]))
+    tuning = Tuning.model_validate({"matches": shape, "match_rows_max": rows_max})
     engine, oracle, copies, dropped = SteppedEngine(tmp_path, CONTRACT, tuning), Oracle(BOUNDS), 0, 0
     plan = engine.checkpoint.plan
     three = TermCut.of(3, {})
