@@ -79,7 +79,7 @@ def operations(
         {
             "op": rng.choice(["register", "cancel", "replace", "remove"], n, p=[0.5, 0.3, 0.18, 0.02]),
             "sub_id": rng.integers(0, ids, n),
-            "user": rng.choice(["ana", "ben", "çağ"], n),
+            "user": rng.choice(["anastasia", "benjamin", "çağlayan"], n),
             "xmin": rects[:, 0],
             "ymin": rects[:, 1],
             "xmax": rects[:, 2],
