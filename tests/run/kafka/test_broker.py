@@ -8,11 +8,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from broker import Broker
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 import geoswarm
 from geoswarm.errors import MachineError
+from run.kafka.broker import Broker
 
 MESSAGES = 1000
 SPARK_S_MAX = 180.0

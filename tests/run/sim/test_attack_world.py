@@ -12,11 +12,12 @@ from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import GuardRules
+from geoswarm.guard.sensing import triggers
 from geoswarm.lab.workload.attack import Attackers, Extra
 from geoswarm.lab.workload.crowds import Gathering, NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, Sensed, run, stamp, triggers
+from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, Sensed, run, stamp
 from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.service import Service
 

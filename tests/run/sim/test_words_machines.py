@@ -46,7 +46,7 @@ def divided() -> Plan:
 class Once:
     """Does what it is told in the first round."""
 
-    name, needs_stats = "once", False
+    name, needs_stats, needs_sample = "once", False, False
 
     def __init__(self, *changes: Change, fresh: Plan | None = None) -> None:
         self.changes, self.fresh = changes, fresh

@@ -18,6 +18,7 @@ from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import schemas, sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.service.cli.commands import app
 from restless import divided, legal
 from worlds import (
@@ -56,7 +57,7 @@ def test_points_and_areas_of_a_stream_meet_what_the_oracle_says(
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=lambda: 0.0) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
             engine._checkpoint.adopt_plan(plan.apply((divided if divides else legal)(plan, rng, 4)))
 
@@ -152,6 +153,6 @@ def test_areas_are_joined_with_regions_by_a_predicate(spark: SparkSession, tmp_p
     assert sorted(zip(found["name"].to_pylist(), found["region"].to_pylist(), strict=True)) == wanted("within")
     assert {name for _, name in wanted("within")} == {"disc"}
     with pytest.raises(InputError, match="predicate is 'near'"):
-        gs.join(rows, regions, geometry="shape", predicate="near")
+        gs.join(rows, regions, geometry="shape", predicate="near")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="no columns area"):
         gs.join(rows, regions, geometry="area")

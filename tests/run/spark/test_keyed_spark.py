@@ -19,10 +19,11 @@ from geoswarm.flow.keyed.trending import Trending
 from geoswarm.model import SUB_IDS, TIMESTAMP
 from geoswarm.run import sinks
 from geoswarm.run.oracle.keyed import deliveries, trends
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.stages import Stage
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
@@ -76,7 +77,7 @@ def test_words_are_counted_exactly_while_keys_move_and_executors_come_and_go(
     with KeyedStream(spark, operator, tuning, checkpoint=str(tmp_path / "state"), clock=ticking()) as counting:
 
         def sink(rows: DataFrame, batch_id: int) -> None:
-            memory.write(rows, batch_id)
+            memory.write(SparkRows(rows), batch_id)
             if batch_id in (3, 6):
                 counting.scale(5 if batch_id == 3 else 2)
 
@@ -108,7 +109,7 @@ def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path
             counting.start(rows=stream_of(spark, tmp_path / "rows"), sink=sink, available_now=True).wait()
 
     def fails(rows: DataFrame, batch_id: int) -> None:
-        memory.write(rows, batch_id)
+        memory.write(SparkRows(rows), batch_id)
         if batch_id == 2:
             raise RuntimeError("the sink has it, and then the machine is gone")
 
@@ -179,7 +180,7 @@ CONTRACT = Contract(columns=30, rows=30, executors=3)
 def test_objects_enter_leave_and_stay(
     spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool
 ) -> None:
-    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), []
+    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), list[Pair]()
     batches, storms = [], []
     for b in range(5):
         batch = wandering(rng, 250, near=20.0, objects=25, first_id=1000 * b, at_us=10_000_000 * b)
@@ -196,7 +197,7 @@ def test_objects_enter_leave_and_stay(
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking()) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             if terms:
                 plan = engine._checkpoint.plan
                 engine._checkpoint.adopt_plan(plan.apply(divided(plan, rng, 4)))
@@ -335,7 +336,7 @@ def test_objects_are_forgotten_while_nobody_asks_about_them(spark: SparkSession,
         engine.subscribe(7, box, on="enter")
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             if batch_id == 0:
                 engine.cancel(7)
             elif batch_id == 1:

@@ -15,6 +15,7 @@ from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage
 from restless import legal
@@ -63,7 +64,7 @@ def test_words_areas_and_objects_are_told_the_same_whichever_way_they_are_joined
     ) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
             engine._checkpoint.adopt_plan(plan.apply(legal(plan, rng, 3)))
 
@@ -127,8 +128,9 @@ def test_a_skewed_stream_is_redistributed_and_nobody_can_tell(
     rounds = list(JournalReader(Storage(checkpoint)).read(RoundEntry))
     moved = [entry for entry in rounds if entry.outcome == "applied"]
     assert moved
-    assert moved[0]["why"]["mldc"] > 0.5
-    assert moved[0]["why"]["mldc_new"] < moved[0]["why"]["mldc"] - 0.3
+    before, after = (float(moved[0].why[name]) for name in ("mldc", "mldc_new"))
+    assert before > 0.5
+    assert after < before - 0.3
 
 
 @pytest.mark.parametrize(
