@@ -150,7 +150,7 @@ def test_a_new_plan_asks_for_no_list_anew_and_moving_them_would_cost(spark: Any,
 def test_a_stream_for_hashed_subscriptions_is_hot_where_they_are(spark: Any, country: Britain, tmp_path: Path) -> None:
     stage = CollisionRuns(spark, country, CollisionSizes(300, 600, 2), 0, tmp_path)
     (_, planned), _ = stage.entries(HASHED, Mode(LOAD, "stream"), 0.4)
-    rows = {executor: load.events for executor, load in planned.entry.load.executors.items()}
+    rows = {executor: load.events for executor, load in planned.entry.executors.items()}
     hot = sum(rows.get(executor, 0) for executor in stage.hot.executors) / sum(rows.values())
     assert len(stage.hot.executors) / MACHINES < hot < 0.6
     assert not (tmp_path / "run").exists()

@@ -6,6 +6,7 @@ Without Spark: the checkpoint is opened, its next version made, and events match
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import CorruptState, StateError
+from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import DeadLetters, validate_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.lab.crash.scenario import CONTRACT, TUNING, Scenario, is_sound
 from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store import plans
@@ -64,7 +66,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sound")
     checkpoint = opened(folder)
     for k in range(BATCHES):
-        checkpoint.prepare(k, lambda k=k: [operations(k)], NOW_US)
+        checkpoint.prepare(k, partial(list, [operations(k)]), NOW_US)
         checkpoint.finish(k)
     checkpoint.submit(operations(BATCHES))
     checkpoint.close()

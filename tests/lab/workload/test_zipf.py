@@ -45,7 +45,7 @@ def test_a_seed_replays_its_stream_and_another_does_not() -> None:
         counts = workload(seed=seed).first()
         for interval in range(1, 4):
             counts = workload(seed=seed).next(counts, OWNER, interval)
-        return counts.tolist()
+        return [int(count) for count in counts]
 
     assert story(1) == story(1)
     assert story(1) != story(2)
