@@ -48,7 +48,7 @@ def events(rng: np.random.Generator, n: int, *, first_id: int = 0, snap: float |
     return pa.record_batch({"event_id": ids, "ts": pa.array(ids).cast(TIMESTAMP), "x": x, "y": y})
 
 
-def wandering(
+def wandering_events(
     rng: np.random.Generator, n: int, *, near: float, objects: int, first_id: int = 0, at_us: int = 0
 ) -> pa.Table:
     """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some are of
@@ -201,7 +201,7 @@ def with_areas(
     return rows.append_column("geometry", pa.array(shapes, pa.binary()))
 
 
-def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
+def random_sample(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
     """What may be known of a stream beforehand, with words for those strategies that look at them."""
     texts = pa.array([sentence(rng) for _ in points], pa.string())
     return Sample(points, rects, texts, pa.array([expression(rng) for _ in rects], pa.string()))

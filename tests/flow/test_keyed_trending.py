@@ -7,7 +7,7 @@ import pytest
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.trending import TRENDING_GIVEN, Trending
 from geoswarm.run.oracle.keyed import trends
-from keyed_harness import Batch, KeyedWorld, Row, moments, same
+from keyed_harness import Batch, KeyedWorld, Row, have_same_rows, moments
 
 SCHEMA = pa.schema([("event_id", pa.int64()), ("x", pa.float64()), ("y", pa.float64()), ("text", pa.string())])
 WORDS = ["flood", "Dam", "café", "Straße", "STRASSE", "rain", "rain-bow", "七夕", "x1", "and"]
@@ -39,7 +39,7 @@ def test_the_terms_that_rise_most_are_told_per_region(seed: int) -> None:
     plain = [(interval, rows.to_pylist()) for interval, rows in stream]
     assert len(got.closes) > 2
     for ended, given in got.closes.items():
-        assert same(_without_region(given), trends(plain, ended, window, region_deg, top, count_min)), ended
+        assert have_same_rows(_without_region(given), trends(plain, ended, window, region_deg, top, count_min)), ended
 
 
 def test_the_worlds_above_have_ties_and_rises_in_several_regions() -> None:

@@ -22,7 +22,7 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.subscriptions import View
-from worlds import BOUNDS, operations, wandering, with_keywords, with_on, with_texts
+from worlds import BOUNDS, operations, wandering_events, with_keywords, with_on, with_texts
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -42,7 +42,7 @@ class Memory:
         seen = [shelf for shelf in self.shelves if shelf.interval > moment.interval - self.operator.window]
         for _ in range(int(self.rng.integers(1, 3))):
             given, fresh = [], []
-            for part in self._dealt(fed):
+            for part in self._deal(fed):
                 grouped = group(part, self.operator.order)
                 turn = turn_of(grouped, [(shelf, None) for shelf in seen], self.operator, moment)
                 answer = pickle.loads(pickle.dumps(self.operator)).update(turn)
@@ -63,7 +63,7 @@ class Memory:
         assert len(answer.work) == keys
         assert np.all(answer.work > 0)
 
-    def _dealt(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _deal(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows = rows.take(pa.array(self.rng.permutation(len(rows))))
         codes = rows.column("key").dictionary_encode().indices.to_numpy()
         executor = self.rng.integers(0, 4, codes.max(initial=0) + 1)[codes]
@@ -88,7 +88,7 @@ class Lookup:
         return Lookup.view.on(ids, Lookup.now_us)
 
 
-def met(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
+def match_events(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
     """Every event with all that it met."""
     segments = View.open(checkpoint.storage, manifest).searchables()
     parts = [pa.record_batch([[] for _ in range(len(events.schema) + 1)], schema=events.schema.append(SUB_IDS))]
@@ -112,12 +112,16 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int, text_key
         storm = with_keywords(rng, storm, 0.3) if rng.random() < 0.5 else storm
         manifest = checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
         oracle.operate(storm, now_us)
-        events = wandering(rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us)
+        events = wandering_events(
+            rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us
+        )
         events = with_texts(rng, events)
         if text_keys:
             events = events.set_column(4, "object_id", events.column("object_id").cast(pa.string()))
         Lookup.view, Lookup.now_us = View.open(checkpoint.storage, manifest), now_us
-        rows = met(checkpoint, manifest, events.combine_chunks().to_batches()[0] if len(events) else _none(events))
+        rows = match_events(
+            checkpoint, manifest, events.combine_chunks().to_batches()[0] if len(events) else _none(events)
+        )
         named = rows.column("object_id").is_valid()
         out = [without_object(rows.filter(pa.compute.invert(named)), Lookup())]
         out += store.run(rows.filter(named), Moment(batch_id, interval, now_us))

@@ -19,7 +19,7 @@ from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
-from restless import divided
+from restless import changes_with_terms
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_texts
 
@@ -38,9 +38,9 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
         )
         said = with_texts(rng, events(rng, 150, first_id=1000 * number))
         refused += oracle.operate(storm, now_us)
-        through = engine.batch(number, said, storm, now_us)
-        assert sorted(through.pairs) == sorted(oracle.match(said, now_us))
-        assert through.manifest.refused <= refused
+        result = engine.batch(number, said, storm, now_us)
+        assert sorted(result.pairs) == sorted(oracle.match(said, now_us))
+        assert result.manifest.refused <= refused
     engine.checkpoint.close()
 
 
@@ -58,13 +58,13 @@ def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_pa
         storm = with_keywords(rng, operations(rng, 80, ids=60, now_us=10 * number), share=share)
         said = with_texts(rng, events(rng, 100, first_id=1000 * number))
         oracle.operate(storm, 10 * number)
-        through = engine.batch(number, said, storm, 10 * number)
-        assert sorted(through.pairs) == sorted(oracle.match(said, 10 * number))
-        matched = {event for event, _ in through.pairs}
-        assert through.report.matched == len(matched)
-        copies, dropped = copies + through.report.copies, dropped + through.report.dropped
+        result = engine.batch(number, said, storm, 10 * number)
+        assert sorted(result.pairs) == sorted(oracle.match(said, 10 * number))
+        matched = {event for event, _ in result.pairs}
+        assert result.report.matched == len(matched)
+        copies, dropped = copies + result.report.copies, dropped + result.report.dropped
         plan = engine.checkpoint.plan
-        engine.checkpoint.adopt_plan(plan.apply(divided(plan, rng, int(rng.integers(1, 5)))))
+        engine.checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, int(rng.integers(1, 5)))))
     assert copies > 0
     assert dropped > 0 or share < 1
     engine.checkpoint.close()
@@ -75,9 +75,9 @@ def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_p
     engine, oracle = SteppedEngine(tmp_path, CONTRACT), Oracle(BOUNDS)
     storm, silent = with_keywords(rng, operations(rng, 100, ids=90)), pa.table(events(rng, 100))
     oracle.operate(storm, 0)
-    through = engine.batch(0, silent, storm, 0)
-    assert sorted(through.pairs) == sorted(oracle.match(silent, 0))
-    assert through.pairs
+    result = engine.batch(0, silent, storm, 0)
+    assert sorted(result.pairs) == sorted(oracle.match(silent, 0))
+    assert result.pairs
     engine.checkpoint.close()
 
 

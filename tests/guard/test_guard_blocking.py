@@ -145,14 +145,14 @@ def test_a_gang_in_a_sea_of_invented_names_is_still_blocked_and_the_sea_is_not()
     invented = iter(range(10**9))
     close = world._close
 
-    def flooded(now_s: float) -> None:
+    def flood(now_s: float) -> None:
         import pyarrow as pa
 
         names = pa.array([f"nobody{next(invented)}" for _ in range(10_000)])
         guard.operations(names, np.ones(10_000, np.bool_), np.zeros(10_000, np.bool_), now_s - 1.0)
         close(now_s)
 
-    world._close = flooded  # type: ignore[method-assign]
+    world._close = flood  # type: ignore[method-assign]
     world.run(1200.0)
     assert world.rounds[-1].entry.users_driven_out > 50_000
     assert set(world.blocked) == attackers(world)

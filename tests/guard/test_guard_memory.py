@@ -121,13 +121,13 @@ def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:
         told: list[object] = []
         close = world._close
 
-        def restarted(now_s: float) -> None:
+        def restart(now_s: float) -> None:
             close(now_s)
             told.append(world.rounds[-1])
             if restarts:
                 world.guard = Guard.from_bytes(world.guard.to_bytes())
 
-        world._close = restarted  # type: ignore[method-assign]
+        world._close = restart  # type: ignore[method-assign]
         world.run(600.0)
         assert world.blocked
         return [*told, world.guard.blocked()]

@@ -26,7 +26,7 @@ from geoswarm.store.journal.entries import BatchEntry, CommandEntry, RepairEntry
 from geoswarm.store.key_source import KEY, KEY_FILE, KeySource, make_key_file
 from geoswarm.store.lines import LineFile, read_lines
 from geoswarm.store.storage import Storage
-from restless import legal
+from restless import legal_changes
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts
 
@@ -55,10 +55,10 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def redraw(plan: Plan, rng: np.random.Generator) -> Plan:
-    return plan.apply(legal(plan, rng, 2))
+    return plan.apply(legal_changes(plan, rng, 2))
 
 
-def live_through(folder: Path, batches: int = 6) -> set[bytes]:
+def run_batches(folder: Path, batches: int = 6) -> set[bytes]:
     """A storm of operations, plans redrawn at random, a restart after each batch, and every third batch run twice.
     Returns the sides of the subscriptions that are left, as they lie in memory."""
     rng, oracle = np.random.default_rng(3), Oracle(BOUNDS)
@@ -85,11 +85,11 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, set[bytes]
     make_key_file(folder / "key")
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(KEY_FILE, str(folder / "key"))
-        return folder, live_through(folder / "state")
+        return folder, run_batches(folder / "state")
 
 
 @pytest.fixture
-def lived(template: tuple[Path, set[bytes]], key_file: Path, tmp_path: Path) -> Path:
+def used_checkpoint(template: tuple[Path, set[bytes]], key_file: Path, tmp_path: Path) -> Path:
     """A checkpoint with a past, and its key in `key_file`."""
     key_file.write_bytes((template[0] / "key").read_bytes())
     return Path(shutil.copytree(template[0] / "state", tmp_path / "state"))
@@ -100,7 +100,7 @@ def files_of(folder: Path) -> list[Path]:
 
 
 def test_an_encrypted_checkpoint_gives_the_oracles_matches_and_shows_nothing(
-    lived: Path,
+    used_checkpoint: Path,
     template: tuple[Path, set[bytes]],
     key_file: Path,
     tmp_path: Path,
@@ -109,19 +109,19 @@ def test_an_encrypted_checkpoint_gives_the_oracles_matches_and_shows_nothing(
     words = {secret.encode() for secret in SECRETS}
     secrets = words | {side for side in template[1] if len(set(side)) > 4}
     key = base64.b64decode(key_file.read_bytes())
-    found = files_of(lived)
+    found = files_of(used_checkpoint)
     assert len(found) > 10
     for file in found:
-        data, name = file.read_bytes(), str(file.relative_to(lived))
+        data, name = file.read_bytes(), str(file.relative_to(used_checkpoint))
         assert key not in data
         assert key_file.read_bytes().strip() not in data
         assert name == "lock" or name.startswith("journal/") or key_id_of(data) is not None, name
         assert [secret for secret in secrets if secret in data] == [], name
-    assert {entry.user for entry in JournalReader(Storage(str(lived))).read(CommandEntry)} == {"anastasia"}
-    assert status(str(lived))["version"] > 0
+    assert {entry.user for entry in JournalReader(Storage(str(used_checkpoint))).read(CommandEntry)} == {"anastasia"}
+    assert status(str(used_checkpoint))["version"] > 0
     # That the search would find something: the same life without a key.
     monkeypatch.delenv(KEY_FILE)
-    live_through(tmp_path / "plain")
+    run_batches(tmp_path / "plain")
     plain = b"".join(file.read_bytes() for file in files_of(tmp_path / "plain"))
     shown = {secret for secret in secrets if secret in plain}
     assert words < shown
@@ -129,21 +129,21 @@ def test_an_encrypted_checkpoint_gives_the_oracles_matches_and_shows_nothing(
 
 
 def test_another_key_or_none_is_refused_before_anything_is_touched(
-    lived: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    used_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = {file: file.stat().st_mtime_ns for file in files_of(lived)}
+    before = {file: file.stat().st_mtime_ns for file in files_of(used_checkpoint)}
     make_key_file(tmp_path / "other")
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "other"))
     with pytest.raises(MachineError, match=r"is encrypted with key \w{16}, and the key file .*other holds key \w{16}"):
-        Checkpoint(str(lived), CONTRACT, TUNING)
+        Checkpoint(str(used_checkpoint), CONTRACT, TUNING)
     monkeypatch.delenv(KEY_FILE)
     with pytest.raises(MachineError, match=f"there is no key: set {KEY_FILE}"):
-        Checkpoint(str(lived), CONTRACT, TUNING)
+        Checkpoint(str(used_checkpoint), CONTRACT, TUNING)
     with pytest.raises(MachineError, match="there is no key"):
-        status(str(lived))
-    assert {file: file.stat().st_mtime_ns for file in files_of(lived)} == before
+        status(str(used_checkpoint))
+    assert {file: file.stat().st_mtime_ns for file in files_of(used_checkpoint)} == before
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "key"))
-    Checkpoint(str(lived), CONTRACT, TUNING).close()
+    Checkpoint(str(used_checkpoint), CONTRACT, TUNING).close()
 
 
 def test_a_checkpoint_in_clear_is_not_gone_on_with_under_a_key(key_file: Path, tmp_path: Path) -> None:
@@ -159,30 +159,32 @@ def flip(data: bytes) -> bytes:
 
 @pytest.mark.parametrize("damage", [flip, lambda d: d[:-1], lambda d: d[:40], lambda d: b"", lambda d: b"{}"])
 @pytest.mark.parametrize("which", ["manifests/*", "plans/*", "subscriptions/*.records", "contract.json"])
-def test_a_damaged_file_is_named_and_never_believed(lived: Path, which: str, damage: Callable[[bytes], bytes]) -> None:
-    file = max(lived.glob(which))
+def test_a_damaged_file_is_named_and_never_believed(
+    used_checkpoint: Path, which: str, damage: Callable[[bytes], bytes]
+) -> None:
+    file = max(used_checkpoint.glob(which))
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises(CorruptState, match=f"{file.relative_to(lived)}.*restore it from a backup"):
-        Checkpoint(str(lived), CONTRACT, TUNING)
+    with pytest.raises(CorruptState, match=f"{file.relative_to(used_checkpoint)}.*restore it from a backup"):
+        Checkpoint(str(used_checkpoint), CONTRACT, TUNING)
 
 
-def test_files_that_change_places_are_noticed(lived: Path) -> None:
-    older, newer = sorted(lived.glob("plans/*"))[-2:]
+def test_files_that_change_places_are_noticed(used_checkpoint: Path) -> None:
+    older, newer = sorted(used_checkpoint.glob("plans/*"))[-2:]
     shutil.copyfile(older, newer)
     with pytest.raises(CorruptState, match="put in the place of another file"):
-        Checkpoint(str(lived), CONTRACT, TUNING)
+        Checkpoint(str(used_checkpoint), CONTRACT, TUNING)
 
 
-def test_a_damaged_index_is_made_again_from_its_records(lived: Path) -> None:
-    file = max(lived.glob("subscriptions/*.index"))
+def test_a_damaged_index_is_made_again_from_its_records(used_checkpoint: Path) -> None:
+    file = max(used_checkpoint.glob("subscriptions/*.index"))
     file.write_bytes(flip(file.read_bytes()))
-    Checkpoint(str(lived), CONTRACT, TUNING).close()
-    (repair,) = JournalReader(Storage(str(lived))).read(RepairEntry)
+    Checkpoint(str(used_checkpoint), CONTRACT, TUNING).close()
+    (repair,) = JournalReader(Storage(str(used_checkpoint))).read(RepairEntry)
     assert repair.segment == file.name.removesuffix(".index")
 
 
-def test_storage_travels_with_the_name_of_its_key_and_never_with_the_key(lived: Path, key_file: Path) -> None:
-    storage = Storage(str(lived))
+def test_storage_travels_with_the_name_of_its_key_and_never_with_the_key(used_checkpoint: Path, key_file: Path) -> None:
+    storage = Storage(str(used_checkpoint))
     sent = pickle.dumps(storage)
     assert base64.b64decode(key_file.read_bytes()) not in sent
     assert key_file.read_bytes().strip() not in sent
@@ -250,15 +252,17 @@ def test_a_journal_is_followed_line_by_line_and_forged_lines_are_passed_over(key
     assert [entry.batch for entry in reader.read(BatchEntry)] == [1, 2]
 
 
-def test_no_error_tells_the_key(lived: Path, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_error_tells_the_key(
+    used_checkpoint: Path, key_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = key_file.read_text().strip()
     make_key_file(tmp_path / "other")
-    file = max(lived.glob("manifests/*"))
+    file = max(used_checkpoint.glob("manifests/*"))
     file.write_bytes(flip(file.read_bytes()))
     for chosen in (key_file, tmp_path / "other", tmp_path / "none"):
         monkeypatch.setenv(KEY_FILE, str(chosen))
         with pytest.raises(GeoswarmError) as raised:
-            Checkpoint(str(lived), CONTRACT, TUNING)
+            Checkpoint(str(used_checkpoint), CONTRACT, TUNING)
         error: BaseException | None = raised.value
         shown = ""
         while error is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.layout.ps2_cases import WORLD, Told
+from control.layout.ps2_cases import WORLD, TextWorld
 from geoswarm.control.balance.static import Replicated
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import hybrid
@@ -69,7 +69,7 @@ def test_a_subscription_on_a_border_is_paid_for_on_both_sides_unless_the_index_i
 
 
 def test_where_everybody_serves_events_are_dealt_and_subscriptions_copied() -> None:
-    sample = Told(4, events=200).sample
+    sample = TextWorld(4, events=200).sample
     plan = Replicated().first_plan(WORLD, 4)
     sent = destinations(plan, sample)
     assert sent.queries.shape[1] == 4 * sample.queries
@@ -81,7 +81,7 @@ def test_where_everybody_serves_events_are_dealt_and_subscriptions_copied() -> N
     seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 6), layout=st.sampled_from([kd_tree, by_metric, hybrid])
 )
 def test_what_is_counted_at_once_is_what_is_counted_one_by_one(seed: int, executors: int, layout: object) -> None:
-    sample = Told(seed).sample
+    sample = TextWorld(seed).sample
     plan = layout(WORLD, executors, sample)  # type: ignore[operator]
     shares = [cut.shares_of(sample.hashes) for cut in plan.cuts]
     for table in shares:

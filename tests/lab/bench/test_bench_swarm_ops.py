@@ -131,7 +131,7 @@ class Scripted:
         return 1.0
 
 
-def counted(plan: Plan, rects: Floats) -> dict[int, TrioStat]:
+def stats_of(plan: Plan, rects: Floats) -> dict[int, TrioStat]:
     stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
     for stat in stats.values():
         stat.add_queries(GRID.cover(*np.ascontiguousarray(rects.T)))
@@ -174,7 +174,7 @@ def test_a_split_counts_both_halves_as_if_they_had_always_been_there(seed: int) 
 
     loop, asked = run_one_round(halve, rects)
     assert asked == 2  # at the start, and for the halves
-    want = counted(loop.plan, rects)
+    want = stats_of(loop.plan, rects)
     assert loop._stats.keys() == want.keys()
     for i, stat in loop._stats.items():
         for got, lines in zip(stat.axes, want[i].axes, strict=True):

@@ -117,20 +117,20 @@ def test_neighbours_speak_more_alike_than_people_far_apart() -> None:
     posts = EVEN.events(0, 600_000)
     x, y = column(posts, "x"), column(posts, "y")
 
-    def said_at(west: float) -> Floats:
+    def term_vector(west: float) -> Floats:
         inside = (x >= west) & (x < west + 3) & (y > 36) & (y < 39)
         _, words = numbers(EVEN, posts["text"].filter(pa.array(inside)))
         vector = np.bincount(words, minlength=EVEN.words).astype(float)
         return np.asarray(vector / np.linalg.norm(vector))
 
-    home = said_at(-120)
-    alike = [float(home @ said_at(west)) for west in (-117, -111, -93, -75)]
+    home = term_vector(-120)
+    alike = [float(home @ term_vector(west)) for west in (-117, -111, -93, -75)]
     assert alike[0] > alike[1] + 0.03
     assert alike[1] > max(alike[2:]) + 0.01
     assert max(alike[2:]) < 0.82
     one_language = dataclasses.replace(EVEN, regional_share=0.0)
     posts = one_language.events(0, 600_000)
-    assert float(said_at(-120) @ said_at(-75)) > 0.95
+    assert float(term_vector(-120) @ term_vector(-75)) > 0.95
 
 
 @pytest.mark.parametrize(("queries", "longest_km"), [("Q1", 50.0), ("Q2", 100.0)])

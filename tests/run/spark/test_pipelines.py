@@ -18,13 +18,13 @@ from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.storage import Storage
-from restless import legal
+from restless import legal_changes
 from worlds import (
     BOUNDS,
     events,
     operations,
-    sampled,
-    wandering,
+    random_sample,
+    wandering_events,
     with_areas,
     with_keywords,
     with_on,
@@ -47,7 +47,7 @@ def test_words_areas_and_objects_are_told_the_same_whichever_way_they_are_joined
     rng, oracle, want = np.random.default_rng(3), Oracle(BOUNDS), list[tuple[int, int]]()
     batches, storms = [], []
     for b in range(BATCHES):
-        moving = wandering(rng, 150, near=NEAR, objects=12, first_id=1000 * b, at_us=20_000_000 * b)
+        moving = wandering_events(rng, 150, near=NEAR, objects=12, first_id=1000 * b, at_us=20_000_000 * b)
         batches.append(with_areas(rng, with_texts(rng, moving), 0.3, near=NEAR))
         storm = with_shapes(rng, operations(rng, 60, ids=50, now_us=16_000_000 * b, near=NEAR, lasts_us=40_000_000))
         storms.append(with_on(rng, with_predicates(rng, with_keywords(rng, storm, 0.4))))
@@ -66,7 +66,7 @@ def test_words_areas_and_objects_are_told_the_same_whichever_way_they_are_joined
         def sink(found: DataFrame, batch_id: int) -> None:
             memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
-            engine._checkpoint.adopt_plan(plan.apply(legal(plan, rng, 3)))
+            engine._checkpoint.adopt_plan(plan.apply(legal_changes(plan, rng, 3)))
 
         engine.start(
             events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
@@ -81,7 +81,7 @@ def test_words_areas_and_objects_are_told_the_same_whichever_way_they_are_joined
     assert set(memory.table().schema.names) <= {*batches[0].schema.names, "sub_id", "sub_ids", "version", "batch"}
 
 
-def skewed(tmp_path: Path) -> list[tuple[int, int]]:
+def write_skewed_stream(tmp_path: Path) -> list[tuple[int, int]]:
     """Nine in ten events fall into one corner, and so do the subscriptions. Returns what the oracle says."""
     rng, oracle, want = np.random.default_rng(8), Oracle(BOUNDS), list[tuple[int, int]]()
     centre = np.stack([rng.uniform(-180, -92, 1500), rng.uniform(2, 88, 1500)], axis=1)
@@ -114,7 +114,7 @@ def skewed(tmp_path: Path) -> list[tuple[int, int]]:
 def test_a_skewed_stream_is_redistributed_and_nobody_can_tell(
     spark: SparkSession, tmp_path: Path, pipeline: str, strategy: str
 ) -> None:
-    want, sink = skewed(tmp_path), sinks.Memory()
+    want, sink = write_skewed_stream(tmp_path), sinks.Memory()
     moments, checkpoint = iter(range(0, 1600, 16)), str(tmp_path / "state")  # every batch is a round
     tuning = Tuning.model_validate({"pipeline": pipeline, "strategy": strategy})
     with Engine(spark, CONTRACT, tuning, checkpoint=checkpoint, clock=lambda: float(next(moments))) as engine:
@@ -146,7 +146,7 @@ def test_a_strategy_that_cannot_serve_a_pipeline_is_refused_at_the_start(
 ) -> None:
     rng = np.random.default_rng(1)
     write_files(tmp_path / "events", [pa.table(events(rng, 3))])
-    sample = sampled(rng, rng.uniform(-80, 80, (400, 2)), np.tile([-10.0, -10.0, 10.0, 10.0], (400, 1)))
+    sample = random_sample(rng, rng.uniform(-80, 80, (400, 2)), np.tile([-10.0, -10.0, 10.0, 10.0], (400, 1)))
     tuning = Tuning.model_validate(settings)
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), sample=sample) as engine:
         stream = sources.events_from_files(spark, str(tmp_path / "events"))

@@ -15,7 +15,7 @@ from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import SparkRows
-from restless import divided
+from restless import changes_with_terms
 from worlds import BOUNDS, events, operations, with_keywords, with_texts, write_files
 
 CONTRACT = Contract(columns=30, rows=30, executors=3)
@@ -43,7 +43,7 @@ def test_events_that_visit_several_executors_for_their_words_go_out_once(
         def sink(found: DataFrame, batch_id: int) -> None:
             memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
-            engine._checkpoint.adopt_plan(plan.apply(divided(plan, rng, 4)))
+            engine._checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, 4)))
 
         engine.start(
             events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
