@@ -100,7 +100,7 @@ class AttackedEngine:
         return result
 
     def _steer(self, result: BatchResult) -> None:
-        """As `run/spark/pipeline.py` does."""
+        """Rebalance after the batch, as `run/steering.py` does."""
         held, churn, before = self.held, self.held.take_churn(), self.loop.plan
         outcome = self.loop.batch(churn.came, churn.went, result.report, self.now_us / 1e6)
         if outcome is not None and outcome.plan is not None:

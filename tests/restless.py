@@ -23,7 +23,7 @@ PARTITIONS_MAX = 60
 
 
 def legal_changes(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
-    """Moves, splits and merges, each of what the ones before it left. Some partitions become everybody's."""
+    """Moves, splits and merges, each applicable after the ones before it. Some partitions become all executors'."""
     draft, changes = plan, []
     for _ in range(count):
         changes.append(_random_change(draft, rng))
@@ -44,7 +44,7 @@ def illegal_change(plan: Plan, rng: np.random.Generator) -> Change:
 
 
 def changes_with_terms(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
-    """The same, and terms are divided and merged again."""
+    """Legal changes, some of which divide terms or merge them again."""
     draft, changes = plan, []
     for _ in range(count):
         changes.append(_random_change_of_terms(draft, rng) or _random_change(_without_terms(draft), rng))
@@ -65,7 +65,7 @@ def _random_change_of_terms(plan: Plan, rng: np.random.Generator) -> Change | No
 
 
 def _without_terms(plan: Plan) -> Plan:
-    """What of a plan is cut along rows and columns alone."""
+    """The partitions of a plan that are cut along rows and columns alone."""
     view = copy(plan)
     object.__setattr__(view, "partitions", tuple(p for p in plan.partitions if p.cut is None))
     return view

@@ -28,7 +28,7 @@ ROUTE_TASKS = 2
 
 
 class BatchResult(NamedTuple):
-    """What became of one batch."""
+    """The matches of one batch, and what it counted."""
 
     pairs: list[Pair]
     report: LoadReport

@@ -51,8 +51,8 @@ def events(rng: np.random.Generator, n: int, *, first_id: int = 0, snap: float |
 def wandering_events(
     rng: np.random.Generator, n: int, *, near: float, objects: int, first_id: int = 0, at_us: int = 0
 ) -> pa.Table:
-    """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some are of
-    nobody, some up to 15 s late, some at the same time."""
+    """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some have
+    no object, some are up to 15 s late, some at the same time."""
     ids = np.arange(first_id, first_id + n)
     ts = at_us + rng.integers(-15, 11, n) * np.where(rng.random(n) < 0.8, 1_000_000, 500_000)
     names = rng.integers(0, objects, n)

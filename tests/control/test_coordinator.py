@@ -53,7 +53,7 @@ def outcome_of(coordinator: Coordinator) -> Outcome:
     return coordinator.decide(plan, RoundReport(3, 45.0, LoadReport(), stats))
 
 
-def test_a_change_that_helps_is_applied_and_told() -> None:
+def test_a_change_that_helps_is_applied_and_written_down() -> None:
     plan, entry = outcome_of(Coordinator(Stubborn(Move(0, 1))))
     assert plan is not None
     assert plan.partition(0).executor == 1

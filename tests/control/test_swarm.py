@@ -47,7 +47,7 @@ LOADS = [
     ([[[4, 4]], [[5]]],                 [8, 5],      "nothing to hand over"),  # don't over balance
     ([[[5]], [[5]]],                    [5, 5],      "nothing to hand over"),
     ([[[0, 0]], [[0]]],                 [0, 0],      "nothing to hand over"),
-    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # nobody to hand it to
+    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # no executor to hand it to
 ]
 # fmt: on
 
@@ -109,7 +109,7 @@ SUBSETS = [
     ({1: 5.0, 2: 3.0, 3: 2.0}, 10.0, 0.0, (1,),      5.0),   # exactly half: stops there
     ({1: 6.0, 2: 3.0, 3: 1.0}, 10.0, 0.0, (2, 3),    4.0),
     ({1: 4.0, 2: 4.0, 3: 2.0}, 10.0, 0.0, (1,),      4.0),   # ties go to the older
-    ({1: 9.0, 2: 0.0},          9.0, 0.0, (),        0.0),   # as printed, it would move partition 2
+    ({1: 9.0, 2: 0.0},          9.0, 0.0, (),        0.0),   # by the paper, it would move partition 2
     ({},                        0.0, 0.0, (),        0.0),
 ]
 # fmt: on

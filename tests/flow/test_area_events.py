@@ -37,7 +37,7 @@ def event_table(*geometries: object, **columns: Any) -> pa.Table:
 
 
 def subscription_table(*regions: dict[str, Any]) -> pa.Table:
-    """Subscriptions 0, 1, ...; whoever has a `box` means the sides of it."""
+    """Subscriptions 0, 1, ...; the key `box` gives the four sides."""
     rows = []
     for i, region in enumerate(regions):
         sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(float, region.pop("box", ())), strict=False))
@@ -192,7 +192,7 @@ def test_bad_areas_become_dead_letters_and_nothing_else_is_lost() -> None:
     assert "event 8: geometry is a LineString, which has no area" in details
 
 
-def test_a_point_says_where_it_is_and_an_area_where_nobody_else_does() -> None:
+def test_a_point_gives_the_place_and_an_area_gives_it_where_there_is_no_point() -> None:
     batch = event_table("CIRCLE(10 20, 1000)", "POINT(7 8)", '{"type": "Point", "coordinates": [7, 8]}',
                       shapely.to_wkb(shapely.Point(7, 8)), shapely.to_wkb(shapely.Point(7, 8), hex=True))  # fmt: skip
     known = event_table("POLYGON((1 2, 3 2, 3 6, 1 2))", "POINT(7 8)", x=50.0, y=40.0)

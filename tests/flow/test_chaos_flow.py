@@ -37,7 +37,7 @@ def tuning_of(rng: np.random.Generator) -> Tuning:
 
 
 def check_owners(result: BatchResult) -> None:
-    """Work was done by whoever the plan names, and only by them."""
+    """Only executors that the plan names did any work."""
     owners = {p.executor for p in result.plan.partitions}
     if EVERYBODY not in owners:
         assert set(result.report.executors) <= owners

@@ -92,7 +92,7 @@ def test_every_way_to_join_finds_what_the_oracle_finds(tmp_path: Path, pipeline:
     assert total > 100
 
 
-def test_an_area_visits_the_partitions_it_meets_and_is_told_once(tmp_path: Path) -> None:
+def test_an_area_visits_the_partitions_it_meets_and_goes_out_once(tmp_path: Path) -> None:
     tuning = Tuning(pipeline="sps")
     checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
     storm = operations(np.random.default_rng(1), 1, ids=1)

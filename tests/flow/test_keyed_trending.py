@@ -30,7 +30,7 @@ def _without_region(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_terms_that_rise_most_are_told_per_region(seed: int) -> None:
+def test_the_terms_that_rise_most_go_out_per_region(seed: int) -> None:
     rng = np.random.default_rng(seed)
     stream, window, top = _stream(rng), int(rng.integers(1, 5)), int(rng.integers(1, 5))
     region_deg, count_min = float(rng.choice([0.1, 0.3, 10.0])), int(rng.integers(1, 3))
@@ -81,7 +81,7 @@ def test_tops_of_tops_are_tops() -> None:
     assert alone.equals(both)
 
 
-def test_nothing_is_told_of_an_interval_in_which_nothing_is_said_often_enough() -> None:
+def test_an_interval_without_frequent_terms_has_no_trends() -> None:
     rng = np.random.default_rng(5)
     got = KeyedWorld(Trending(count_min=1000), SCHEMA, rng).run(_stream(rng))
     assert len(got.closes) > 2

@@ -144,7 +144,7 @@ def test_cancelled_and_expired_askers_are_not_found(seed: int) -> None:
     [lambda h: h * np.uint64(0), lambda h: h % np.uint64(3), lambda h: h << np.uint64(62), lambda h: h | ~np.uint64(7)],
     ids=["all the same", "three, low", "four, high", "eight, at the very end"],
 )
-def test_terms_whose_hashes_collide_are_told_apart_by_their_bytes(
+def test_terms_whose_hashes_collide_are_kept_apart_by_their_bytes(
     weak: Callable[[Hashes], Hashes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text, "hash_terms", lambda words: weak(hash_terms(words)))
@@ -158,14 +158,14 @@ def test_terms_whose_hashes_collide_are_told_apart_by_their_bytes(
 
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_match_is_under_a_token_that_a_router_is_told_to_send(seed: int) -> None:
+def test_every_match_is_under_a_token_that_a_router_sends(seed: int) -> None:
     world = World(seed, subs=15)
     segment = world.searchable()
     asked = wanted(world.points, world.tokens, [segment, Searchable(world.records(), {})])
     assert sorted(find_pairs(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
 
 
-def test_a_router_is_told_to_send_only_what_somebody_near_asks_for() -> None:
+def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None:
     rects = np.array([[10.0, 10.0, 11.0, 11.0], [-100.0, 40.0, -99.0, 41.0]])
     words, _ = compile_expressions(pa.array(["flood AND river", "dam"]))
     x, y = np.array([10.5, 10.5, 10.5, -99.5]), np.array([10.5, 10.5, 10.5, 40.5])
@@ -187,7 +187,7 @@ def test_a_router_is_told_to_send_only_what_somebody_near_asks_for() -> None:
     assert {(int(order[i]), term) for i, term in told} == {(0, "flood"), (3, "dam")}
 
 
-def test_a_segment_where_nobody_asks_for_words_has_an_empty_index() -> None:
+def test_a_segment_without_subscriptions_for_words_has_an_empty_index() -> None:
     world = World(1)
     words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
     index = build_text(GRID, world.rects, words)

@@ -184,7 +184,7 @@ def test_an_object_enters_once_and_leaves_once() -> None:
     ]
 
 
-def test_a_dwell_is_told_once_a_stay() -> None:
+def test_a_dwell_is_reported_once_a_stay() -> None:
     on = {1: 15 * SECOND_US}
     assert journey(on, [(0, []), (10, [1]), (24, [1])], [(25, [1]), (90, [1])], [(91, []), (92, [1]), (107, [1])]) == [
         [[], [], []],
@@ -193,7 +193,7 @@ def test_a_dwell_is_told_once_a_stay() -> None:
     ]
 
 
-def test_a_dwell_of_no_time_is_told_at_once() -> None:
+def test_a_dwell_of_no_time_is_reported_at_once() -> None:
     assert journey({1: 0}, [(0, [1]), (1, [1])], [(2, []), (3, [1])]) == [[[1], []], [[], [1]]]
 
 
@@ -215,7 +215,7 @@ def test_late_events_do_not_keep_an_object_remembered() -> None:
     assert journey({1: ENTER}, [(5, [1])], [(1, [1])], [(6, [1])], window=2) == [[[1]], [[]], [[1]]]
 
 
-def test_a_cancelled_subscription_is_not_told_of_the_exit() -> None:
+def test_a_cancelled_subscription_does_not_report_the_exit() -> None:
     on = {2: EXIT}
     store = Memory(Transitions(_Fixed(on)), np.random.default_rng(0))
     store.run(_rows([(7, 0, [2])]), Moment(0, 0, 0))
@@ -272,7 +272,7 @@ def test_an_object_in_ten_thousand_places_leaves_them_all() -> None:
     assert third == [sorted(subs[::2])]
 
 
-def test_events_of_nobody_only_meet_those_on_inside() -> None:
+def test_events_without_an_object_only_meet_subscriptions_on_inside() -> None:
     rows = _rows([(None, 0, [4, 1, 3]), (None, 0, [1]), (None, 0, []), (None, 1, [3])])
     left = without_object(rows, _Fixed({1: ENTER}))
     assert left.schema == rows.schema

@@ -109,7 +109,7 @@ def test_one_number_for_two_events_is_never_believed() -> None:
         joined([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
 
 
-def test_events_dealt_to_all_go_where_they_went_when_a_task_is_run_again_in_another_order() -> None:
+def test_events_of_a_shared_partition_go_to_the_same_executors_when_a_task_runs_again_in_another_order() -> None:
     grid = Grid(*BOUNDS, columns=4, rows=4)
     everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, EVERYBODY),), 1)
     rows, rng = events(np.random.default_rng(2), 300), np.random.default_rng(3)

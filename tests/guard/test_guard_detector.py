@@ -1,4 +1,4 @@
-"""Algorithm 4: as printed on small tables, and the conditions that make blocking rarer, one by one."""
+"""Algorithm 4: as in the paper on small tables, and the conditions that make blocking rarer, one by one."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ def paper_detector() -> Detector:
     return Detector(PRINTED, np.random.default_rng(0))
 
 
-def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_again() -> None:
+def test_by_the_paper_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_again() -> None:
     detector = paper_detector()
     first, second = detector.detect(table(), 1), detector.detect(table(), 2)
     assert (first.suspicious.tolist(), first.confirmed.tolist()) == (GANG_CODES, [])
@@ -53,14 +53,14 @@ def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_ag
         ("not in a hotspot now", table(gang_hotspots=0)),
     ],
 )
-def test_as_printed_there_is_no_attack(why: str, changed: FeatureTable) -> None:
+def test_by_the_paper_there_is_no_attack(why: str, changed: FeatureTable) -> None:
     detector = paper_detector()
     for now_round in range(3):
         assert detector.detect(changed, now_round).suspicious.tolist() == [], why
 
 
 @pytest.mark.slow
-def test_as_printed_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
+def test_by_the_paper_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
     remembered = []
     for seed in range(40):
         detector = Detector(PRINTED, np.random.default_rng(seed))
@@ -78,7 +78,7 @@ def _detect_again(detector: Detector, now_round: int) -> Ints:
     return copied.detect(table(), now_round).confirmed
 
 
-def test_as_printed_another_cluster_is_not_confirmed_by_the_first() -> None:
+def test_by_the_paper_another_cluster_is_not_confirmed_by_the_first() -> None:
     detector = paper_detector()
     detector.detect(table(), 1)
     smaller = table()
@@ -126,7 +126,7 @@ def add_hotspot(
 
 
 def blocked_users(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
-    """If the gang was suspected before."""
+    """Users whom the detector confirms if the gang was suspected before."""
     features = table()
     if "cancels" in changed:
         features.raw[:, X7] = changed["cancels"] * features.raw[:, X6]
@@ -161,7 +161,7 @@ def test_who_makes_three_places_hot_is_blocked_whatever_is_cancelled() -> None:
         ("what most do is normal", {"users": 2 * GANG}),
     ],
 )
-def test_nobody_is_blocked_when(why: str, changed: dict[str, float]) -> None:
+def test_no_user_is_blocked_when(why: str, changed: dict[str, float]) -> None:
     causes = Causes(RULES)
     for now_round in (8, 9):
         add_hotspot(causes, now_round, **changed)  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ def test_a_neighbour_of_the_attack_is_not_an_accomplice() -> None:
     assert verdict.confirmed.tolist() == GANG_CODES
 
 
-def test_nobody_is_blocked_on_a_first_suspicion() -> None:
+def test_no_user_is_blocked_on_a_first_suspicion() -> None:
     causes = Causes(RULES)
     add_hotspot(causes, 8)
     add_hotspot(causes, 9)

@@ -36,14 +36,14 @@ def checkpoint_of_rounds(tmp_path_factory: pytest.TempPathFactory) -> str:
     return root
 
 
-def test_every_round_is_told(checkpoint_of_rounds: str) -> None:
+def test_every_round_is_explained(checkpoint_of_rounds: str) -> None:
     done = CliRunner().invoke(app, ["explain", checkpoint_of_rounds])
     assert done.exit_code == 0
     assert done.stdout.count("\nround ") + 1 == 12
     assert "hands" in done.stdout
 
 
-def test_one_plan_is_told_from_the_plan_before_it(checkpoint_of_rounds: str) -> None:
+def test_one_plan_is_explained_from_the_plan_before_it(checkpoint_of_rounds: str) -> None:
     entries = json.loads(CliRunner().invoke(app, ["explain", checkpoint_of_rounds, "--json"]).stdout)
     epochs = [entry["epoch_next"] for entry in entries if "epoch_next" in entry]
     assert epochs == list(range(1, len(epochs) + 1))
@@ -56,7 +56,7 @@ def test_one_plan_is_told_from_the_plan_before_it(checkpoint_of_rounds: str) -> 
     )
 
 
-def test_a_plan_nobody_made_is_an_error_that_says_which_there_are(checkpoint_of_rounds: str) -> None:
+def test_a_plan_that_does_not_exist_is_an_error_that_lists_those_that_do(checkpoint_of_rounds: str) -> None:
     done = CliRunner().invoke(app, ["explain", checkpoint_of_rounds, "999"])
     assert done.exit_code == 2
     assert "does not say how plan 999 came about: plans 1 to" in done.stderr

@@ -118,7 +118,7 @@ def test_a_key_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) ->
 
 
 @pytest.mark.parametrize("text", ["", "c2hvcnQ=", "not base64 at all, but what somebody thought secret", "A" * 64])
-def test_what_is_no_key_is_refused_without_being_told(
+def test_what_is_no_key_is_refused_without_being_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     file = tmp_path / "key"

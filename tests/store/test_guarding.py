@@ -112,7 +112,7 @@ def test_a_name_that_is_too_long_or_no_text_is_refused_and_the_stream_goes_on(ba
     assert count_live(batches.held) == 1
 
 
-def test_nobody_can_cancel_or_replace_what_is_somebody_elses(batches: Batches) -> None:
+def test_no_user_can_cancel_or_replace_the_subscription_of_another(batches: Batches) -> None:
     batches.run(register(1, "ana"))
     refused = batches.run(cancel(1, "ben"), {**register(1, "ben"), "op": "replace"})
     assert refused == [("not-owner", "subscription 1 is not ben's: only who has it may change it")] * 2
@@ -218,7 +218,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
     again.close()
 
 
-def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
+def test_with_guard_on_and_no_user_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
     rng, oracle = np.random.default_rng(5), Oracle(BOUNDS)
     engine = SteppedEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
     for b in range(12):
@@ -335,7 +335,7 @@ def test_commands_come_from_another_process_while_the_engine_runs(batches: Batch
     assert [reason for reason, _ in batches.run(register(2, "ana"))] == ["blocked"]
 
 
-def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
+def test_a_damaged_command_is_reported_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
     assert batches.held.storage.names(COMMANDS_FOLDER) == []
@@ -344,7 +344,7 @@ def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     ]
 
 
-def test_a_command_that_nobody_can_mean_is_refused(tmp_path: Path, batches: Batches) -> None:
+def test_a_command_without_a_meaning_is_refused(tmp_path: Path, batches: Batches) -> None:
     storage = batches.held.storage
     for command in (Command("ban", "ana", 0), Command("block", "", 0), Command("block", "ana", 0, "", "half")):
         with pytest.raises(InputError, match=r"no command|needs a user|cannot be removed"):
@@ -421,11 +421,11 @@ def test_a_hundred_thousand_users_in_one_batch_are_bounded(tmp_path: Path) -> No
     assert held.guarding is not None
     assert len(held.guarding.accounts) == 50_000
     assert len(held.guarding.guard.busiest(100_000)) <= 20_000
-    assert batches.run(register(0, "user0"))[0][0] == "duplicate", "whoever has an account goes on"
+    assert batches.run(register(0, "user0"))[0][0] == "duplicate", "a user with an account goes on"
     held.close()
 
 
-def test_whoever_has_nothing_and_has_rested_makes_room(tmp_path: Path) -> None:
+def test_a_user_without_subscriptions_who_has_rested_makes_room(tmp_path: Path) -> None:
     held = open_checkpoint(tmp_path, accounts_max=5000, user_operations_per_s=0.1, user_operations_burst=2)
     batches = Batches(held)
     batches.run_table(many_registers(5000, [f"user{i}" for i in range(5000)]))

@@ -1,4 +1,4 @@
-"""An attack on the balancing of the real engine, without Spark: the gang is blocked, nobody else, and it stays so."""
+"""An attack on the balancing of the real engine, without Spark: the gang is blocked, no other user, and it stays so."""
 
 import os
 import signal
@@ -29,10 +29,10 @@ def until_blocked(world: AttackedEngine) -> None:
         world.step(attacks=b >= CALM)
         if world.blocked():
             return
-    pytest.fail(f"nobody is blocked after {TOGETHER} batches")
+    pytest.fail(f"no user is blocked after {TOGETHER} batches")
 
 
-def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: Path) -> None:
+def test_a_gang_that_steers_the_balancing_is_blocked_and_no_other_user(tmp_path: Path) -> None:
     world = AttackedEngine(tmp_path, SETTINGS.model_copy(update={"remove_queries": "nothing"}))
     until_blocked(world)
     result = world.step()
@@ -102,7 +102,7 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     world.close()
 
 
-def test_whoever_is_exempt_is_never_blocked(tmp_path: Path) -> None:
+def test_an_exempt_user_is_never_blocked(tmp_path: Path) -> None:
     world = AttackedEngine(tmp_path)
     put_command(world.held.storage, Command("exempt", GANG[0], 0))
     until_blocked(world)
@@ -126,7 +126,7 @@ def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(t
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, SETTINGS.model_copy(update={"remove_queries": "all"})])
-def test_the_queries_of_whoever_is_blocked_are_removed(tmp_path: Path, settings: GuardSettings) -> None:
+def test_the_queries_of_a_blocked_user_are_removed(tmp_path: Path, settings: GuardSettings) -> None:
     world = AttackedEngine(tmp_path, settings)
     until_blocked(world)
     assert world.held.guarding is not None

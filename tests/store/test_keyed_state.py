@@ -187,7 +187,7 @@ def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypa
     assert crash_at > 15
 
 
-def test_keys_that_share_an_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keys_that_share_an_id_are_kept_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def three(keys: Any) -> Any:
         return key_ids(keys) % 3
 

@@ -60,7 +60,7 @@ def test_every_version_knows_what_its_subscriptions_are_on(open_checkpoint: Chec
         assert claimed >= sum(code != INSIDE for code in wanted) > 0  # some may have expired
 
 
-def test_a_manifest_says_whether_anybody_asks(open_checkpoint: Checkpoint) -> None:
+def test_a_manifest_says_whether_any_subscription_asks(open_checkpoint: Checkpoint) -> None:
     plain = open_checkpoint.prepare(0, lambda: [registers(0, [None, "inside"])], 0)
     assert sum(entry.transitions for entry in plain.segments) == 0
     asking = open_checkpoint.prepare(1, lambda: [registers(10, ["enter", None, "dwell(3)"])], 0)

@@ -87,7 +87,7 @@ def test_a_file_that_is_written_again_is_not_taken_from_the_host(bucket: str, tm
         assert len(storage.map_arrays("file")["x"]) == count
 
 
-def test_a_host_keeps_copies_where_nobody_else_can_write(bucket: str, tmp_path: Path) -> None:
+def test_a_host_keeps_copies_where_no_other_user_can_write(bucket: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)

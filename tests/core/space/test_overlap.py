@@ -95,12 +95,12 @@ def test_every_rectangle_of_a_small_plan_is_answered_even_where_no_straight_cut_
     check(plan, CellBox(*every.T))
 
 
-def test_the_printed_algorithm_does_not_see_past_a_partition_it_knows() -> None:
+def test_the_algorithm_of_the_paper_does_not_see_past_a_partition_it_knows() -> None:
     assert overlaps_by_visiting(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 3, 4]
     assert overlaps_by_the_paper(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 4]
 
 
-def test_the_printed_algorithm_misses_partitions_of_about_one_rectangle_in_twenty() -> None:
+def test_the_algorithm_of_the_paper_misses_partitions_of_about_one_rectangle_in_twenty() -> None:
     rng = np.random.default_rng(2016)
     missed = total = 0
     for _ in range(100):

@@ -150,7 +150,7 @@ class Counted:
         return self.rects
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
-        raise AssertionError("nobody wants a sample")
+        raise AssertionError("no strategy here needs a sample")
 
 
 def run_one_round(changes: Callable[[Plan], list[Change]], rects: Floats) -> tuple[ControlLoop, int]:

@@ -65,7 +65,7 @@ def test_a_batch_ends_with_its_costliest_executor_after_everybody_has_routed() -
     assert (found.makespan_s, found.mldc) == (14.0, 11.0)
 
 
-def test_the_first_batch_counts_for_nobody_and_a_publication_waits_for_half_of_the_batch_before() -> None:
+def test_the_first_batch_is_not_counted_and_a_publication_waits_for_half_of_the_batch_before() -> None:
     run = [batch(10), batch(2), batch(4)]
     assert publications_per_s(run) == pytest.approx(200 / 6)
     assert latency_s(run) == pytest.approx(((1.0 + 2.0) + (1.0 + 4.0)) / 2)
@@ -102,7 +102,7 @@ def test_the_lead_is_over_the_best_of_the_others_and_grows_with_skew(country: Br
     assert len(skew.plot(THROUGHPUT, result).axes) == 2
 
 
-def test_a_machine_that_was_slow_for_one_mode_is_told_from_a_mode_that_is_slow(country: Britain) -> None:
+def test_a_machine_that_was_slow_for_one_mode_is_distinguished_from_a_slow_mode(country: Britain) -> None:
     result = skew.skew_result(THROUGHPUT, runs_of(dict.fromkeys(MODES, 2), slow=[BASE]), country, SWEEP)
     assert result.summary["lead_as_measured_at_0.3"] == pytest.approx(1.5)
     assert result.summary["lead_at_0.3"] == pytest.approx(1.0)

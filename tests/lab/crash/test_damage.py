@@ -178,7 +178,7 @@ def test_a_lost_file_that_can_be_made_again_is(
     assert matches(open_checkpoint(folder)) == want
 
 
-def test_what_a_killed_process_was_writing_stops_nobody(
+def test_what_a_killed_process_was_writing_does_not_stop_the_next(
     sound_checkpoint: Path, want: set[Pair], tmp_path: Path
 ) -> None:
     """A file is written under a name with a dot, then renamed; SIGKILL in between leaves it."""

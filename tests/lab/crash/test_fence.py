@@ -30,7 +30,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(str(folder), CONTRACT, TUNING)
 
 
-def test_a_second_engine_is_told_which_process_has_the_checkpoint(tmp_path: Path) -> None:
+def test_a_second_engine_learns_which_process_has_the_checkpoint(tmp_path: Path) -> None:
     first = open_checkpoint(tmp_path)
     with pytest.raises(FencedOut, match=f"in use by process {os.getpid()}: stop that engine"):
         open_checkpoint(tmp_path)

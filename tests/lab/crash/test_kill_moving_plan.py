@@ -53,7 +53,7 @@ def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: P
 
 def kill_at_an_unused_plan(victim: Victim, rng: np.random.Generator) -> int:
     """Kill the driver between a new plan and the manifest of the batch that would have it. Returns the files written:
-    a fast machine may be through with them before anybody has looked, and is given more."""
+    a fast machine may be through with them before the test has looked, and is given more."""
     state = Storage(str(victim.checkpoint))
     for first in range(0, 60, 6):
         SCENARIO.write(victim.world, range(first, first + 6))

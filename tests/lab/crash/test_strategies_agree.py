@@ -130,7 +130,7 @@ def crowd(rng: np.random.Generator, b: int) -> pa.Table:
 
 
 def record_questions(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
-    """What the strategy will be asked; filled as it is."""
+    """Plan and report of every call of `rebalance`; the list grows with each call."""
     asked: list[tuple[Plan, RoundReport]] = []
     decide = strategy.rebalance
 
@@ -170,7 +170,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
         epochs.add(through.plan.epoch)
         churn = held.take_churn()
         report = through.report
-        if not loop.needs_stats:  # then nobody counts them
+        if not loop.needs_stats:  # then they are not counted
             report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
@@ -202,4 +202,4 @@ def test_every_first_plan_covers_a_map_of_any_shape(name: str) -> None:
             weights = rng.integers(0, 5, grid.cells) * (rng.random() < 0.8)
             after = strategy.plan_batch(plan, weights, rng.integers(0, 9, grid.cells))
             assert (after.epoch, after.executors) == (1, executors)
-            assert len({p.executor for p in after.partitions}) == executors, "everybody gets something"
+            assert len({p.executor for p in after.partitions}) == executors, "every executor gets something"

@@ -37,7 +37,7 @@ def test_one_executor_changes_by_the_fluctuation_and_no_tuple_is_lost(f: float) 
 def test_without_fluctuation_nothing_changes() -> None:
     first = workload(0.0).first()
     assert (workload(0.0).next(first, OWNER, 1) == first).all()
-    assert (workload(1.0).next(first, np.zeros_like(OWNER), 1) == first).all()  # one executor: nobody to swap with
+    assert (workload(1.0).next(first, np.zeros_like(OWNER), 1) == first).all()  # one executor: none to swap with
 
 
 def test_a_seed_replays_its_stream_and_another_does_not() -> None:

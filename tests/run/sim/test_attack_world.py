@@ -51,7 +51,7 @@ def clusters_under_attack() -> tuple[AttackCluster, AttackCluster, AttackCluster
     return bare, guarded, removed
 
 
-def test_guard_blocks_all_attackers_and_nobody_else() -> None:
+def test_guard_blocks_all_attackers_and_no_other_user() -> None:
     bare, guarded, _ = clusters_under_attack()
     assert sum(hotspot.is_malicious for hotspot in bare.sensed) >= 2
     assert sorted(guarded.blocked_at_s) == sorted(f"attacker{i}" for i in range(10))
@@ -90,7 +90,7 @@ def test_queries_at_a_cell_are_those_that_are_live() -> None:
         assert np.array_equal(held._live, cluster._alive)
 
 
-def test_nobody_is_blocked_where_there_is_no_attack() -> None:
+def test_no_user_is_blocked_where_there_is_no_attack() -> None:
     for party in (Extra(NORMAL, 2000, 60.0, 120.0), Gathering(STREAM, (0.8, 0.6), 120.0, 120.0, 1000)):
         w = world(party)
         cluster = play(w, AttackCluster(w, SETUP, "swarm-measured", Guard(seed=1)))
@@ -107,7 +107,7 @@ def test_one_seed_is_one_world() -> None:
     assert [r.entry for r in a.rounds] == [r.entry for r in b.rounds]
 
 
-def test_the_printed_guard_sees_only_the_partition() -> None:
+def test_guard_by_the_paper_sees_only_the_partition() -> None:
     w = world(ATTACK, 240.0)
     cluster = play(w, AttackCluster(w, SETUP, "swarm", Guard(GuardRules(algorithm="printed", reach=0.0), 1)))
     assert len(cluster.rounds) == 4
@@ -120,7 +120,7 @@ def test_a_hotspot_is_malicious_if_most_of_what_is_new_in_it_is_the_attackers() 
     assert not Sensed(0.0, 100, 0, 0).is_malicious
 
 
-def test_a_hotspot_is_the_costliest_partition_of_whoever_hands_over() -> None:
+def test_a_hotspot_is_the_costliest_partition_of_the_executor_that_hands_over() -> None:
     plan = uniform(GRID, 2).apply([])
     first, second = (p.id for p in plan.partitions)
     move = Move(first, 1)

@@ -214,7 +214,7 @@ def test_a_plan_may_run_in_batches_as_well_and_then_its_events_wait_for_them() -
     assert batches.events_per_s == pytest.approx(stream.events_per_s, rel=0.1)
 
 
-def test_what_is_everybodys_is_dealt_in_turn_across_steps() -> None:
+def test_events_of_a_shared_partition_go_to_the_executors_in_turn_across_steps() -> None:
     w = world(spots=())
     routing = ByPlan(strategy("replicated").first_plan(GRID, 3))
     cells = w.cells(0, 8)

@@ -148,7 +148,7 @@ def test_two_plans_are_in_force_until_the_older_one_has_drained() -> None:
     shares = [span.old_share for span in spans]
     assert shares[0] == 0.0
     assert shares[1] > 0.5
-    assert shares == sorted(shares[:1]) + sorted(shares[1:], reverse=True)  # nobody comes under the older plan
+    assert shares == sorted(shares[:1]) + sorted(shares[1:], reverse=True)  # no query comes under the older plan
     drained = shares.index(0.0, 1)
     assert 2 < drained < 15
     moves = [number for number, span in enumerate(spans) if span.moved_bytes]

@@ -1,4 +1,4 @@
-"""Plans change while the stream runs, and nobody who reads the matches can tell."""
+"""Plans change while the stream runs, and the matches stay the same."""
 
 import shutil
 from pathlib import Path

@@ -214,10 +214,10 @@ def test_objects_enter_leave_and_stay(
     assert status["events"] == 5 * 250
     assert len({oracle.on.get(sub) for _, sub in want}) > 4, "transitions of all kinds were asked for"
     if matches == "arrays":
-        assert all(table[SUB_IDS.name].to_pylist()), "an event that nobody is told of does not go out"
+        assert all(table[SUB_IDS.name].to_pylist()), "an event without a subscription does not go out"
 
 
-def test_without_a_column_for_objects_only_those_on_inside_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_column_for_objects_only_subscriptions_on_inside_match(spark: SparkSession, tmp_path: Path) -> None:
     write_files(tmp_path / "events", [pa.table(events(np.random.default_rng(0), 50))])
     memory = sinks.Memory()
     with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
@@ -323,9 +323,9 @@ def test_what_a_stage_cannot_do_is_said_before_the_stream_starts(spark: SparkSes
         Engine(spark, CONTRACT, checkpoint=str(tmp_path / "keyed"))
 
 
-def test_objects_are_forgotten_while_nobody_asks_about_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_objects_are_forgotten_while_no_subscription_asks_about_them(spark: SparkSession, tmp_path: Path) -> None:
     box, outside = (0.0, 0.0, 10.0, 10.0), 50.0
-    places = [5.0, outside, 5.0]  # inside, then outside while nobody asks, then inside again
+    places = [5.0, outside, 5.0]  # inside, then outside while no subscription asks, then inside again
     rows = [
         pa.table({"event_id": [b], "ts": pa.array([b * 10**6]).cast(TIMESTAMP), "x": [x], "y": [5.0], "object_id": [1]})
         for b, x in enumerate(places)

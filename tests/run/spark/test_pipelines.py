@@ -41,7 +41,7 @@ BATCHES, NEAR = 4, 30.0
 
 
 @pytest.mark.parametrize(("pipeline", "join_at"), WAYS)
-def test_words_areas_and_objects_are_told_the_same_whichever_way_they_are_joined(
+def test_words_areas_and_objects_match_the_same_whichever_way_they_are_joined(
     spark: SparkSession, tmp_path: Path, pipeline: str, join_at: str
 ) -> None:
     rng, oracle, want = np.random.default_rng(3), Oracle(BOUNDS), list[tuple[int, int]]()
@@ -111,7 +111,7 @@ def write_skewed_stream(tmp_path: Path) -> list[tuple[int, int]]:
 @pytest.mark.parametrize(
     ("pipeline", "strategy"), [("sps", "distributor"), ("risps", "distributor"), ("sps", "distributor-data")]
 )
-def test_a_skewed_stream_is_redistributed_and_nobody_can_tell(
+def test_a_skewed_stream_is_redistributed_and_gives_the_same_matches(
     spark: SparkSession, tmp_path: Path, pipeline: str, strategy: str
 ) -> None:
     want, sink = write_skewed_stream(tmp_path), sinks.Memory()
