@@ -22,6 +22,7 @@ gs.Engin
 """
 
 
+@pytest.mark.slow
 def test_importing_geoswarm_starts_neither_spark_nor_numba() -> None:
     program = "import sys, geoswarm; print([m for m in ('pyspark', 'numba', 'pyarrow') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
@@ -60,6 +61,7 @@ def test_no_room_below_the_lab_imports_the_package_as_a_whole() -> None:
     assert [str(file.relative_to(package)) for file in files if whole.search(file.read_text())] == []
 
 
+@pytest.mark.slow
 def test_a_users_program_is_type_checked_against_the_real_classes(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     command = [

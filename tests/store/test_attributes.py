@@ -163,6 +163,7 @@ held.close()
 """
 
 
+@pytest.mark.slow
 def test_a_new_attribute_is_one_entry_of_one_file(tmp_path: Path) -> None:
     """In a copy of the package: validated, stored, merged, loaded in bulk, read back, in Spark's schema; and segments
     that were written without it open."""

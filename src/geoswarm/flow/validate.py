@@ -16,11 +16,12 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute import Attribute, Inspection
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, CANCEL, OPERATION, OPS, REGISTER
+from geoswarm.core.subscriptions.columns import ATTRIBUTES, CANCEL, OPERATION
 from geoswarm.core.subscriptions.region import clip_advice
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
+from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.sound import SOUND, unmarked
 from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import EVENT, GEOMETRY
@@ -90,11 +91,6 @@ def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: De
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
     return ValidatedOperations(batch, ~triage.doomed, values)
-
-
-def operation_codes(ops: pa.StringArray, unknown: int = REGISTER) -> Ints:
-    """REGISTER, REPLACE or CANCEL, row by row."""
-    return np.asarray(pc.index_in(ops, pa.array(OPS)).fill_null(unknown), np.int64)
 
 
 def conform_operations(table: pa.Table) -> pa.Table:

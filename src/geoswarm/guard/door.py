@@ -22,7 +22,8 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
-from geoswarm.flow.validate import ValidatedOperations, operation_codes
+from geoswarm.flow.operations import operation_codes
+from geoswarm.flow.validate import ValidatedOperations
 from geoswarm.guard.accounts import FINE, Accounts, HeldSubscriptions, UserOperations
 from geoswarm.guard.commands import Command, obey
 from geoswarm.guard.guard import ClosedRound, Guard

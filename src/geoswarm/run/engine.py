@@ -20,7 +20,7 @@ from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.columns import operation_table
+from geoswarm.core.subscriptions.columns import operation_table, registration
 from geoswarm.errors import InputError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
@@ -96,6 +96,7 @@ class BaseEngine:
         user: str = "",
         expires: datetime | None = None,
         replace: bool = False,
+        **attributes: Any,
     ) -> None:
         """Events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as "flood AND (river OR dam)";
         the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat, metres)". `on` is "inside",
@@ -103,19 +104,10 @@ class BaseEngine:
         begins to be inside ("enter"), no longer is ("exit"), or has been for so long ("dwell(SECONDS)"). `predicate` is
         how the region must lie to an event, which may be an area: "intersects", the default, "contains", "within" or
         "covers". On disk when it returns, in force from the next batch on. A region that could never match is an error
-        here; an id that turns out to be taken becomes a dead letter."""
-        xmin, ymin, xmax, ymax = rectangle or (None,) * 4
-        row: dict[str, Any] = {
-            "op": "replace" if replace else "register",
-            "sub_id": sub_id,
-            "user": user,
-            "expires": expires,
-            "geometry": geometry.encode() if isinstance(geometry, str) else geometry,
-            "keywords": keywords,
-            "on": on,
-            "predicate": predicate,
-        }
-        row |= {"xmin": xmin, "ymin": ymin, "xmax": xmax, "ymax": ymax}
+        here; an id that turns out to be taken becomes a dead letter. `attributes` are further columns of operations
+        (`core/subscriptions/columns.py`)."""
+        said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on}
+        row = registration(sub_id, rectangle, replace=replace, predicate=predicate, **said, **attributes)
         self.submit(operation_table([row]))
 
     def cancel(self, *sub_ids: int, user: str | None = None) -> None:

@@ -43,7 +43,7 @@ WAITING_MAX = 10_000
 
 
 class GuardFiles:
-    """The door of an engine, as `store/subscriptions.py` asks it, with its memory on disk."""
+    """The door of an engine, as `store/subscriptions/door.py` asks it, with its memory on disk."""
 
     door: GuardDoor
 

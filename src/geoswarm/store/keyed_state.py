@@ -46,14 +46,14 @@ class KeyedState:
         return f"{self.storage.root}/{self.folder}"
 
     def sweep(self) -> None:
-        """Remove what killed processes were writing."""
+        """What killed processes were writing."""
         for kind in ("files", "commits", "plans"):
             self.storage.sweep(f"{self.folder}/{kind}")
 
     # -- commits
 
     def before(self, batch: int) -> Commit:
-        """The newest commit that is older than the batch: the state that it may see."""
+        """What the batch may see."""
         older = [number for number in self._numbers("commits") if number < batch]
         if not older:
             if any(number >= batch for number in self._numbers("commits")[1:]):

@@ -54,7 +54,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | No
 
 
 def _holds_regions(path: str) -> bool:
-    """Whether a file is no Parquet, or has a geometry and no sides."""
+    """A file that is no Parquet, or has a geometry and no sides."""
     with Path(path).open("rb") as file:
         if file.read(4) != b"PAR1":
             return Path(path).suffix.lower() in (".json", ".geojson", ".ndjson", ".geojsonl")

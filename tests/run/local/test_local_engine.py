@@ -75,6 +75,7 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other_and_back(spark: "SparkSe
     check(tmp_path / "run", done)
 
 
+@pytest.mark.slow
 def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path) -> None:
     SCENARIO.write(tmp_path, range(10))
     rng = np.random.default_rng(2)
@@ -185,5 +186,7 @@ def test_what_cannot_work_is_refused_before_the_stream_starts(tmp_path: Path) ->
             matches_of(engine, table.append_column("sub_id", pa.array([1] * 4)))
         with pytest.raises(SettingsError, match="no folder"):
             matches_of(engine, gs.local.events_from_files(str(tmp_path / "none"), format="json"))
+        with pytest.raises(SettingsError, match="has no Kafka sink"):
+            engine.start(events=table, sink=gs.sinks.Kafka("localhost:9092", "matches"))
         with pytest.raises(SettingsError, match="never ends"):
             matches_of(engine, gs.local.from_workload(Tweets(seed=1), rows_per_batch=10))

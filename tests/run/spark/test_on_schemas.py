@@ -30,11 +30,11 @@ def test_an_object_has_a_number_or_a_name(spark: SparkSession, value: str, kind:
     assert str(arrow_schema(events).field("object_id").type) == kind
 
 
-@pytest.mark.parametrize(("value", "kind"), [("7.0D", "double"), ("7.0", "decimal"), ("true", "boolean")])
+@pytest.mark.parametrize(("value", "kind"), [("7.0D", "double"), ("7.0", "decimal"), ("true", "bool")])
 def test_an_object_of_any_other_type_is_an_error_before_the_stream_starts(
     spark: SparkSession, value: str, kind: str
 ) -> None:
-    with pytest.raises(SchemaError, match=f"column object_id of events is {kind}.*cast it to bigint or string"):
+    with pytest.raises(SchemaError, match=f"column object_id of events is {kind}.*wanted is an integer or a string"):
         conform_events(spark.sql(f"select {EVENT}, {value} object_id"))
 
 

@@ -14,7 +14,27 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def kernel(function: F) -> F:
-    return numba.njit(cache=True, nogil=True, fastmath=False)(function)  # type: ignore[no-any-return]
+    compiled = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    _pass_over_stale_index(compiled)
+    return compiled  # type: ignore[no-any-return]
+
+
+def _pass_over_stale_index(compiled: Any) -> None:
+    """numba reads the types in its index of machine code before it asks whether the index is of this source. A type
+    that was renamed since, by an upgrade or a `git pull`, would be an AttributeError at the first call."""
+    index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    load = getattr(index, "_load_index", None)
+    if index is None or load is None:
+        return  # another numba keeps its index in another way
+
+    def load_or_nothing() -> dict[Any, Any]:
+        try:
+            found: dict[Any, Any] = load()
+        except (AttributeError, ImportError):
+            return {}
+        return found
+
+    index._load_index = load_or_nothing
 
 
 Array = npt.NDArray[Any]

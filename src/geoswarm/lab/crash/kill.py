@@ -64,7 +64,7 @@ class Victim:
         for session in self._sessions:
             kill_session(session)
         if self._process is not None:
-            self._process.wait()
+            self._process.communicate()  # closes its standard input, and waits for its end
 
     @property
     def pid(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.errors import StreamError
+from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.conform import cast_events, conform_events, without_malformed
 from geoswarm.run.engine import BaseEngine
 from geoswarm.run.local.log import StreamLog
@@ -23,7 +23,7 @@ from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import Source, TableSource, Task
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
-from geoswarm.run.sinks import SinkLike
+from geoswarm.run.sinks import Kafka, SinkLike, as_sink
 from geoswarm.run.stages import Stage
 
 Tables = Any  # a pyarrow Table, or a sequence of them, a batch each: pyarrow has no types
@@ -46,6 +46,8 @@ class LocalEngine(BaseEngine):
         matching, each with a sink of its own. `every_s` is the least time between two batches."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
+        if any(isinstance(as_sink(s), Kafka) for s in (sink, *(stage.sink for stage in stages))):
+            raise SettingsError("the local engine has no Kafka sink: write to Parquet, use a function, or run on Spark")
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
         pipeline = self._prepare_stream(without_malformed(columns), sink, stages)

@@ -26,11 +26,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from geoswarm import model
 from geoswarm.core.subscriptions import columns
 from geoswarm.errors import SchemaError
+from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import GEOMETRY, OBJECT, TEXT
+from geoswarm.model import EVENT
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
@@ -42,7 +42,7 @@ def spark_schema(schema: pa.Schema) -> StructType:
     return StructType([StructField(field.name, from_arrow_type(field.type)) for field in schema])
 
 
-SPARK_EVENT, SPARK_OPERATION = spark_schema(model.EVENT), spark_schema(columns.OPERATION)
+SPARK_EVENT, SPARK_OPERATION = spark_schema(EVENT), spark_schema(columns.OPERATION)
 _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     LongType: _INTEGERS,
     DoubleType: _NUMBERS,
@@ -52,43 +52,20 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
-"""Names that matches use themselves, or that are used on the way to them."""
 
 
 def conform_events(frame: DataFrame) -> DataFrame:
-    """The required columns in the engine's types, then every other column as it came."""
-    placed = GEOMETRY.name not in frame.columns  # an area knows where it is
-    required = [
-        _column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in SPARK_EVENT
-    ]
+    """The required columns in the engine's types, then every other column as it is."""
+    conform.conform_events(_arrow_schema_of(frame, frame.schema))  # refuses what cannot work
+    required = [_cast(frame, field) for field in SPARK_EVENT]
     extra = [name for name in frame.columns if name not in SPARK_EVENT.names]
-    clash = [name for name in extra if name.casefold() in (*RESERVED, *SPARK_EVENT.names)]  # Spark ignores the case
-    if clash:
-        raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
-    for field in frame.schema:
-        if field.name == TEXT.name and not isinstance(field.dataType, StringType):
-            raise SchemaError(
-                f"column text of events is {field.dataType.simpleString()}, but keywords are looked for in it: "
-                "cast it to string, or rename it"
-            )
-        if field.name == OBJECT.name and not isinstance(field.dataType, (*_INTEGERS, StringType)):
-            raise SchemaError(
-                f"column {OBJECT.name} of events is {field.dataType.simpleString()}, but objects are told apart by it: "
-                "cast it to bigint or string, or rename it"
-            )
-        if field.name == GEOMETRY.name and not isinstance(field.dataType, (BinaryType, StringType)):
-            raise SchemaError(
-                f"column {GEOMETRY.name} of events is {field.dataType.simpleString()}, but it says which area an "
-                "event is: send WKB as binary, or WKT or GeoJSON as string; or rename it"
-            )
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 
 
 def conform_operations(frame: DataFrame) -> DataFrame:
     """All columns of an operation; those the source left out are null."""
     required = [column.name for column in columns.COLUMNS if column.is_required]
-    chosen = [_column(frame, field, "operations", required=field.name in required) for field in SPARK_OPERATION]
+    chosen = [_column(frame, field, required=field.name in required) for field in SPARK_OPERATION]
     extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
     if extra:
         raise SchemaError(f"operations have unknown columns: {columns.unknown_columns(extra)}")
@@ -102,24 +79,32 @@ def validated_schema(events: StructType) -> StructType:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The same as tasks see it."""
-    zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
-    return to_arrow_schema(validated_schema(frame.schema), timezone=zone)
+    """The columns of validated events, as tasks see them."""
+    return _arrow_schema_of(frame, validated_schema(frame.schema))
 
 
-def _column(frame: DataFrame, wanted: StructField, what: str, *, required: bool) -> Column:
-    held = {field.name: field for field in frame.schema}.get(wanted.name)
-    if held is None:
-        if required:
-            raise SchemaError(
-                f"{what} have no column {wanted.name}, only {', '.join(frame.columns)}: "
-                f"add it, for example with .withColumnRenamed(..., '{wanted.name}')"
-            )
-        return F.lit(None).cast(wanted.dataType).alias(wanted.name)
+def _arrow_schema_of(frame: DataFrame, schema: StructType) -> pa.Schema:
+    return to_arrow_schema(schema, timezone=frame.sparkSession.conf.get("spark.sql.session.timeZone"))
+
+
+def _column(frame: DataFrame, wanted: StructField, *, required: bool) -> Column:
+    """A column of operations in the type that it must have."""
+    given = {field.name: field for field in frame.schema}.get(wanted.name)
+    if given is None and required:
+        raise SchemaError(
+            f"operations have no column {wanted.name}, only {', '.join(frame.columns)}: "
+            f"add it, for example with .withColumnRenamed(..., '{wanted.name}')"
+        )
     accepted = _ACCEPTED[type(wanted.dataType)]
-    if not isinstance(held.dataType, accepted):
+    if given is not None and not isinstance(given.dataType, accepted):
         names = " or ".join(t().simpleString() for t in accepted if t is not DecimalType)
         raise SchemaError(
-            f"column {wanted.name} of {what} is {held.dataType.simpleString()}, wanted is {names}: cast it"
+            f"column {wanted.name} of operations is {given.dataType.simpleString()}, wanted is {names}: cast it"
         )
-    return F.col(f"`{wanted.name}`").cast(wanted.dataType).alias(wanted.name)
+    return _cast(frame, wanted)
+
+
+def _cast(frame: DataFrame, wanted: StructField) -> Column:
+    """The column in the type that it must have; null where the frame does not have it."""
+    column = F.col(f"`{wanted.name}`") if wanted.name in frame.columns else F.lit(None)
+    return column.cast(wanted.dataType).alias(wanted.name)

@@ -21,7 +21,8 @@ from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.validate import operation_codes, validate_operations
+from geoswarm.flow.operations import operation_codes
+from geoswarm.flow.validate import validate_operations
 from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest

@@ -83,7 +83,7 @@ class HalfHourSizes(NamedTuple):
 
 
 MANY = {
-    Scale.SMALL: HalfHourSizes(1024, 10, 1, (OURS,), step_s=7.5),
+    Scale.SMALL: HalfHourSizes(1024, 20, 1, (OURS,), step_s=7.5),
     Scale.FULL: HalfHourSizes(2048, 10, 5),
 }
 """Sizes for figures that need many runs."""
