@@ -30,7 +30,7 @@ CONTRACT = Contract(columns=30, rows=30, executors=4)
 def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     engine, oracle = SteppedEngine(tmp_path, CONTRACT, Tuning(deltas_max=2, dead_share_max=0.2)), Oracle(BOUNDS)
-    refused = 0
+    refused = matches = 0
     for number in range(6):
         now_us = 10 * number
         storm = with_keywords(
@@ -41,6 +41,8 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
         result = engine.batch(number, said, storm, now_us)
         assert sorted(result.pairs) == sorted(oracle.match(said, now_us))
         assert result.manifest.refused <= refused
+        matches += len(result.pairs)
+    assert matches > 0
     engine.checkpoint.close()
 
 

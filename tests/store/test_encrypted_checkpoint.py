@@ -229,6 +229,7 @@ def test_arrays_in_memory_are_as_those_that_are_mapped(key_file: Path, tmp_path:
     plain, hidden = Storage(str(tmp_path / "plain"), encrypts=False), Storage(str(tmp_path / "hidden"))
     for storage in (plain, hidden):
         storage.write_arrays("x", arrays)
+    assert set(plain.map_arrays("x")) == set(hidden.map_arrays("x")) == set(arrays)
     for name, mapped in plain.map_arrays("x").items():
         held = hidden.map_arrays("x")[name]
         assert np.array_equal(held, mapped)

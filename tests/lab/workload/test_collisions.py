@@ -120,6 +120,7 @@ def test_wiggly_cells_leave_no_gap_and_hold_their_seeds(seed: int, count: int, s
 def test_every_polygon_is_taken_as_it_is(which: str, request: pytest.FixtureRequest) -> None:
     for polygons in request.getfixturevalue(which).polygons:
         parsed = parse_shapes(pa.array(shapely.to_wkb(polygons), pa.binary()), GRID)
+        assert len(polygons) > 0
         assert parsed.refused == []
         assert parsed.notes == []
         assert (parsed.shapes.vertex_counts() == shapely.get_num_coordinates(polygons)).all()

@@ -246,6 +246,7 @@ def test_as_many_queries_come_as_go_and_each_goes_once(mu: int) -> None:
     live = set(range(mu))
     used = set(live)
     changes = US.operations(0, 8 * mu + 3, mu)
+    assert len(changes) == 8 * mu + 3
     for op, sub_id in zip(changes["op"].to_pylist(), changes["sub_id"].to_pylist(), strict=True):
         if op == "register":
             assert sub_id not in used
