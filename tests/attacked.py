@@ -15,7 +15,7 @@ from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.sensing import triggers
 from geoswarm.store.checkpoint import Checkpoint
-from stepped import SteppedEngine, Through
+from stepped import BatchResult, SteppedEngine
 from worlds import events
 
 WORLD = Contract(bounds=(-180.0, -90.0, 180.0, 90.0), columns=60, rows=40, executors=4)
@@ -63,7 +63,7 @@ class Traffic:
         return {"op": "register", "sub_id": self._next_id - 1, "user": user, **sides}
 
 
-class Attacked:
+class AttackedEngine:
     """The engine without Spark in such traffic, one batch a step."""
 
     def __init__(self, folder: Path, settings: GuardSettings = SETTINGS) -> None:
@@ -91,20 +91,20 @@ class Attacked:
         assert self.held.guarding is not None
         return {user for user, _, _ in self.held.guarding.guard.blocked()}
 
-    def step(self, *, attacks: bool = True) -> Through:
+    def step(self, *, attacks: bool = True) -> BatchResult:
         """One batch, and what it has the cluster do."""
         rows = self.traffic.operations(self.batches, attacks=attacks)
-        through = self.engine.batch(self.batches, self.traffic.events(self.batches), rows, self.now_us)
-        self._steer(through)
+        result = self.engine.batch(self.batches, self.traffic.events(self.batches), rows, self.now_us)
+        self._steer(result)
         self.batches += 1
-        return through
+        return result
 
-    def _steer(self, through: Through) -> None:
-        """As `run/spark/pipeline.py` does."""
+    def _steer(self, result: BatchResult) -> None:
+        """Rebalance after the batch, as `run/steering.py` does."""
         held, churn, before = self.held, self.held.take_churn(), self.loop.plan
-        outcome = self.loop.batch(churn.came, churn.went, through.report, self.now_us / 1e6)
+        outcome = self.loop.batch(churn.came, churn.went, result.report, self.now_us / 1e6)
         if outcome is not None and outcome.plan is not None:
             held.adopt_plan(outcome.plan)
-            work = {i: float(load.cpu_us) for i, load in through.report.partitions.items()}
+            work = {i: float(load.cpu_us) for i, load in result.report.partitions.items()}
             hot = set(triggers(before, outcome.entry.changes, work))
             held.sense(p for p in before.partitions if p.id in hot)

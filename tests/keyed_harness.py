@@ -19,7 +19,7 @@ INTERVAL_US = 10_000_000
 Row = dict[str, Any]
 
 
-class Kept(NamedTuple):
+class KeptRows(NamedTuple):
     interval: int
     batch: int
     row: Row
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     rows: pa.RecordBatch
 
 
-class Given(NamedTuple):
+class KeyedOutput(NamedTuple):
     """What went out: with each batch, at the end of each interval, and as each left the window."""
 
     updates: list[list[Row]]
@@ -38,7 +38,7 @@ class Given(NamedTuple):
     expiries: dict[int, list[Row]]
 
 
-Store = dict[Any, list[Kept]]
+Store = dict[Any, list[KeptRows]]
 
 
 class KeyedWorld:
@@ -51,18 +51,18 @@ class KeyedWorld:
         self.store: Store = defaultdict(list)
         self.now = Moment(-1, -1, 0)
 
-    def run(self, stream: Sequence[Batch]) -> Given:
-        out = Given([], {}, {})
+    def run(self, stream: Sequence[Batch]) -> KeyedOutput:
+        out = KeyedOutput([], {}, {})
         for number, batch in enumerate(stream):
             before, self.now = self.now, Moment(number, batch.interval, batch.interval * INTERVAL_US + number)
             self._end(before.interval, out)
             updates, kept = self._attempt(batch.rows)
             for _ in range(int(self.rng.integers(0, 3))):
                 again, kept = self._attempt(batch.rows)
-                assert same(again, updates), "a batch that runs again gives something else"
+                assert have_same_rows(again, updates), "a batch that runs again gives something else"
             out.updates.append(updates)
             for key, row in kept:
-                self.store[key].append(Kept(batch.interval, number, row))
+                self.store[key].append(KeptRows(batch.interval, number, row))
             if self.rng.random() < 0.4:
                 self._compact()
         return out
@@ -70,7 +70,7 @@ class KeyedWorld:
     # -- a batch
 
     def _attempt(self, rows: pa.RecordBatch) -> tuple[list[Row], list[tuple[Any, Row]]]:
-        fed = self._fed(rows)
+        fed = self._feed(rows)
         given: list[pa.RecordBatch] = []
         kept: list[tuple[Any, Row]] = []
         for share in self._shares(fed):
@@ -84,9 +84,9 @@ class KeyedWorld:
                 given.append(answer.given)
                 keys = turn.keys.take(pa.array(answer.kept_groups)).to_pylist()
                 kept += zip(keys, answer.kept.to_pylist(), strict=True)
-        return self._sent(given), kept
+        return self._sent_rows(given), kept
 
-    def _fed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """As Spark does it: in slices of any size, and in no order."""
         shuffled = rows.take(pa.array(self.rng.permutation(len(rows))))
         cuts = [0, *sorted(self.rng.integers(0, len(rows) + 1, int(self.rng.integers(0, 4))).tolist()), len(rows)]
@@ -109,12 +109,12 @@ class KeyedWorld:
         for place, key in enumerate(rows.column(KEY).to_pylist()):
             places[key].append(place)
         for keys in self._parts(list(places)):
-            lists = [self._ordered(rows, places[key]) for key in keys]
+            lists = [self._order(rows, places[key]) for key in keys]
             taken = rows.take(pa.array([p for some in lists for p in some], pa.int64()))
             held = [[kept for kept in self.store[key] if self._is_in_window(kept, self.now.interval)] for key in keys]
             yield self._turn(keys, taken, lists, held, self.now)
 
-    def _ordered(self, rows: pa.RecordBatch, places: list[int]) -> list[int]:
+    def _order(self, rows: pa.RecordBatch, places: list[int]) -> list[int]:
         columns = [rows.column(name).to_pylist() for name in self.operator.order]
         return sorted(places, key=lambda p: [(c[p] is None, 0 if c[p] is None else c[p]) for c in columns])
 
@@ -124,11 +124,11 @@ class KeyedWorld:
         cut = int(self.rng.integers(0, len(keys) + 1))
         return [part for part in (keys[:cut], keys[cut:]) if part]
 
-    def _is_in_window(self, kept: Kept, interval: int) -> bool:
+    def _is_in_window(self, kept: KeptRows, interval: int) -> bool:
         return interval - self.operator.window < kept.interval <= interval
 
     def _turn(
-        self, keys: list[Any], rows: pa.RecordBatch, lists: list[list[int]], held: list[list[Kept]], moment: Moment
+        self, keys: list[Any], rows: pa.RecordBatch, lists: list[list[int]], held: list[list[KeptRows]], moment: Moment
     ) -> Turn:
         flat = [kept for some in held for kept in some]
         return Turn(
@@ -144,24 +144,24 @@ class KeyedWorld:
 
     # -- ends of intervals
 
-    def _end(self, ended: int, out: Given) -> None:
+    def _end(self, ended: int, out: KeyedOutput) -> None:
         now, window = self.now.interval, self.operator.window
         if now == ended:
             return
         if ended >= 0:
             kept_in = [key for key, kept in self.store.items() if any(k.interval == ended for k in kept)]
             seen = {key: [k for k in self.store[key] if self._is_in_window(k, ended)] for key in kept_in}
-            out.closes[ended] = self._asked(self.operator.close, seen, self.now._replace(interval=ended))
+            out.closes[ended] = self._ask(self.operator.close, seen, self.now._replace(interval=ended))
         leaving = {k.interval for kept in self.store.values() for k in kept if k.interval <= now - window}
         for interval in sorted(leaving):
             of = {key: [k for k in kept if k.interval == interval] for key, kept in self.store.items()}
             gone = {key: kept for key, kept in of.items() if kept}
-            out.expiries[interval] = self._asked(self.operator.expire, gone, self.now)
+            out.expiries[interval] = self._ask(self.operator.expire, gone, self.now)
         for key, kept in self.store.items():
             self.store[key] = [k for k in kept if k.interval not in leaving]
 
-    def _asked(
-        self, ask: Callable[[Turn], pa.RecordBatch | None], held: dict[Any, list[Kept]], moment: Moment
+    def _ask(
+        self, ask: Callable[[Turn], pa.RecordBatch | None], held: dict[Any, list[KeptRows]], moment: Moment
     ) -> list[Row]:
         nothing = pa.RecordBatch.from_pylist([], schema=self.fed)
         owner = {key: int(self.rng.integers(0, self.executors)) for key in held}
@@ -172,19 +172,19 @@ class KeyedWorld:
                 answers.append(ask(turn))
         given = [answer for answer in answers if answer is not None]
         assert all(batch.schema == self.given for batch in given)
-        return self._sent(given)
+        return self._sent_rows(given)
 
     # -- what goes out
 
-    def _sent(self, given: list[pa.RecordBatch]) -> list[Row]:
+    def _sent_rows(self, given: list[pa.RecordBatch]) -> list[Row]:
         if self.operator.merge_by is None:
             return [row for batch in given for row in batch.to_pylist()]
         while len(given) > 1 and self.rng.random() < 0.5:  # what was merged before may be merged again
             at = int(self.rng.integers(0, len(given) - 1))
-            given[at : at + 2] = [self._merged(pa.concat_batches(given[at : at + 2]))]
-        return self._merged(pa.concat_batches(given)).to_pylist() if given else []
+            given[at : at + 2] = [self._merge(pa.concat_batches(given[at : at + 2]))]
+        return self._merge(pa.concat_batches(given)).to_pylist() if given else []
 
-    def _merged(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+    def _merge(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         if not len(rows):
             return rows
         by: dict[Any, list[int]] = defaultdict(list)
@@ -223,7 +223,7 @@ class KeyedWorld:
             gone = {id(kept) for kept in chosen[key]}
             stays = [kept for kept in self.store[key] if id(kept) not in gone]
             batches = fewer.batches[begin:end].tolist()
-            new = [Kept(interval, batch, row) for batch, row in zip(batches, every[begin:end], strict=True)]
+            new = [KeptRows(interval, batch, row) for batch, row in zip(batches, every[begin:end], strict=True)]
             self.store[key] = sorted([*stays, *new], key=lambda kept: kept.batch)
 
 
@@ -237,6 +237,6 @@ def moments(rng: np.random.Generator, batches: int) -> list[int]:
     return [int(i) for i in np.cumsum(steps)]
 
 
-def same(got: Sequence[Row], want: Sequence[Row]) -> bool:
+def have_same_rows(got: Sequence[Row], want: Sequence[Row]) -> bool:
     """In any order, each as often."""
     return sorted(map(repr, got)) == sorted(map(repr, want))

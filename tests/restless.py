@@ -22,16 +22,16 @@ ROUNDS_MAX = 10
 PARTITIONS_MAX = 60
 
 
-def legal(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
-    """Moves, splits and merges, each of what the ones before it left. Some partitions become everybody's."""
+def legal_changes(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
+    """Moves, splits and merges, each applicable after the ones before it. Some partitions become all executors'."""
     draft, changes = plan, []
     for _ in range(count):
-        changes.append(_one(draft, rng))
+        changes.append(_random_change(draft, rng))
         draft = draft.apply(changes[-1:])
     return changes
 
 
-def illegal(plan: Plan, rng: np.random.Generator) -> Change:
+def illegal_change(plan: Plan, rng: np.random.Generator) -> Change:
     """One change that no plan can take."""
     p = plan.partitions[int(rng.integers(len(plan.partitions)))]
     wrong: list[Change] = [
@@ -43,16 +43,16 @@ def illegal(plan: Plan, rng: np.random.Generator) -> Change:
     return wrong[int(rng.integers(len(wrong)))]
 
 
-def divided(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
-    """The same, and terms are divided and merged again."""
+def changes_with_terms(plan: Plan, rng: np.random.Generator, count: int) -> list[Change]:
+    """Legal changes, some of which divide terms or merge them again."""
     draft, changes = plan, []
     for _ in range(count):
-        changes.append(_one_of_terms(draft, rng) or _one(_undivided(draft), rng))
+        changes.append(_random_change_of_terms(draft, rng) or _random_change(_without_terms(draft), rng))
         draft = draft.apply(changes[-1:])
     return changes
 
 
-def _one_of_terms(plan: Plan, rng: np.random.Generator) -> Change | None:
+def _random_change_of_terms(plan: Plan, rng: np.random.Generator) -> Change | None:
     p = plan.partitions[int(rng.integers(len(plan.partitions)))]
     if p.cut is None and rng.random() < 0.5:
         count = int(rng.integers(2, 6))
@@ -64,14 +64,14 @@ def _one_of_terms(plan: Plan, rng: np.random.Generator) -> Change | None:
     return Move(p.id, int(rng.integers(plan.executors))) if p.cut is not None else None
 
 
-def _undivided(plan: Plan) -> Plan:
-    """What of a plan is cut along rows and columns alone."""
+def _without_terms(plan: Plan) -> Plan:
+    """The partitions of a plan that are cut along rows and columns alone."""
     view = copy(plan)
     object.__setattr__(view, "partitions", tuple(p for p in plan.partitions if p.cut is None))
     return view
 
 
-def _one(plan: Plan, rng: np.random.Generator) -> Change:
+def _random_change(plan: Plan, rng: np.random.Generator) -> Change:
     p = plan.partitions[int(rng.integers(len(plan.partitions)))]
     owners = rng.integers(EVERYBODY, plan.executors, 2).tolist()
     kind, axis = rng.random(), _axis(p.row1 > p.row0, p.col1 > p.col0, rng)
@@ -110,11 +110,13 @@ def restless(seed: int, rounds_max: int = ROUNDS_MAX) -> type[StaticUniform]:
                 self._rests -= 1
                 return Decision((), {"decision": "rest"})
             self._rests = int(self._rng.integers(rounds_max))
-            draw = legal if self.needs_stats else divided  # statistics are of places, not of shares of terms
+            draw = (
+                legal_changes if self.needs_stats else changes_with_terms
+            )  # statistics are of places, not of shares of terms
             changes = draw(plan, self._rng, int(self._rng.integers(1, 7)))
             self._redraws += 1
             if self._redraws % 3 == 2:
-                changes.append(illegal(plan.apply(changes), self._rng))
+                changes.append(illegal_change(plan.apply(changes), self._rng))
             return Decision(changes, {"decision": "redraw"})
 
     return Restless

@@ -27,8 +27,8 @@ from geoswarm.store.manifest import Manifest
 ROUTE_TASKS = 2
 
 
-class Through(NamedTuple):
-    """What became of one batch."""
+class BatchResult(NamedTuple):
+    """The matches of one batch, and what it counted."""
 
     pairs: list[Pair]
     report: LoadReport
@@ -56,7 +56,7 @@ class SteppedEngine:
         operations: pa.Table,
         now_us: int,
         replan: Callable[[], Plan] | None = None,
-    ) -> Through:
+    ) -> BatchResult:
         """Everything up to the sink; then `finish`, as the pipeline does. `replan` draws a plan for this batch."""
         manifest = self.checkpoint.prepare(number, lambda: [operations], now_us, "", replan)
         state = StoredBatch(self.checkpoint.storage, number, manifest)
@@ -67,10 +67,10 @@ class SteppedEngine:
         assert report.events + report.dead == report.events_in == len(events)
         assert report.in_transit == 0
         for loads in (report.partitions, report.executors):
-            loads.update({key: counted_work(load) for key, load in loads.items()})
+            loads.update({key: work_by_count(load) for key, load in loads.items()})
         state.forget_reports()
         self.checkpoint.finish(number)
-        return Through(pairs_of([matches]), report, state.plan(), manifest)
+        return BatchResult(pairs_of([matches]), report, state.plan(), manifest)
 
     def close(self) -> None:
         self.checkpoint.close()
@@ -90,5 +90,5 @@ def rows_of(table: pa.Table, tasks: int = ROUTE_TASKS) -> LocalRows:
     return LocalRows(table.schema, lambda: [iter([batch]) for batch in batches] or [iter(())])
 
 
-def counted_work(load: Load) -> Load:
+def work_by_count(load: Load) -> Load:
     return load._replace(cpu_us=load.events + load.matches)

@@ -58,7 +58,7 @@ def _fresh_name() -> str:
     return uuid.uuid4().hex[:12]
 
 
-def any_plan(plan: KeyPlan, keys: np.ndarray, rng: np.random.Generator, can_split: bool) -> KeyPlan:
+def random_key_plan(plan: KeyPlan, keys: np.ndarray, rng: np.random.Generator, can_split: bool) -> KeyPlan:
     """The next epoch: some keys anywhere, others at work now and then, some keys in parts if that is allowed."""
     executors = plan.executors
     if rng.random() < 0.3:

@@ -48,11 +48,11 @@ def events(rng: np.random.Generator, n: int, *, first_id: int = 0, snap: float |
     return pa.record_batch({"event_id": ids, "ts": pa.array(ids).cast(TIMESTAMP), "x": x, "y": y})
 
 
-def wandering(
+def wandering_events(
     rng: np.random.Generator, n: int, *, near: float, objects: int, first_id: int = 0, at_us: int = 0
 ) -> pa.Table:
-    """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some are of
-    nobody, some up to 15 s late, some at the same time."""
+    """Events of objects that stay about a place for a while, with excursions, in the middle of the world; some have
+    no object, some are up to 15 s late, some at the same time."""
     ids = np.arange(first_id, first_id + n)
     ts = at_us + rng.integers(-15, 11, n) * np.where(rng.random(n) < 0.8, 1_000_000, 500_000)
     names = rng.integers(0, objects, n)
@@ -79,7 +79,7 @@ def operations(
         {
             "op": rng.choice(["register", "cancel", "replace", "remove"], n, p=[0.5, 0.3, 0.18, 0.02]),
             "sub_id": rng.integers(0, ids, n),
-            "user": rng.choice(["ana", "ben", "çağ"], n),
+            "user": rng.choice(["anastasia", "benjamin", "çağlayan"], n),
             "xmin": rects[:, 0],
             "ymin": rects[:, 1],
             "xmax": rects[:, 2],
@@ -201,7 +201,7 @@ def with_areas(
     return rows.append_column("geometry", pa.array(shapes, pa.binary()))
 
 
-def sampled(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
+def random_sample(rng: np.random.Generator, points: Floats, rects: Floats) -> Sample:
     """What may be known of a stream beforehand, with words for those strategies that look at them."""
     texts = pa.array([sentence(rng) for _ in points], pa.string())
     return Sample(points, rects, texts, pa.array([expression(rng) for _ in rects], pa.string()))

@@ -56,7 +56,7 @@ class Queries:
         return self.rects[:most], pa.array(self.keywords[:most], pa.string())
 
 
-class Shown(NamedTuple):
+class Question(NamedTuple):
     """One question that a strategy was asked, and what it answered."""
 
     plan: Plan
@@ -84,13 +84,13 @@ class World:
         texts = pa.array([sentence(self.rng) for _ in points], pa.string())
         return Sample(points, rects, texts, pa.array(self._keywords(len(rects)), pa.string()))
 
-    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Shown], Outcome]]:
+    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Question], Outcome]]:
         """The strategy in charge, and what became of each of its answers. It is asked what an engine would ask it."""
-        asked: list[Shown] = []
+        asked: list[Question] = []
         decide = strategy.rebalance
 
         def rebalance(plan: Plan, report: RoundReport) -> Decision:
-            asked.append(Shown(plan, report, decide(plan, report)))
+            asked.append(Question(plan, report, decide(plan, report)))
             return asked[-1].decision
 
         strategy.rebalance = rebalance  # type: ignore[method-assign]

@@ -158,7 +158,7 @@ def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> Non
     assert isinstance(divide, Divide)
     assert kept.why["divided"] == 1
     before, after = (loads(p, text, costs).sum() for p in (plan, plan.apply([divide])))
-    assert after < before  # Definition 1, as printed
+    assert after < before  # Definition 1 of the paper
     ours = Ps2Adjusted(costs=costs, pairs_max=1, global_every_rounds=0).rebalance(plan, report(plan, times, sample))
     assert not any(isinstance(change, Divide) for change in ours.changes)
 

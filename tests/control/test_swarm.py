@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.lines import Loads, line, report_of
-from core.stats.by_hand import Cell, Rect, arrive, closed, worlds
+from core.stats.by_hand import Cell, Rect, arrive, stat_of, worlds
 from geoswarm.control.balance.merge import find_merges, rectangles
 from geoswarm.control.balance.split import best_cut
 from geoswarm.control.balance.subset import find_subset
@@ -21,7 +21,7 @@ from geoswarm.errors import InputError, SettingsError
 UNHURRIED = settings(deadline=None)
 
 
-def eager(**settings: float) -> Swarm:
+def eager_swarm(**settings: float) -> Swarm:
     """One that will rebalance in its next round."""
     swarm = Swarm(**settings)  # type: ignore[arg-type]
     swarm.machine.rebalances = True
@@ -47,7 +47,7 @@ LOADS = [
     ([[[4, 4]], [[5]]],                 [8, 5],      "nothing to hand over"),  # don't over balance
     ([[[5]], [[5]]],                    [5, 5],      "nothing to hand over"),
     ([[[0, 0]], [[0]]],                 [0, 0],      "nothing to hand over"),
-    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # nobody to hand it to
+    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # no executor to hand it to
 ]
 # fmt: on
 
@@ -55,14 +55,14 @@ LOADS = [
 @pytest.mark.parametrize(("loads", "after", "decision"), LOADS)
 def test_loads_in_loads_out(loads: Loads, after: list[float], decision: str) -> None:
     plan, stats = line(loads)
-    found = eager().rebalance(plan, report_of(stats))
+    found = eager_swarm().rebalance(plan, report_of(stats))
     assert found.why["decision"] == decision
     assert executor_costs(plan.apply(found.changes), redrawn(stats, plan.apply(found.changes))).tolist() == after
 
 
 def test_the_reasons_carry_the_numbers_of_a_split() -> None:
     plan, stats = line([[[20], [10, 9]], [[4]]])
-    why = eager().rebalance(plan, report_of(stats)).why
+    why = eager_swarm().rebalance(plan, report_of(stats)).why
     told = {k: why[k] for k in ("from", "to", "cost_high", "cost_low", "cost_moved_max", "cost_moved", "cost_kept")}
     assert told == {
         "from": 0, "to": 1, "cost_high": 39, "cost_low": 4, "cost_moved_max": 17.5, "cost_moved": 10, "cost_kept": 9,
@@ -72,8 +72,8 @@ def test_the_reasons_carry_the_numbers_of_a_split() -> None:
 
 def test_a_subset_too_small_to_matter_can_be_passed_over_for_a_split() -> None:
     plan, stats = line([[[20, 20], [1]], []])
-    assert eager().rebalance(plan, report_of(stats)).why["decision"] == "move"
-    assert eager(subset_share_min=0.1).rebalance(plan, report_of(stats)).why["decision"] == "split"
+    assert eager_swarm().rebalance(plan, report_of(stats)).why["decision"] == "move"
+    assert eager_swarm(subset_share_min=0.1).rebalance(plan, report_of(stats)).why["decision"] == "split"
 
 
 # fmt: off
@@ -109,7 +109,7 @@ SUBSETS = [
     ({1: 5.0, 2: 3.0, 3: 2.0}, 10.0, 0.0, (1,),      5.0),   # exactly half: stops there
     ({1: 6.0, 2: 3.0, 3: 1.0}, 10.0, 0.0, (2, 3),    4.0),
     ({1: 4.0, 2: 4.0, 3: 2.0}, 10.0, 0.0, (1,),      4.0),   # ties go to the older
-    ({1: 9.0, 2: 0.0},          9.0, 0.0, (),        0.0),   # as printed, it would move partition 2
+    ({1: 9.0, 2: 0.0},          9.0, 0.0, (),        0.0),   # by the paper, it would move partition 2
     ({},                        0.0, 0.0, (),        0.0),
 ]
 # fmt: on
@@ -130,7 +130,7 @@ def test_the_binary_searches_find_what_trying_every_cut_finds(
     world: tuple[Box, list[Cell], list[Rect]], others: float, low: float
 ) -> None:
     box, points, queries = world
-    stat = closed(box, points[::2], queries[::2])
+    stat = stat_of(box, points[::2], queries[::2])
     arrive(stat, points[1::2], queries[1::2])
     stat.close_round()
     cost_high = stat.cost * (1 + others)

@@ -19,7 +19,7 @@ from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
 from geoswarm.run.oracle.oracle import Oracle
-from restless import divided, legal
+from restless import changes_with_terms, legal_changes
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_areas, with_keywords, with_predicates, with_shapes, with_texts
 
@@ -29,15 +29,15 @@ EVENTS = pa.schema([*(f.with_nullable(True) for f in EVENT), TEXT, GEOMETRY])
 BOW_TIE = b"POLYGON((0 0, 10 10, 10 0, 0 10, 0 0))"
 
 
-def published(*geometries: object, **columns: Any) -> pa.Table:
+def event_table(*geometries: object, **columns: Any) -> pa.Table:
     """Events with these geometries, as text or bytes, that leave it to the engine where they are."""
     rows = [{"event_id": i, "ts": 0, "geometry": g.encode() if isinstance(g, str) else g} | columns
             for i, g in enumerate(geometries)]  # fmt: skip
     return pa.Table.from_pylist(rows, schema=EVENTS)
 
 
-def registered(*regions: dict[str, Any]) -> pa.Table:
-    """Subscriptions 0, 1, ...; whoever has a `box` means the sides of it."""
+def subscription_table(*regions: dict[str, Any]) -> pa.Table:
+    """Subscriptions 0, 1, ...; the key `box` gives the four sides."""
     rows = []
     for i, region in enumerate(regions):
         sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), map(float, region.pop("box", ())), strict=False))
@@ -46,9 +46,9 @@ def registered(*regions: dict[str, Any]) -> pa.Table:
     return pa.table({name: [row.get(name) for row in rows] for name in columns})
 
 
-def met(folder: Path, regions: list[dict[str, Any]], batch: pa.Table) -> list[tuple[int, int]]:
+def match_pairs(folder: Path, regions: list[dict[str, Any]], batch: pa.Table) -> list[tuple[int, int]]:
     engine = SteppedEngine(folder, CONTRACT)
-    pairs = sorted(engine.batch(0, batch, registered(*regions), 0).pairs)
+    pairs = sorted(engine.batch(0, batch, subscription_table(*regions), 0).pairs)
     engine.close()
     return pairs
 
@@ -81,7 +81,7 @@ def test_points_and_areas_meet_regions_by_every_predicate_as_shapely_says(
         assert sorted(got.pairs) == want, b
         assert got.report.matched == len({event for event, _ in want})
         asked |= {oracle.predicates.get(sub, "intersects") for _, sub in want}
-        engine.checkpoint.adopt_plan(engine.checkpoint.plan.apply(legal(engine.checkpoint.plan, rng, 3)))
+        engine.checkpoint.adopt_plan(engine.checkpoint.plan.apply(legal_changes(engine.checkpoint.plan, rng, 3)))
     assert asked >= {"intersects", "within"}
     assert len(engine.checkpoint.manifest.segments) <= 3, "segments were merged on the way"
     engine.close()
@@ -99,11 +99,11 @@ def test_an_area_is_matched_once_however_terms_are_divided(seed: int, tmp_path: 
         storm = with_keywords(rng, storm, share)
         batch = with_texts(rng, with_areas(rng, pa.table(events(rng, 100, first_id=1000 * b))))
         oracle.operate(storm, 10 * b)
-        through = engine.batch(b, batch, storm, 10 * b)
-        assert sorted(through.pairs) == sorted(oracle.match(batch, 10 * b))
-        copies += through.report.copies
+        result = engine.batch(b, batch, storm, 10 * b)
+        assert sorted(result.pairs) == sorted(oracle.match(batch, 10 * b))
+        copies += result.report.copies
         plan = engine.checkpoint.plan
-        engine.checkpoint.adopt_plan(plan.apply(divided(plan, rng, int(rng.integers(1, 5)))))
+        engine.checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, int(rng.integers(1, 5)))))
     assert copies > 0
     engine.close()
 
@@ -112,7 +112,9 @@ def test_regions_without_words_are_found_where_terms_are_divided(tmp_path: Path)
     engine = SteppedEngine(tmp_path, CONTRACT)
     plan = engine.checkpoint.plan
     engine.checkpoint.adopt_plan(plan.apply([Divide(p.id, TermCut.of(3, {}), (0, 1, 2)) for p in plan.partitions]))
-    regions = registered({"geometry": b"POLYGON((0 0, 10 0, 0 10, 0 0))"}, {"box": (0, 0, 9, 9), "keywords": "flood"})
+    regions = subscription_table(
+        {"geometry": b"POLYGON((0 0, 10 0, 0 10, 0 0))"}, {"box": (0, 0, 9, 9), "keywords": "flood"}
+    )
     point = pa.table({"event_id": [7], "ts": pa.array([0], EVENT.field("ts").type), "x": [1.0], "y": [1.0]})
     assert engine.batch(0, point, regions, 0).pairs == [(7, 0)]
     engine.close()
@@ -130,7 +132,7 @@ def test_squares_on_the_lines_of_the_grid_touch_share_and_hold_each_other(tmp_pa
         for predicate in PREDICATES:
             place = {"geometry": shapely.to_wkb(box)} if is_shape else {"box": corner}
             regions.append(place | {"predicate": predicate})
-    got = met(tmp_path, regions, published(*map(shapely.to_wkb, boxes)))
+    got = match_pairs(tmp_path, regions, event_table(*map(shapely.to_wkb, boxes)))
     want = [
         (event, 4 * region + code)
         for region, one in enumerate(boxes)
@@ -152,7 +154,7 @@ def test_an_area_across_the_antimeridian_meets_both_ends_of_the_world(tmp_path: 
         {"geometry": b"CIRCLE(180 2, 1000)", "predicate": "within"},
     ]  # fmt: skip
     areas = "POLYGON((179 1, -179 1, -179 3, 179 3, 179 1))", "CIRCLE(179.99 2, 120000)"
-    got = met(tmp_path, regions, published(*areas))
+    got = match_pairs(tmp_path, regions, event_table(*areas))
     assert [sub for event, sub in got if event == 0] == [0, 1, 3, 4, 5]
     # A polygon that was cut has its cut for a border: a circle across it is not in the polygon.
     assert [sub for event, sub in got if event == 1] == [0, 1, 3, 6]
@@ -176,7 +178,7 @@ def test_bad_areas_become_dead_letters_and_nothing_else_is_lost() -> None:
         b"": "malformed",
     }
     sound = b"POLYGON((1 2, 3 2, 3 6, 1 2))"
-    batch = published(*[part for bad in cases for part in (bad, sound)])
+    batch = event_table(*[part for bad in cases for part in (bad, sound)])
     dead = DeadLetters("event", 0)
     kept = validate_events(batch.combine_chunks().to_batches()[0], WORLD, dead)
     letters = dead.table().to_pylist()
@@ -190,11 +192,11 @@ def test_bad_areas_become_dead_letters_and_nothing_else_is_lost() -> None:
     assert "event 8: geometry is a LineString, which has no area" in details
 
 
-def test_a_point_says_where_it_is_and_an_area_where_nobody_else_does() -> None:
-    batch = published("CIRCLE(10 20, 1000)", "POINT(7 8)", '{"type": "Point", "coordinates": [7, 8]}',
+def test_a_point_gives_the_place_and_an_area_gives_it_where_there_is_no_point() -> None:
+    batch = event_table("CIRCLE(10 20, 1000)", "POINT(7 8)", '{"type": "Point", "coordinates": [7, 8]}',
                       shapely.to_wkb(shapely.Point(7, 8)), shapely.to_wkb(shapely.Point(7, 8), hex=True))  # fmt: skip
-    known = published("POLYGON((1 2, 3 2, 3 6, 1 2))", "POINT(7 8)", x=50.0, y=40.0)
-    nowhere = published(None)
+    known = event_table("POLYGON((1 2, 3 2, 3 6, 1 2))", "POINT(7 8)", x=50.0, y=40.0)
+    nowhere = event_table(None)
     dead = DeadLetters("event", 0)
     kept = validate_events(pa.concat_tables([batch, known, nowhere]).combine_chunks().to_batches()[0], WORLD, dead)
     places = list(zip(kept["x"].to_pylist(), kept["y"].to_pylist(), strict=True))
@@ -214,9 +216,9 @@ def test_a_batch_of_points_has_no_areas() -> None:
 
 
 def test_a_geometry_may_be_text(tmp_path: Path) -> None:
-    batch = published("POLYGON((1 1, 2 1, 2 2, 1 1))", "POINT(1 1)", None, x=1.0, y=1.0)
+    batch = event_table("POLYGON((1 1, 2 1, 2 2, 1 1))", "POINT(1 1)", None, x=1.0, y=1.0)
     text = batch.set_column(batch.schema.get_field_index("geometry"), "geometry", batch["geometry"].cast(pa.string()))
-    assert met(tmp_path, [{"box": (0, 0, 5, 5)}], text) == [(0, 0), (1, 0), (2, 0)]
+    assert match_pairs(tmp_path, [{"box": (0, 0, 5, 5)}], text) == [(0, 0), (1, 0), (2, 0)]
 
 
 def test_what_one_run_finds_is_bounded_and_events_stay_in_order(tmp_path: Path) -> None:
@@ -224,8 +226,8 @@ def test_what_one_run_finds_is_bounded_and_events_stay_in_order(tmp_path: Path) 
     engine = SteppedEngine(tmp_path, CONTRACT)
     boxes = [{"box": (x, y, x + 1, y + 1)} for x, y in rng.uniform(-80, 80, (400, 2))]
     world = "POLYGON((-180 -90, 0 -90, 180 -90, 180 90, 0 90, -180 90, -180 -90))"
-    batch = published(*[world, None, "CIRCLE(0 0, 1000)", None] * 25, x=0.0, y=0.0)
-    engine.batch(0, batch, registered(*boxes), 0)
+    batch = event_table(*[world, None, "CIRCLE(0 0, 1000)", None] * 25, x=0.0, y=0.0)
+    engine.batch(0, batch, subscription_table(*boxes), 0)
     (held,) = engine.checkpoint._view.segments.values()
     rows = batch.combine_chunks().to_batches()[0]
     runs = list(match(rows, [held.searchable()], WORLD, 0, rows_max=30, pairs_max=1000))
@@ -243,7 +245,7 @@ def test_what_one_run_finds_is_bounded_and_events_stay_in_order(tmp_path: Path) 
 def test_segments_where_everybody_intersects_rest_as_ever(tmp_path: Path) -> None:
     engine = SteppedEngine(tmp_path, CONTRACT)
     triangle = b"POLYGON((0 0, 10 0, 0 10, 0 0))"
-    engine.batch(0, published(None), registered({"geometry": triangle, "predicate": "intersects"}), 0)
+    engine.batch(0, event_table(None), subscription_table({"geometry": triangle, "predicate": "intersects"}), 0)
     (name,) = engine.checkpoint._view.segments
     assert "predicates" not in engine.checkpoint.storage.map_arrays(f"subscriptions/{name}.records")
     (held,) = engine.checkpoint._view.segments.values()
@@ -255,18 +257,18 @@ def test_segments_where_everybody_intersects_rest_as_ever(tmp_path: Path) -> Non
 def test_no_region_lies_in_a_point_and_a_border_is_not_contained(tmp_path: Path) -> None:
     regions: list[dict[str, Any]] = [{"box": (0, 0, 4, 4), "predicate": name} for name in PREDICATES]
     regions += [{"box": (0, 0, 4, 4), "predicate": name, "keywords": "flood"} for name in PREDICATES]
-    batch = published(*["POINT(4 2)", "POINT(2 2)"], text="flood")
+    batch = event_table(*["POINT(4 2)", "POINT(2 2)"], text="flood")
     asked = {0: {"intersects", "covers"}, 1: {"intersects", "covers", "contains"}}
     fulfilled = [(event, code) for event in asked for code, name in enumerate(PREDICATES) if name in asked[event]]
     want = [(event, code + 4 * worded) for event, code in fulfilled for worded in (0, 1)]
-    assert met(tmp_path, regions, batch) == sorted(want)
+    assert match_pairs(tmp_path, regions, batch) == sorted(want)
 
 
 def test_a_predicate_that_there_is_not_is_refused_with_those_there_are(tmp_path: Path) -> None:
     engine = SteppedEngine(tmp_path, CONTRACT)
-    through = engine.batch(0, published(None), registered({"box": (0, 0, 1, 1), "predicate": "touches"}), 0)
-    assert through.manifest.subs == 0
-    assert through.manifest.refused == 1
+    result = engine.batch(0, event_table(None), subscription_table({"box": (0, 0, 1, 1), "predicate": "touches"}), 0)
+    assert result.manifest.subs == 0
+    assert result.manifest.refused == 1
     engine.close()
 
 
@@ -281,7 +283,7 @@ def test_a_heavy_area_meets_many_in_the_time_of_one_look_each(tmp_path: Path) ->
         {"box": (x, y, x + 0.5, y + 0.5), "predicate": ("intersects", "within")[i % 2]}
         for i, (x, y) in enumerate(corners)
     ]
-    got = met(tmp_path, regions, published(shapely.to_wkb(star)))
+    got = match_pairs(tmp_path, regions, event_table(shapely.to_wkb(star)))
     shapely.prepare(star)
     boxes = shapely.box(*corners.T, *(corners.T + 0.5))
     want = np.where(np.arange(4000) % 2, shapely.contains(star, boxes), shapely.intersects(star, boxes))
@@ -291,7 +293,7 @@ def test_a_heavy_area_meets_many_in_the_time_of_one_look_each(tmp_path: Path) ->
 def test_large_ids_of_subscriptions_come_back_as_they_are(tmp_path: Path) -> None:
     ids = [(1 << 53) + 1, (1 << 62) + 3]
     regions: list[dict[str, Any]] = [{"box": (0, 0, 9, 9), "sub_id": i} for i in ids]
-    assert [sub for _, sub in met(tmp_path, regions, published("POLYGON((1 2, 3 2, 3 6, 1 2))"))] == ids
+    assert [sub for _, sub in match_pairs(tmp_path, regions, event_table("POLYGON((1 2, 3 2, 3 6, 1 2))"))] == ids
 
 
 @pytest.mark.slow
@@ -306,7 +308,7 @@ def test_a_huge_area_that_many_ask_for_goes_out_in_pieces() -> None:
 
 def test_text_that_is_not_utf8_as_geometry_stops_nothing() -> None:
     raw = b'{"type": "Feature", "properties": {"name": "\xff"}, "geometry": {"type": "Point", "coordinates": [7, 8]}}'
-    batch = published("POINT(1 2)")
+    batch = event_table("POINT(1 2)")
     column = pa.array([raw], pa.binary()).view(pa.string())
     batch = batch.set_column(batch.schema.get_field_index("geometry"), "geometry", column)
     dead = DeadLetters("event", 0)

@@ -15,8 +15,8 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import EVERYBODY
 from geoswarm.errors import PlanError
 from geoswarm.run.oracle.oracle import Oracle
-from restless import illegal, legal
-from stepped import SteppedEngine, Through
+from restless import illegal_change, legal_changes
+from stepped import BatchResult, SteppedEngine
 from worlds import BOUNDS, events, operations
 
 WORLDS = 120
@@ -26,22 +26,23 @@ STEP_US = 10
 
 
 def tuning_of(rng: np.random.Generator) -> Tuning:
-    return Tuning(
-        exchange=str(rng.choice(["packed", "rows"])),
-        matches=str(rng.choice(["arrays", "pairs"])),
-        deltas_max=int(rng.integers(1, 5)),
-        match_rows_max=int(rng.choice([7, 1000])),
-        match_pairs_max=int(rng.choice([5, 100_000])),
-    )
+    settings = {
+        "exchange": str(rng.choice(["packed", "rows"])),
+        "matches": str(rng.choice(["arrays", "pairs"])),
+        "deltas_max": int(rng.integers(1, 5)),
+        "match_rows_max": int(rng.choice([7, 1000])),
+        "match_pairs_max": int(rng.choice([5, 100_000])),
+    }
+    return Tuning.model_validate(settings)
 
 
-def check_owners(through: Through) -> None:
-    """Work was done by whoever the plan names, and only by them."""
-    owners = {p.executor for p in through.plan.partitions}
+def check_owners(result: BatchResult) -> None:
+    """Only executors that the plan names did any work."""
+    owners = {p.executor for p in result.plan.partitions}
     if EVERYBODY not in owners:
-        assert set(through.report.executors) <= owners
-    assert set(through.report.partitions) <= {p.id for p in through.plan.partitions}
-    assert sum(load.events for load in through.report.executors.values()) == through.report.events
+        assert set(result.report.executors) <= owners
+    assert set(result.report.partitions) <= {p.id for p in result.plan.partitions}
+    assert sum(load.events for load in result.report.executors.values()) == result.report.events
 
 
 @pytest.mark.parametrize("seed", range(WORLDS))
@@ -57,19 +58,19 @@ def test_however_plans_are_redrawn_the_matches_are_the_oracles(tmp_path: Path, s
         storm = operations(rng, int(rng.integers(0, 70)), ids=50, now_us=now_us)
         oracle.operate(storm, now_us)
         want = sorted(oracle.match(batch, now_us))
-        through = engine.batch(b, batch, storm, now_us)
-        assert sorted(through.pairs) == want
-        check_owners(through)
+        result = engine.batch(b, batch, storm, now_us)
+        assert sorted(result.pairs) == want
+        check_owners(result)
         plan = engine.checkpoint.plan
         if rng.random() < 0.7:
-            changes = legal(plan, rng, int(rng.integers(1, 9)))
+            changes = legal_changes(plan, rng, int(rng.integers(1, 9)))
             with pytest.raises(PlanError):
-                plan.apply([*changes, illegal(plan.apply(changes), rng)])
+                plan.apply([*changes, illegal_change(plan.apply(changes), rng)])
             engine.checkpoint.adopt_plan(plan.apply(changes))
         if rng.random() < 0.3:  # a crash before Spark's commit: by then another plan is in force
             again = engine.batch(b, batch, storm, now_us + 12345)
             assert sorted(again.pairs) == want
-            assert again.plan == through.plan
+            assert again.plan == result.plan
     engine.close()
 
 
@@ -81,7 +82,7 @@ def test_the_worlds_have_something_of_everything() -> None:
         rng = np.random.default_rng(seed)
         plan = uniform(Grid(*BOUNDS, columns=30, rows=20), 4)
         for _ in range(BATCHES):
-            changes = legal(plan, rng, 6)
+            changes = legal_changes(plan, rng, 6)
             kinds |= {type(change).__name__ for change in changes}
             plan = plan.apply(changes)
         shared += any(p.executor == EVERYBODY for p in plan.partitions)

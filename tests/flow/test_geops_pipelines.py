@@ -19,7 +19,7 @@ from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.pipeline import exchange, match
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
-from restless import legal
+from restless import legal_changes
 from stepped import rows_of, task_of
 from worlds import (
     BOUNDS,
@@ -37,7 +37,7 @@ BATCHES, EVENTS = 4, 90
 WAYS = list(product(("spis", "sps", "rihps", "risps"), ("static", "stream")))
 
 
-def through(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple[list[Pair], int]:
+def run_batch(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tuple[list[Pair], int]:
     """The matches of a batch, and how many rows reached an executor. No runner promises an order of parcels."""
 
     def shuffle(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -76,7 +76,7 @@ def world(
             rng,
         )
         checkpoint.finish(b)
-        checkpoint.adopt_plan(checkpoint.plan.apply(legal(checkpoint.plan, rng, 3)))
+        checkpoint.adopt_plan(checkpoint.plan.apply(legal_changes(checkpoint.plan, rng, 3)))
     checkpoint.close()
 
 
@@ -86,13 +86,13 @@ def world(
 def test_every_way_to_join_finds_what_the_oracle_finds(tmp_path: Path, pipeline: str, join_at: str, kind: str) -> None:
     total = 0
     for task, table, want, rng in world(tmp_path, 11, kind, pipeline, join_at):
-        got, _ = through(task, table, rng)
+        got, _ = run_batch(task, table, rng)
         assert sorted(got) == sorted(want)
         total += len(got)
     assert total > 100
 
 
-def test_an_area_visits_the_partitions_it_meets_and_is_told_once(tmp_path: Path) -> None:
+def test_an_area_visits_the_partitions_it_meets_and_goes_out_once(tmp_path: Path) -> None:
     tuning = Tuning(pipeline="sps")
     checkpoint = Checkpoint(str(tmp_path), CONTRACT, tuning, uniform)
     storm = operations(np.random.default_rng(1), 1, ids=1)
@@ -106,7 +106,7 @@ def test_an_area_visits_the_partitions_it_meets_and_is_told_once(tmp_path: Path)
     task = task_of(StoredBatch(checkpoint.storage, 0, manifest), CONTRACT, tuning, table.schema)
     partitions = len(task.plan().partitions)
     assert partitions > 1
-    got, arrived = through(task, table, np.random.default_rng(3))
+    got, arrived = run_batch(task, table, np.random.default_rng(3))
     assert sorted(got) == [(0, 7), (1, 7)]
     assert arrived == partitions + 1
     checkpoint.close()
@@ -119,7 +119,7 @@ def test_an_event_without_candidates_goes_nowhere(tmp_path: Path, pipeline: str)
     table = pa.table(events(np.random.default_rng(1), 50))
     manifest = checkpoint.prepare(0, lambda: [], 0, "", None)
     task = task_of(StoredBatch(checkpoint.storage, 0, manifest), CONTRACT, tuning, table.schema)
-    assert through(task, table, np.random.default_rng(2)) == ([], 0)
+    assert run_batch(task, table, np.random.default_rng(2)) == ([], 0)
     checkpoint.close()
 
 

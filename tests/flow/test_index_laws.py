@@ -33,7 +33,7 @@ GRID = Grid(*BOUNDS, columns=20, rows=20)
 SUBSCRIPTIONS, EVENTS = 90, 150
 
 
-class Asked(NamedTuple):
+class Request(NamedTuple):
     """The kinds of subscriptions and events that need an index."""
 
     words: float = 0.0
@@ -44,22 +44,22 @@ class Asked(NamedTuple):
 
 
 ASKED = {
-    "levels": Asked(),
-    "text": Asked(words=0.6),
-    "regions": Asked(words=0.3, shapes=0.6),
-    "rest": Asked(words=0.4, shapes=0.4, areas=True),
+    "levels": Request(),
+    "text": Request(words=0.6),
+    "regions": Request(words=0.3, shapes=0.6),
+    "rest": Request(words=0.4, shapes=0.4, areas=True),
 }
 OF_EACH = {"records", "conditions"}
 """What is known of each subscription: nothing is found there."""
 
 
-def chosen_levels(rects: Floats, chosen: Bools) -> CellIndex:
+def index_of_chosen(rects: Floats, chosen: Bools) -> CellIndex:
     ordinals = np.flatnonzero(chosen)
     built = build(GRID, rects[chosen])
     return {k: level._replace(entries=ordinals[level.entries].astype(np.uint32)) for k, level in built.items()}
 
 
-def subscriptions(rng: np.random.Generator, asked: Asked) -> tuple[Searchable, pa.Table]:
+def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable, pa.Table]:
     """A segment, and the operations that would have made it."""
     rects, n = rectangles(rng, SUBSCRIPTIONS), SUBSCRIPTIONS
     has_words, has_shape = rng.random(n) < asked.words, rng.random(n) < asked.shapes
@@ -81,7 +81,7 @@ def subscriptions(rng: np.random.Generator, asked: Asked) -> tuple[Searchable, p
     ids = np.arange(n) * 10
     segment = Searchable(
         Records(rects, ids, np.empty(0, np.int64), np.empty(0, np.uint8)),
-        chosen_levels(rects, ~has_words & ~has_shape),
+        index_of_chosen(rects, ~has_words & ~has_shape),
         build_text(GRID, rects, words) if has_words.any() else None,
         conditions_of(words) if has_words.any() else None,
         regions,

@@ -8,7 +8,7 @@ from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.count import Count, WordCount
 from geoswarm.flow.keyed.operator import Moment, Turn
 from geoswarm.run.oracle.keyed import counts, words
-from keyed_harness import Batch, KeyedWorld, moments, same
+from keyed_harness import Batch, KeyedWorld, have_same_rows, moments
 
 TEXTS = [
     "Flood at the dam",
@@ -43,7 +43,7 @@ def test_each_key_is_counted_over_the_window(kind: pa.DataType, seed: int) -> No
     want = counts([(interval, rows.to_pylist()) for interval, rows in stream], "word", window)
     assert sum(map(len, want)) > 20
     for batch, (given, expected) in enumerate(zip(got.updates, want, strict=True)):
-        assert same(given, expected), batch
+        assert have_same_rows(given, expected), batch
 
 
 @pytest.mark.parametrize("seed", range(15))
@@ -58,7 +58,7 @@ def test_each_word_is_counted_once_per_text(seed: int) -> None:
     want = counts(words([(interval, rows.to_pylist()) for interval, rows in stream]), "word", 3)
     assert {row["key"] for rows in want for row in rows} >= {"flood", "dam", "strasse"}
     for given, expected in zip(got.updates, want, strict=True):
-        assert same(given, expected)
+        assert have_same_rows(given, expected)
 
 
 def test_places_that_share_a_key_count_what_is_held_once() -> None:

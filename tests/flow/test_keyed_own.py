@@ -11,7 +11,7 @@ from geoswarm.errors import InputError, SchemaError, StreamError
 from geoswarm.flow.keyed.json_state import STATE_BYTES_MAX
 from geoswarm.flow.keyed.operator import Moment, Turn
 from geoswarm.flow.keyed.own import Key, Own, PerKey, Row, State
-from keyed_harness import Batch, KeyedWorld, moments, same
+from keyed_harness import Batch, KeyedWorld, have_same_rows, moments
 
 SCHEMA = pa.schema([("user", pa.string()), ("n", pa.int64()), ("amount", pa.float64())])
 
@@ -66,7 +66,7 @@ def _stream(rng: np.random.Generator) -> list[Batch]:
     return stream
 
 
-def _plain(stream: list[Batch], window: int) -> tuple[list[list[Row]], dict[int, list[Row]]]:
+def _spending_by_hand(stream: list[Batch], window: int) -> tuple[list[list[Row]], dict[int, list[Row]]]:
     """What Spending gives, from one dict of everything ever seen."""
     seen: dict[tuple[str, int], list[int]] = defaultdict(list)
     updates = []
@@ -94,12 +94,12 @@ def test_a_stage_sees_each_row_once_and_its_window_from_old_to_new(seed: int) ->
     rng = np.random.default_rng(seed)
     stream, window = _stream(rng), int(rng.integers(1, 5))
     got = KeyedWorld(Own(Spending(), "user", window), SCHEMA, rng).run(stream)
-    updates, expiries = _plain(stream, window)
+    updates, expiries = _spending_by_hand(stream, window)
     assert sum(map(len, updates)) > 10
     for given, expected in zip(got.updates, updates, strict=True):
-        assert same(given, expected)
+        assert have_same_rows(given, expected)
     assert got.expiries.keys() == expiries.keys()
-    assert all(same(got.expiries[interval], expiries[interval]) for interval in expiries)
+    assert all(have_same_rows(got.expiries[interval], expiries[interval]) for interval in expiries)
 
 
 def test_the_example_tells_when_the_longest_grows() -> None:
@@ -115,7 +115,7 @@ def test_the_example_tells_when_the_longest_grows() -> None:
 # -- errors
 
 
-def _asked(stage: PerKey, **row: Any) -> Any:
+def _answer_to(stage: PerKey, **row: Any) -> Any:
     rows = pa.RecordBatch.from_pylist([{"user": "ann", "n": 1, "amount": 2.0} | row], schema=SCHEMA)
     operator = Own(stage, "user", name="mine")
     fed = operator.feed(rows)
@@ -149,7 +149,7 @@ def test_an_exception_names_operator_method_and_key() -> None:
             return rows[0]["price"], []
 
     with pytest.raises(StreamError, match=r"operator mine: Fails.update failed for key 'ann' with KeyError: 'price'"):
-        _asked(Fails(None))
+        _answer_to(Fails(None))
 
 
 KNOT: list[Any] = []
@@ -173,14 +173,14 @@ KNOT.append(KNOT)
 )
 def test_a_state_that_json_would_change_is_refused_by_key_and_type(state: Any, what: str) -> None:
     with pytest.raises(StreamError, match=f"operator mine, key 'ann': the state holds .*{what}"):
-        _asked(Answers(state))
+        _answer_to(Answers(state))
 
 
 def test_a_state_that_is_too_large_is_refused_with_its_size() -> None:
     with pytest.raises(
         StreamError, match=f"the state has {STATE_BYTES_MAX + 2} bytes as JSON, limit {STATE_BYTES_MAX}"
     ):
-        _asked(Answers("x" * STATE_BYTES_MAX))
+        _answer_to(Answers("x" * STATE_BYTES_MAX))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_a_state_that_is_too_large_is_refused_with_its_size() -> None:
 )
 def test_rows_that_differ_from_the_declared_columns_are_refused(rows: Any, what: str) -> None:
     with pytest.raises(StreamError, match=f"operator mine: Answers.*for key 'ann' .*{what}"):
-        _asked(Answers(None, rows))
+        _answer_to(Answers(None, rows))
 
 
 def test_an_update_that_returns_no_pair_is_refused() -> None:
@@ -209,12 +209,12 @@ def test_an_update_that_returns_no_pair_is_refused() -> None:
             return state
 
     with pytest.raises(StreamError, match="returned a NoneType: return the state and a list of rows"):
-        _asked(Forgets(None))
+        _answer_to(Forgets(None))
 
 
 def test_what_json_can_hold_comes_back_as_it_was() -> None:
     state: Row = {"a": [None, True, 0, -(2**70), 1.5, "café\ud800", {}], "": []}
-    assert eval(_asked(Answers(state)).kept.to_pylist()[0]["state"], {"null": None, "true": True}) == state
+    assert eval(_answer_to(Answers(state)).kept.to_pylist()[0]["state"], {"null": None, "true": True}) == state
 
 
 @pytest.mark.parametrize("given", [None, {"n": "int64"}, pa.schema([("key", pa.string())])])

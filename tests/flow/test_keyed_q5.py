@@ -61,7 +61,7 @@ def totals_of(
     return {interval: {row["nation"]: row["revenue"] for row in rows} for interval, rows in closes.items()}
 
 
-def wanted(stream: list[Batch], window: int, interval: int, static: Static = STATIC) -> dict[int, int]:
+def expected_totals(stream: list[Batch], window: int, interval: int, static: Static = STATIC) -> dict[int, int]:
     held = [batch.rows for batch in stream if interval - window < batch.interval <= interval]
     table = pa.Table.from_batches(held, ARRIVAL)
     return q5(table, static.customer_nation, static.supplier_nation, static.nation_region, ASIA)
@@ -80,7 +80,7 @@ def test_each_window_ends_with_what_the_sql_says_of_it(seed: int, window: int, e
     got = totals_of(stream, window, rng, early=early)
     assert sorted(got) == sorted({i for n, i in enumerate(intervals) if len(stream[n].rows)})
     for interval, totals in got.items():
-        want = wanted(stream, window, interval)
+        want = expected_totals(stream, window, interval)
         assert {nation: revenue for nation, revenue in totals.items() if revenue} == want
 
 
@@ -113,7 +113,7 @@ def test_the_oracle_is_right_about_a_window_that_can_be_checked_by_hand() -> Non
         ],
         schema=ARRIVAL,
     )
-    assert wanted([Batch(0, rows)], 1, 0) == {0: 1000 * 90 + 500 * 100}
+    assert expected_totals([Batch(0, rows)], 1, 0) == {0: 1000 * 90 + 500 * 100}
 
 
 def test_a_stream_of_real_tables_ends_each_window_as_the_sql_says() -> None:
@@ -123,7 +123,7 @@ def test_a_stream_of_real_tables_ends_each_window_as_the_sql_says() -> None:
     got = totals_of(batches, window, np.random.default_rng(0), static)
     assert sorted(got) == list(range(12))
     for interval, totals in got.items():
-        want = wanted(batches, window, interval, static)
+        want = expected_totals(batches, window, interval, static)
         assert {nation: revenue for nation, revenue in totals.items() if revenue} == want
     assert min(len(totals) for totals in got.values()) == 5  # each nation is named, also with nothing
     assert sum(sum(totals.values()) for totals in got.values()) > 0
@@ -155,8 +155,8 @@ def test_an_order_that_has_left_the_window_joins_with_nothing() -> None:
     ("wrong", "said"),
     [
         (lambda: join(0), "window of 0"),
-        (lambda: Q5Join(np.zeros(2), np.zeros(2), []), "0 nations"),
-        (lambda: nations_of("ATLANTIS", ("ASIA", "EUROPE"), np.zeros(3)), "ASIA, EUROPE"),
+        (lambda: Q5Join(np.zeros(2, np.int64), np.zeros(2, np.int64), []), "0 nations"),
+        (lambda: nations_of("ATLANTIS", ("ASIA", "EUROPE"), np.zeros(3, np.int64)), "ASIA, EUROPE"),
     ],
 )
 def test_a_query_without_a_meaning_is_refused(wrong: Operator, said: str) -> None:

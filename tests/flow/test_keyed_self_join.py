@@ -12,7 +12,7 @@ from geoswarm.flow.keyed.operator import Moment, Turn
 from geoswarm.flow.keyed.self_join import SelfJoin
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.keyed import pairs
-from keyed_harness import Batch, KeyedWorld, Row, moments, same
+from keyed_harness import Batch, KeyedWorld, Row, have_same_rows, moments
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 ODD = [None, math.nan, math.inf, -math.inf, 1e308, -1e308]
@@ -49,7 +49,7 @@ def test_every_pair_of_the_window_goes_out_once(band: float | None, seed: int) -
     plain = [(interval, rows.to_pylist()) for interval, rows in stream]
     want = pairs(plain, ["id", "ts", "value"], window, band)
     for batch, (given, expected) in enumerate(zip(got.updates, want, strict=True)):
-        assert same(given, expected), batch
+        assert have_same_rows(given, expected), batch
 
 
 def test_the_worlds_above_have_pairs_within_and_across_batches() -> None:
@@ -68,7 +68,7 @@ def test_ids_may_be_texts_and_only_ids_need_be_there(seed: int) -> None:
     got = KeyedWorld(operator, schema, rng).run(stream)
     plain = [(b.interval, [{"key": r["vehicle"], "id": r["trip"]} for r in b.rows.to_pylist()]) for b in stream]
     for given, expected in zip(got.updates, pairs(plain, ["id"], 2, None), strict=True):
-        assert same(given, expected)
+        assert have_same_rows(given, expected)
     assert sum(map(len, got.updates)) > 20
 
 

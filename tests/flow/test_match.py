@@ -21,12 +21,19 @@ from worlds import BOUNDS, events, rectangles
 NO_EXPIRY, NONE_DEAD = np.empty(0, np.int64), np.empty(0, np.uint8)
 
 
-def run(batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: int = 0, **limits: int) -> list[Met]:
-    limits = {"rows_max": 1000, "pairs_max": 1_000_000} | limits
+def run(
+    batch: pa.RecordBatch,
+    segments: list[Searchable],
+    grid: Grid,
+    now_us: int = 0,
+    *,
+    rows_max: int = 1000,
+    pairs_max: int = 1_000_000,
+) -> list[Met]:
     return [
         met
         for parcel in route(batch, uniform(grid, 3))
-        for met in match(parcel.events, segments, grid, now_us, **limits)
+        for met in match(parcel.events, segments, grid, now_us, rows_max=rows_max, pairs_max=pairs_max)
     ]
 
 

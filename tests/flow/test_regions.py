@@ -10,7 +10,7 @@ import shapely
 from geoswarm.config import Contract
 from geoswarm.core.index.regions import CORE
 from geoswarm.run.oracle.oracle import Oracle
-from restless import legal
+from restless import legal_changes
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_shapes, with_texts
 
@@ -34,7 +34,7 @@ def test_polygons_and_circles_meet_what_is_inside_of_them(tmp_path: Path, seed: 
         assert sorted(got.pairs) == want, b
         seen += sum(sub in oracle.regions for _, sub in want)
         regions += len(oracle.regions)
-        engine.checkpoint.adopt_plan(engine.checkpoint.plan.apply(legal(engine.checkpoint.plan, rng, 3)))
+        engine.checkpoint.adopt_plan(engine.checkpoint.plan.apply(legal_changes(engine.checkpoint.plan, rng, 3)))
     assert regions > 50
     assert seen > 20
     engine.close()

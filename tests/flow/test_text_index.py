@@ -49,14 +49,14 @@ def expression(rng: np.random.Generator, depth: int = 0) -> str:
     return "(" + joint.join(expression(rng, depth + 1) for _ in range(rng.integers(2, 4))) + ")"
 
 
-def asked(rng: np.random.Generator, n: int) -> Expressions:
+def random_expressions(rng: np.random.Generator, n: int) -> Expressions:
     rows = [None if rng.random() < 0.1 else expression(rng) for _ in range(n)]
     compiled, refused = compile_expressions(pa.array(rows, pa.string()))
     assert not refused
     return compiled
 
 
-def said(rng: np.random.Generator, n: int) -> list[str]:
+def random_texts(rng: np.random.Generator, n: int) -> list[str]:
     return [" ".join(rng.choice([*WORDS, "nobody", "asks"], rng.integers(0, 9))) for _ in range(n)]
 
 
@@ -65,13 +65,13 @@ class World:
 
     def __init__(self, seed: int, subs: int = 60, snap: float | None = None) -> None:
         rng = np.random.default_rng(seed)
-        self.rects, self.words = rectangles(rng, subs, snap=snap), asked(rng, subs)
+        self.rects, self.words = rectangles(rng, subs, snap=snap), random_expressions(rng, subs)
         self.rects[rng.random(subs) < 0.2] = BOUNDS  # asked for anywhere
         batch = events(rng, 80, snap=snap)
         x, y = np.asarray(batch["x"]), np.asarray(batch["y"])
         codes = codes_of(x, y, frame_of(GRID))
         order = np.argsort(codes)
-        self.points, self.texts = Points(codes[order], x[order], y[order]), said(rng, 80)
+        self.points, self.texts = Points(codes[order], x[order], y[order]), random_texts(rng, 80)
         self.tokens = tokenize(pa.array(self.texts))
         self.rng = rng
 
@@ -89,11 +89,12 @@ class World:
         return {(i, s * 10) for i, s in inside if (ask := asks[s]) is not None and satisfied(ask, spoken[i])}
 
 
-def found(
+def find_pairs(
     points: Points, tokens: Tokens, segment: Searchable, *, now_us: int = 0, probe: Bools = ALL, room: int = 1
 ) -> list[Pair]:
     """As `match.py` searches: room for what comes next, again and again."""
     assert segment.text is not None
+    assert segment.conditions is not None
     hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
     while done.points < len(points.codes):
         done = match_text(points, tokens, segment.text, segment.conditions, segment.records, now_us, probe, hits, done)
@@ -107,7 +108,7 @@ def found(
 @given(seed=st.integers(0, 2**32 - 1), snap=st.sampled_from([None, 1.0, 0.36, 4.5]), room=st.integers(0, 200))
 def test_the_text_index_finds_what_the_oracle_finds_once(seed: int, snap: float | None, room: int) -> None:
     world = World(seed, snap=snap)
-    assert sorted(found(world.points, world.tokens, world.searchable(), room=room)) == sorted(world.oracle())
+    assert sorted(find_pairs(world.points, world.tokens, world.searchable(), room=room)) == sorted(world.oracle())
 
 
 @settings(deadline=None, max_examples=40)
@@ -115,7 +116,7 @@ def test_the_text_index_finds_what_the_oracle_finds_once(seed: int, snap: float 
 def test_frequencies_that_are_wrong_change_nothing_that_is_found(seed: int) -> None:
     world = World(seed)
     frequencies = world.rng.random(len(world.words.vocabulary))
-    assert sorted(found(world.points, world.tokens, world.searchable(frequencies))) == sorted(world.oracle())
+    assert sorted(find_pairs(world.points, world.tokens, world.searchable(frequencies))) == sorted(world.oracle())
 
 
 @settings(deadline=None, max_examples=40)
@@ -123,7 +124,7 @@ def test_frequencies_that_are_wrong_change_nothing_that_is_found(seed: int) -> N
 def test_executors_that_share_out_the_terms_find_each_match_once_between_them(seed: int, executors: int) -> None:
     world = World(seed)
     segment, share = world.searchable(), world.tokens.hashes % np.uint64(executors)
-    parts = [found(world.points, world.tokens, segment, probe=share == e) for e in range(executors)]
+    parts = [find_pairs(world.points, world.tokens, segment, probe=share == e) for e in range(executors)]
     assert sorted(pair for part in parts for pair in part) == sorted(world.oracle())
 
 
@@ -134,7 +135,7 @@ def test_cancelled_and_expired_askers_are_not_found(seed: int) -> None:
     cancelled, expires_us = world.rng.random(60) < 0.3, world.rng.integers(90, 110, 60)
     records = world.records(expires_us, np.packbits(cancelled, bitorder="little"))
     want = {(i, s) for i, s in world.oracle() if not cancelled[s // 10] and expires_us[s // 10] > 100}
-    got = found(world.points, world.tokens, world.searchable(records=records), now_us=100)
+    got = find_pairs(world.points, world.tokens, world.searchable(records=records), now_us=100)
     assert sorted(got) == sorted(want)
 
 
@@ -143,7 +144,7 @@ def test_cancelled_and_expired_askers_are_not_found(seed: int) -> None:
     [lambda h: h * np.uint64(0), lambda h: h % np.uint64(3), lambda h: h << np.uint64(62), lambda h: h | ~np.uint64(7)],
     ids=["all the same", "three, low", "four, high", "eight, at the very end"],
 )
-def test_terms_whose_hashes_collide_are_told_apart_by_their_bytes(
+def test_terms_whose_hashes_collide_are_kept_apart_by_their_bytes(
     weak: Callable[[Hashes], Hashes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(text, "hash_terms", lambda words: weak(hash_terms(words)))
@@ -152,19 +153,19 @@ def test_terms_whose_hashes_collide_are_told_apart_by_their_bytes(
         tokens = world.tokens._replace(hashes=weak(world.tokens.hashes))
         want = world.oracle()
         assert len(want) > 20
-        assert sorted(found(world.points, tokens, world.searchable())) == sorted(want)
+        assert sorted(find_pairs(world.points, tokens, world.searchable())) == sorted(want)
 
 
 @settings(deadline=None, max_examples=40)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_every_match_is_under_a_token_that_a_router_is_told_to_send(seed: int) -> None:
+def test_every_match_is_under_a_token_that_a_router_sends(seed: int) -> None:
     world = World(seed, subs=15)
     segment = world.searchable()
     asked = wanted(world.points, world.tokens, [segment, Searchable(world.records(), {})])
-    assert sorted(found(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
+    assert sorted(find_pairs(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
 
 
-def test_a_router_is_told_to_send_only_what_somebody_near_asks_for() -> None:
+def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None:
     rects = np.array([[10.0, 10.0, 11.0, 11.0], [-100.0, 40.0, -99.0, 41.0]])
     words, _ = compile_expressions(pa.array(["flood AND river", "dam"]))
     x, y = np.array([10.5, 10.5, 10.5, -99.5]), np.array([10.5, 10.5, 10.5, 40.5])
@@ -186,13 +187,13 @@ def test_a_router_is_told_to_send_only_what_somebody_near_asks_for() -> None:
     assert {(int(order[i]), term) for i, term in told} == {(0, "flood"), (3, "dam")}
 
 
-def test_a_segment_where_nobody_asks_for_words_has_an_empty_index() -> None:
+def test_a_segment_without_subscriptions_for_words_has_an_empty_index() -> None:
     world = World(1)
     words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
     index = build_text(GRID, world.rects, words)
     segment = Searchable(world.records(), {}, index, conditions_of(words))
     assert len(index.boxed) == 0
-    assert found(world.points, world.tokens, segment) == []
+    assert find_pairs(world.points, world.tokens, segment) == []
     assert not wanted(world.points, world.tokens, [segment]).any()
 
 
@@ -200,7 +201,7 @@ def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_
     rng = np.random.default_rng(3)
     low = rng.uniform([-180, -90], [180, 90], (200, 2))
     rects = np.concatenate([low, np.minimum(low + 10.0 ** rng.uniform(-6, 2.5, (200, 2)), (180, 90))], axis=1)
-    words = asked(rng, 200)
+    words = random_expressions(rng, 200)
     index = build_text(GRID, rects, words)
     per_subscription = np.bincount((index.boxed[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64), minlength=200)
     conjunctions = np.diff(words.conjunctions_offsets)
@@ -230,7 +231,7 @@ def test_a_mapped_index_that_cannot_be_written_to_is_searched_as_it_is() -> None
     assert segment.text is not None
     for array in segment.text:
         array.setflags(write=False)
-    assert sorted(found(world.points, world.tokens, segment)) == sorted(world.oracle())
+    assert sorted(find_pairs(world.points, world.tokens, segment)) == sorted(world.oracle())
 
 
 def test_an_index_is_good_for_the_same_words_wherever_they_lie() -> None:
@@ -239,7 +240,7 @@ def test_an_index_is_good_for_the_same_words_wherever_they_lie() -> None:
     stored = Expressions.from_arrays(world.words.to_arrays())
     index = build_text(GRID, world.rects, world.words._replace(vocabulary=shifted))
     segment = Searchable(world.records(), {}, index, conditions_of(stored))
-    assert sorted(found(world.points, world.tokens, segment)) == sorted(world.oracle())
+    assert sorted(find_pairs(world.points, world.tokens, segment)) == sorted(world.oracle())
 
 
 def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
@@ -250,7 +251,7 @@ def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
     )
     codes = codes_of(np.zeros(2), np.zeros(2), frame_of(GRID))
     tokens = tokenize(pa.array([" ".join(f"w{i}" for i in range(5000)), "w5000 w7"]))
-    assert sorted(found(Points(codes, np.zeros(2), np.zeros(2)), tokens, segment)) == [(0, 0), (0, 2), (1, 1)]
+    assert sorted(find_pairs(Points(codes, np.zeros(2), np.zeros(2)), tokens, segment)) == [(0, 0), (0, 2), (1, 1)]
 
 
 def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> None:
@@ -266,8 +267,8 @@ def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> No
     want = [0, 1, 2, 4, *range(len(asks), len(rects))]
     texts = [" ".join(crowd[:8000]), " ".join(crowd[8000:])]
     tokens = [tokenize(pa.array([text])) for text in texts]
-    assert sorted(s for _, s in found(points, tokens[0], segment)) == [s for s in want if s < len(asks) + 8000]
-    assert sorted(s for _, s in found(points, tokens[1], segment)) == [s for s in want if s >= len(asks) + 8000]
+    assert sorted(s for _, s in find_pairs(points, tokens[0], segment)) == [s for s in want if s < len(asks) + 8000]
+    assert sorted(s for _, s in find_pairs(points, tokens[1], segment)) == [s for s in want if s >= len(asks) + 8000]
 
 
 @settings(deadline=None, max_examples=40)
@@ -296,7 +297,7 @@ def test_limits_on_memory_change_how_matches_in_several_segments_are_cut_but_not
 
 def test_counts_of_terms_add_up_fade_and_never_read_too_little() -> None:
     rng = np.random.default_rng(0)
-    texts = [said(rng, 300), said(rng, 200)]
+    texts = [random_texts(rng, 300), random_texts(rng, 200)]
     parts = [TermCounts.empty(64), TermCounts.empty(64)]
     for part, lines in zip(parts, texts, strict=True):
         part.add(tokenize(pa.array(lines)))

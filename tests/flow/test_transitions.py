@@ -22,7 +22,7 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.subscriptions import View
-from worlds import BOUNDS, operations, wandering, with_keywords, with_on, with_texts
+from worlds import BOUNDS, operations, wandering_events, with_keywords, with_on, with_texts
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -42,7 +42,7 @@ class Memory:
         seen = [shelf for shelf in self.shelves if shelf.interval > moment.interval - self.operator.window]
         for _ in range(int(self.rng.integers(1, 3))):
             given, fresh = [], []
-            for part in self._dealt(fed):
+            for part in self._deal(fed):
                 grouped = group(part, self.operator.order)
                 turn = turn_of(grouped, [(shelf, None) for shelf in seen], self.operator, moment)
                 answer = pickle.loads(pickle.dumps(self.operator)).update(turn)
@@ -63,7 +63,7 @@ class Memory:
         assert len(answer.work) == keys
         assert np.all(answer.work > 0)
 
-    def _dealt(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def _deal(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         rows = rows.take(pa.array(self.rng.permutation(len(rows))))
         codes = rows.column("key").dictionary_encode().indices.to_numpy()
         executor = self.rng.integers(0, 4, codes.max(initial=0) + 1)[codes]
@@ -88,13 +88,12 @@ class Lookup:
         return Lookup.view.on(ids, Lookup.now_us)
 
 
-def met(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
+def match_events(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
     """Every event with all that it met."""
     segments = View.open(checkpoint.storage, manifest).searchables()
     parts = [pa.record_batch([[] for _ in range(len(events.schema) + 1)], schema=events.schema.append(SUB_IDS))]
     for parcel in route(events, checkpoint.plan):
-        limits = {"rows_max": 64, "pairs_max": 4096}
-        for run in match(parcel.events, segments, checkpoint.grid, manifest.now_us, **limits):
+        for run in match(parcel.events, segments, checkpoint.grid, manifest.now_us, rows_max=64, pairs_max=4096):
             lists = pa.ListArray.from_arrays(pa.array(run.offsets.astype(np.int32)), run.subs, type=SUB_IDS.type)
             parts.append(pa.record_batch([*run.events.columns, lists], schema=parts[0].schema))
     return pa.concat_batches(parts)
@@ -113,12 +112,16 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int, text_key
         storm = with_keywords(rng, storm, 0.3) if rng.random() < 0.5 else storm
         manifest = checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
         oracle.operate(storm, now_us)
-        events = wandering(rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us)
+        events = wandering_events(
+            rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us
+        )
         events = with_texts(rng, events)
         if text_keys:
             events = events.set_column(4, "object_id", events.column("object_id").cast(pa.string()))
         Lookup.view, Lookup.now_us = View.open(checkpoint.storage, manifest), now_us
-        rows = met(checkpoint, manifest, events.combine_chunks().to_batches()[0] if len(events) else _none(events))
+        rows = match_events(
+            checkpoint, manifest, events.combine_chunks().to_batches()[0] if len(events) else _none(events)
+        )
         named = rows.column("object_id").is_valid()
         out = [without_object(rows.filter(pa.compute.invert(named)), Lookup())]
         out += store.run(rows.filter(named), Moment(batch_id, interval, now_us))
@@ -181,7 +184,7 @@ def test_an_object_enters_once_and_leaves_once() -> None:
     ]
 
 
-def test_a_dwell_is_told_once_a_stay() -> None:
+def test_a_dwell_is_reported_once_a_stay() -> None:
     on = {1: 15 * SECOND_US}
     assert journey(on, [(0, []), (10, [1]), (24, [1])], [(25, [1]), (90, [1])], [(91, []), (92, [1]), (107, [1])]) == [
         [[], [], []],
@@ -190,7 +193,7 @@ def test_a_dwell_is_told_once_a_stay() -> None:
     ]
 
 
-def test_a_dwell_of_no_time_is_told_at_once() -> None:
+def test_a_dwell_of_no_time_is_reported_at_once() -> None:
     assert journey({1: 0}, [(0, [1]), (1, [1])], [(2, []), (3, [1])]) == [[[1], []], [[], [1]]]
 
 
@@ -212,7 +215,7 @@ def test_late_events_do_not_keep_an_object_remembered() -> None:
     assert journey({1: ENTER}, [(5, [1])], [(1, [1])], [(6, [1])], window=2) == [[[1]], [[]], [[1]]]
 
 
-def test_a_cancelled_subscription_is_not_told_of_the_exit() -> None:
+def test_a_cancelled_subscription_does_not_report_the_exit() -> None:
     on = {2: EXIT}
     store = Memory(Transitions(_Fixed(on)), np.random.default_rng(0))
     store.run(_rows([(7, 0, [2])]), Moment(0, 0, 0))
@@ -269,7 +272,7 @@ def test_an_object_in_ten_thousand_places_leaves_them_all() -> None:
     assert third == [sorted(subs[::2])]
 
 
-def test_events_of_nobody_only_meet_those_on_inside() -> None:
+def test_events_without_an_object_only_meet_subscriptions_on_inside() -> None:
     rows = _rows([(None, 0, [4, 1, 3]), (None, 0, [1]), (None, 0, []), (None, 1, [3])])
     left = without_object(rows, _Fixed({1: ENTER}))
     assert left.schema == rows.schema

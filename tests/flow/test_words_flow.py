@@ -19,7 +19,7 @@ from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
-from restless import divided
+from restless import changes_with_terms
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations, with_keywords, with_texts
 
@@ -30,7 +30,7 @@ CONTRACT = Contract(columns=30, rows=30, executors=4)
 def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng(seed)
     engine, oracle = SteppedEngine(tmp_path, CONTRACT, Tuning(deltas_max=2, dead_share_max=0.2)), Oracle(BOUNDS)
-    refused = 0
+    refused = matches = 0
     for number in range(6):
         now_us = 10 * number
         storm = with_keywords(
@@ -38,16 +38,19 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
         )
         said = with_texts(rng, events(rng, 150, first_id=1000 * number))
         refused += oracle.operate(storm, now_us)
-        through = engine.batch(number, said, storm, now_us)
-        assert sorted(through.pairs) == sorted(oracle.match(said, now_us))
-        assert through.manifest.refused <= refused
+        result = engine.batch(number, said, storm, now_us)
+        assert sorted(result.pairs) == sorted(oracle.match(said, now_us))
+        assert result.manifest.refused <= refused
+        matches += len(result.pairs)
+    assert matches > 0
     engine.checkpoint.close()
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng((seed, 7))
-    tuning = Tuning(matches=str(rng.choice(["arrays", "pairs"])), match_rows_max=int(rng.choice([7, 1000])))
+    shape, rows_max = str(rng.choice(["arrays", "pairs"])), int(rng.choice([7, 1000]))
+    tuning = Tuning.model_validate({"matches": shape, "match_rows_max": rows_max})
     engine, oracle, copies, dropped = SteppedEngine(tmp_path, CONTRACT, tuning), Oracle(BOUNDS), 0, 0
     plan = engine.checkpoint.plan
     three = TermCut.of(3, {})
@@ -57,13 +60,13 @@ def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_pa
         storm = with_keywords(rng, operations(rng, 80, ids=60, now_us=10 * number), share=share)
         said = with_texts(rng, events(rng, 100, first_id=1000 * number))
         oracle.operate(storm, 10 * number)
-        through = engine.batch(number, said, storm, 10 * number)
-        assert sorted(through.pairs) == sorted(oracle.match(said, 10 * number))
-        matched = {event for event, _ in through.pairs}
-        assert through.report.matched == len(matched)
-        copies, dropped = copies + through.report.copies, dropped + through.report.dropped
+        result = engine.batch(number, said, storm, 10 * number)
+        assert sorted(result.pairs) == sorted(oracle.match(said, 10 * number))
+        matched = {event for event, _ in result.pairs}
+        assert result.report.matched == len(matched)
+        copies, dropped = copies + result.report.copies, dropped + result.report.dropped
         plan = engine.checkpoint.plan
-        engine.checkpoint.adopt_plan(plan.apply(divided(plan, rng, int(rng.integers(1, 5)))))
+        engine.checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, int(rng.integers(1, 5)))))
     assert copies > 0
     assert dropped > 0 or share < 1
     engine.checkpoint.close()
@@ -74,9 +77,9 @@ def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_p
     engine, oracle = SteppedEngine(tmp_path, CONTRACT), Oracle(BOUNDS)
     storm, silent = with_keywords(rng, operations(rng, 100, ids=90)), pa.table(events(rng, 100))
     oracle.operate(storm, 0)
-    through = engine.batch(0, silent, storm, 0)
-    assert sorted(through.pairs) == sorted(oracle.match(silent, 0))
-    assert through.pairs
+    result = engine.batch(0, silent, storm, 0)
+    assert sorted(result.pairs) == sorted(oracle.match(silent, 0))
+    assert result.pairs
     engine.checkpoint.close()
 
 
@@ -108,7 +111,7 @@ def test_one_number_for_two_events_is_never_believed() -> None:
         joined([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
 
 
-def test_events_dealt_to_all_go_where_they_went_when_a_task_is_run_again_in_another_order() -> None:
+def test_events_of_a_shared_partition_go_to_the_same_executors_when_a_task_runs_again_in_another_order() -> None:
     grid = Grid(*BOUNDS, columns=4, rows=4)
     everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, EVERYBODY),), 1)
     rows, rng = events(np.random.default_rng(2), 300), np.random.default_rng(3)

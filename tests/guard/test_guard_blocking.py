@@ -26,7 +26,7 @@ def second_malicious_round(world: World, start_round: int = 5) -> int:
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize(("users", "per_s"), [(10, 75.0), (10, 600.0), (1, 300.0), (50, 300.0)])
-def test_all_attackers_are_blocked_soon_and_nobody_else(users: int, per_s: float, seed: int) -> None:
+def test_all_attackers_are_blocked_soon_and_no_other_user(users: int, per_s: float, seed: int) -> None:
     attack_of = attack(users, per_s, stay_s=2 * 60_000 / per_s if per_s > 100 else 600.0, seed=seed)
     world = World([normal(rng(seed)), attack_of], Guard(seed=seed), seed).run(900.0)
     assert set(world.blocked) == attackers(world)
@@ -41,14 +41,14 @@ def test_attackers_who_let_queries_expire_are_blocked_at_the_third_place() -> No
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_on_a_calm_day_nobody_is_blocked(seed: int) -> None:
+def test_on_a_calm_day_no_user_is_blocked(seed: int) -> None:
     world = World([normal(rng(seed))], Guard(seed=seed), seed).run(2400.0)
     assert len(world.hot) > 20
     assert world.blocked == {}
 
 
 @pytest.mark.parametrize("guests", [10, 30, 100])
-def test_at_a_festival_nobody_is_blocked(guests: int) -> None:
+def test_at_a_festival_no_user_is_blocked(guests: int) -> None:
     party = festival([f"user{100 - i - 1}" for i in range(guests)])
     world = World([normal(rng(2)), party], Guard(), 2).run(1200.0)
     assert sum(city == 7 for _, city in world.hot) > 3
@@ -62,7 +62,7 @@ def test_guests_who_came_only_for_the_festival_are_not_blocked() -> None:
     assert world.blocked == {}
 
 
-def test_whoever_goes_from_one_festival_to_another_is_not_blocked() -> None:
+def test_a_user_who_goes_from_one_festival_to_another_is_not_blocked() -> None:
     names = [f"guest{i}" for i in range(20)]
     parties = [festival(names, city=7), festival(names, start_s=1200.0, stop_s=1800.0, city=20)]
     world = World([normal(rng(4)), *parties], Guard(), 4).run(2100.0)
@@ -71,15 +71,15 @@ def test_whoever_goes_from_one_festival_to_another_is_not_blocked() -> None:
 
 
 @pytest.mark.slow
-def test_as_printed_guests_of_a_festival_are_blocked() -> None:
-    """Why Guard is not as printed."""
+def test_by_the_paper_guests_of_a_festival_are_blocked() -> None:
+    """Why Guard differs from the paper."""
     party = festival([f"guest{i}" for i in range(20)])
     world = World([normal(rng(3)), party], Guard(PRINTED), 3).run(1200.0)
     assert any(user.startswith("guest") for user in world.blocked)
 
 
 @pytest.mark.slow
-def test_as_printed_the_attack_is_found_too() -> None:
+def test_by_the_paper_the_attack_is_found_too() -> None:
     world = World([normal(rng(5), home_share=0.0), attack()], Guard(PRINTED), 5).run(1500.0)
     assert set(world.blocked) & attackers(world)
 
@@ -139,20 +139,20 @@ SMALL: dict[str, Any] = {"hotspots_max": 64, "makers_max": 64, "users_max": 10_0
 
 
 def test_a_gang_in_a_sea_of_invented_names_is_still_blocked_and_the_sea_is_not() -> None:
-    """Ten thousand names a round against a table of ten thousand: nobody is forgotten who matters."""
+    """Ten thousand names a round against a table of ten thousand: no user who matters is forgotten."""
     guard = Guard(GuardRules(**SMALL))
     world = World([normal(rng(1)), attack()], guard, 1)
     invented = iter(range(10**9))
     close = world._close
 
-    def flooded(now_s: float) -> None:
+    def flood(now_s: float) -> None:
         import pyarrow as pa
 
         names = pa.array([f"nobody{next(invented)}" for _ in range(10_000)])
         guard.operations(names, np.ones(10_000, np.bool_), np.zeros(10_000, np.bool_), now_s - 1.0)
         close(now_s)
 
-    world._close = flooded  # type: ignore[method-assign]
+    world._close = flood  # type: ignore[method-assign]
     world.run(1200.0)
     assert world.rounds[-1].entry.users_driven_out > 50_000
     assert set(world.blocked) == attackers(world)

@@ -1,4 +1,4 @@
-"""Algorithm 4: as printed on small tables, and the conditions that make blocking rarer, one by one."""
+"""Algorithm 4: as in the paper on small tables, and the conditions that make blocking rarer, one by one."""
 
 import numpy as np
 import pytest
@@ -33,12 +33,12 @@ def table(
 GANG_CODES = list(range(NORMAL, NORMAL + GANG))
 
 
-def printed() -> Detector:
+def paper_detector() -> Detector:
     return Detector(PRINTED, np.random.default_rng(0))
 
 
-def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_again() -> None:
-    detector = printed()
+def test_by_the_paper_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_again() -> None:
+    detector = paper_detector()
     first, second = detector.detect(table(), 1), detector.detect(table(), 2)
     assert (first.suspicious.tolist(), first.confirmed.tolist()) == (GANG_CODES, [])
     assert second.confirmed.tolist() == GANG_CODES
@@ -53,19 +53,19 @@ def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_ag
         ("not in a hotspot now", table(gang_hotspots=0)),
     ],
 )
-def test_as_printed_there_is_no_attack(why: str, changed: FeatureTable) -> None:
-    detector = printed()
+def test_by_the_paper_there_is_no_attack(why: str, changed: FeatureTable) -> None:
+    detector = paper_detector()
     for now_round in range(3):
         assert detector.detect(changed, now_round).suspicious.tolist() == [], why
 
 
 @pytest.mark.slow
-def test_as_printed_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
+def test_by_the_paper_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_rounds() -> None:
     remembered = []
     for seed in range(40):
         detector = Detector(PRINTED, np.random.default_rng(seed))
         detector.detect(table(), 0)
-        remembered.append([bool(len(_again(detector, rounds))) for rounds in (5, 12, 30, 31)])
+        remembered.append([bool(len(_detect_again(detector, rounds))) for rounds in (5, 12, 30, 31)])
     kept = np.mean(remembered, axis=0)
     assert kept[0] == 1
     assert 0.5 < kept[1] < 1
@@ -73,13 +73,13 @@ def test_as_printed_a_suspicion_is_forgotten_at_a_random_time_between_5_and_30_r
     assert kept[3] == 0
 
 
-def _again(detector: Detector, now_round: int) -> Ints:
+def _detect_again(detector: Detector, now_round: int) -> Ints:
     copied = Detector.from_arrays(PRINTED, np.random.default_rng(1), detector.to_arrays())
     return copied.detect(table(), now_round).confirmed
 
 
-def test_as_printed_another_cluster_is_not_confirmed_by_the_first() -> None:
-    detector = printed()
+def test_by_the_paper_another_cluster_is_not_confirmed_by_the_first() -> None:
+    detector = paper_detector()
     detector.detect(table(), 1)
     smaller = table()
     smaller.raw[NORMAL, [X3, X11, X14]] = smaller.raw[0, [X3, X11, X14]]
@@ -93,7 +93,7 @@ def test_users_whom_nothing_tells_apart_end_the_search(users: int) -> None:
     raw = np.zeros((users, 14))
     raw[:, X11] = np.arange(users)  # a spread that no feature explains once all columns are the same
     same = FeatureTable(np.arange(users), raw, np.zeros((users, 14), np.float32))
-    assert printed().detect(same, 0).confirmed.tolist() == []
+    assert paper_detector().detect(same, 0).confirmed.tolist() == []
 
 
 def test_the_same_seed_finds_the_same_users() -> None:
@@ -105,7 +105,7 @@ def test_the_same_seed_finds_the_same_users() -> None:
 RULES = GuardRules()
 
 
-def hot(
+def add_hotspot(
     causes: Causes,
     now_round: int,
     place: tuple[float, float] = (0.5, 0.5),
@@ -125,8 +125,8 @@ def hot(
     causes.add(now_round, now_round, place, touched)
 
 
-def blocked(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
-    """If the gang was suspected before."""
+def blocked_users(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
+    """Users whom the detector confirms if the gang was suspected before."""
     features = table()
     if "cancels" in changed:
         features.raw[:, X7] = changed["cancels"] * features.raw[:, X6]
@@ -138,17 +138,17 @@ def blocked(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
 
 def test_who_makes_hotspots_in_two_rounds_and_cancels_as_much_is_blocked() -> None:
     causes = Causes(RULES)
-    hot(causes, 8)
-    hot(causes, 9)
-    assert blocked(causes) == GANG_CODES
-    assert blocked(causes, cancels=0.2) == [], "a crowd comes, it does not trade"
+    add_hotspot(causes, 8)
+    add_hotspot(causes, 9)
+    assert blocked_users(causes) == GANG_CODES
+    assert blocked_users(causes, cancels=0.2) == [], "a crowd comes, it does not trade"
 
 
 def test_who_makes_three_places_hot_is_blocked_whatever_is_cancelled() -> None:
     causes = Causes(RULES)
     for now_round, x in ((7, 0.1), (8, 0.5), (9, 0.9)):
-        hot(causes, now_round, (x, 0.5))
-    assert blocked(causes, cancels=0.0) == GANG_CODES
+        add_hotspot(causes, now_round, (x, 0.5))
+    assert blocked_users(causes, cancels=0.0) == GANG_CODES
 
 
 @pytest.mark.parametrize(
@@ -161,39 +161,39 @@ def test_who_makes_three_places_hot_is_blocked_whatever_is_cancelled() -> None:
         ("what most do is normal", {"users": 2 * GANG}),
     ],
 )
-def test_nobody_is_blocked_when(why: str, changed: dict[str, float]) -> None:
+def test_no_user_is_blocked_when(why: str, changed: dict[str, float]) -> None:
     causes = Causes(RULES)
     for now_round in (8, 9):
-        hot(causes, now_round, **changed)  # type: ignore[arg-type]
-    assert blocked(causes) == [], why
+        add_hotspot(causes, now_round, **changed)  # type: ignore[arg-type]
+    assert blocked_users(causes) == [], why
 
 
 def test_who_has_just_moved_is_judged_by_what_was_done_since() -> None:
     causes = Causes(RULES)
     for now_round in (8, 9):
-        hot(causes, now_round, focus=0.4, fresh=40)
-    assert blocked(causes) == GANG_CODES
+        add_hotspot(causes, now_round, focus=0.4, fresh=40)
+    assert blocked_users(causes) == GANG_CODES
 
 
 def test_one_round_of_hotspots_is_not_enough() -> None:
     causes = Causes(RULES)
-    hot(causes, 9)
-    hot(causes, 9)
-    assert blocked(causes) == []
+    add_hotspot(causes, 9)
+    add_hotspot(causes, 9)
+    assert blocked_users(causes) == []
 
 
 def test_hotspots_that_drift_are_one_place() -> None:
     causes = Causes(RULES)
     for step in range(8):
-        hot(causes, 2 + step, (0.5 + 0.02 * step, 0.5))
-    assert blocked(causes, cancels=0.0) == []
+        add_hotspot(causes, 2 + step, (0.5 + 0.02 * step, 0.5))
+    assert blocked_users(causes, cancels=0.0) == []
 
 
 def test_hotspots_of_half_an_hour_ago_are_forgotten() -> None:
     causes = Causes(RULES)
-    hot(causes, 8)
-    hot(causes, 39)
-    assert blocked(causes, 39) == []
+    add_hotspot(causes, 8)
+    add_hotspot(causes, 39)
+    assert blocked_users(causes, 39) == []
 
 
 def test_a_neighbour_of_the_attack_is_not_an_accomplice() -> None:
@@ -215,10 +215,10 @@ def test_a_neighbour_of_the_attack_is_not_an_accomplice() -> None:
     assert verdict.confirmed.tolist() == GANG_CODES
 
 
-def test_nobody_is_blocked_on_a_first_suspicion() -> None:
+def test_no_user_is_blocked_on_a_first_suspicion() -> None:
     causes = Causes(RULES)
-    hot(causes, 8)
-    hot(causes, 9)
+    add_hotspot(causes, 8)
+    add_hotspot(causes, 9)
     detector = Detector(RULES, np.random.default_rng(0))
     assert detector.detect(table(), 9, causes).confirmed.tolist() == []
     assert detector.suspected(10).tolist() == GANG_CODES
@@ -227,8 +227,8 @@ def test_nobody_is_blocked_on_a_first_suspicion() -> None:
 def test_two_gangs_are_found_in_one_round() -> None:
     causes, other = Causes(RULES), np.arange(10, 14)
     for now_round in (8, 9):
-        hot(causes, now_round, (0.2, 0.2))
-        hot(causes, now_round, (0.8, 0.8), codes=other)
+        add_hotspot(causes, now_round, (0.2, 0.2))
+        add_hotspot(causes, now_round, (0.8, 0.8), codes=other)
     features = table()
     features.raw[other, X11] = 300.0
     detector = Detector(RULES, np.random.default_rng(0))

@@ -51,7 +51,7 @@ def test_rounds_without_hotspots_do_not_lower_the_mean_rate() -> None:
     assert (calm[X13], calm[X14]) == (0, 1)
 
 
-def test_rounds_that_nobody_looked_at_fade_too() -> None:
+def test_rounds_without_detection_fade_too() -> None:
     features = Features()
     features.begin(ints(0))
     features.count_requests(ints(0), ints(16))
@@ -71,7 +71,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
     assert (row[X4], row[X12], row[X13]) == (101, 1, 0.5)
 
 
-def test_whoever_asked_for_nothing_has_no_rate() -> None:
+def test_a_user_who_asked_for_nothing_has_no_rate() -> None:
     features = Features()
     features.begin(ints(0))
     touched = features.hotspot(HotspotSummary(ints(0), table_of((3, 0, 0, 0, 0, 0))))

@@ -19,7 +19,7 @@ def register(guard: Guard, names: list[str | None], now_s: float = 0.0, times: i
     guard.operations(users, np.ones(len(users), np.bool_), np.zeros(len(users), np.bool_), now_s)
 
 
-def test_a_user_has_one_number_and_nobody_has_none() -> None:
+def test_a_user_has_one_number_and_a_missing_user_has_none() -> None:
     guard = Guard()
     first = guard.codes(pa.array(["ann", "ben", None, "ann"]))
     assert first.tolist() == [first[0], first[1], -1, first[0]]
@@ -97,7 +97,7 @@ def test_operators_block_unblock_and_exempt() -> None:
     assert guard.exempted() == []
 
 
-def test_whoever_is_unblocked_begins_with_a_clean_slate() -> None:
+def test_an_unblocked_user_begins_with_a_clean_slate() -> None:
     guard = Guard()
     world = World([normal(np.random.default_rng(1)), attack()], guard, 1).run(600.0)
     assert "attacker0" in world.blocked
@@ -121,13 +121,13 @@ def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:
         told: list[object] = []
         close = world._close
 
-        def restarted(now_s: float) -> None:
+        def restart(now_s: float) -> None:
             close(now_s)
             told.append(world.rounds[-1])
             if restarts:
                 world.guard = Guard.from_bytes(world.guard.to_bytes())
 
-        world._close = restarted  # type: ignore[method-assign]
+        world._close = restart  # type: ignore[method-assign]
         world.run(600.0)
         assert world.blocked
         return [*told, world.guard.blocked()]
@@ -151,7 +151,7 @@ def test_moments_belong_to_rounds_as_they_were_closed() -> None:
     assert guard.round == 1
     assert [guard.round_at(at) for at in (100.0, 171.9, 172.0, 500.0)] == [0, 0, 1, 1]
     assert guard.round - guard.round_at(-1e9) > guard.rules.ages
-    guard.close_round(172.0 + 200.0)  # nobody looked for three rounds
+    guard.close_round(172.0 + 200.0)  # no detection for three rounds
     assert guard.round == 4
     assert [guard.round_at(at) for at in (180.0, 240.0, 300.0, 372.0)] == [1, 2, 3, 4]
 
@@ -168,7 +168,7 @@ def test_what_does_not_fit_together_is_refused() -> None:
         guard.hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
 
 
-def test_a_suspicion_is_not_inherited_by_whoever_gets_the_row() -> None:
+def test_a_suspicion_is_not_inherited_by_the_next_user_of_the_row() -> None:
     guard = Guard(SMALL)
     register(guard, ["eve"])
     code = guard.codes(pa.array(["eve"]))

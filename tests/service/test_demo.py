@@ -74,12 +74,12 @@ def test_balance_is_the_busiest_over_the_mean_batch_by_batch(story: Story) -> No
     assert story.skew_last == pytest.approx(1100 / 575)
 
 
-def test_what_the_first_plan_would_have_done_is_told_from_the_same_times(story: Story) -> None:
+def test_what_the_first_plan_would_have_done_is_computed_from_the_same_times(story: Story) -> None:
     assert story.skews_kept[:2] == story.skews[:2]
     assert story.skews_kept[2:] == [pytest.approx(2000 / 575)] * 6
 
 
-def test_the_plans_are_told_in_numbers(story: Story) -> None:
+def test_the_plans_are_reported_in_numbers(story: Story) -> None:
     assert story.plans_sentence == (
         "The plan was redrawn 1 time while the stream ran (1 split; from 4 partitions to 5), and no subscription was "
         "copied for it. The busiest of 4 executors did 3.4 times the mean under the first plan and 1.9 times in the "
@@ -87,7 +87,7 @@ def test_the_plans_are_told_in_numbers(story: Story) -> None:
     )
 
 
-def test_a_run_too_short_for_a_second_plan_is_told_too() -> None:
+def test_a_run_too_short_for_a_second_plan_is_reported_too() -> None:
     told = Story(Tweets(events_per_s=1.0), 0, GRID, PLANS.__getitem__)
     told.add([batch(0, FIRST, [300, 100, 100, 100])])
     assert told.plans_sentence == (

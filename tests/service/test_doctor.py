@@ -40,7 +40,7 @@ def test_every_check_reports_once_and_every_complaint_has_a_remedy(tmp_path: Pat
         (doctor.look_at_memory(8.0), "ok"),
     ],
 )
-def test_a_machine_below_a_limit_is_told_so(finding: Finding, ok: str) -> None:
+def test_the_doctor_reports_a_machine_below_a_limit(finding: Finding, ok: str) -> None:
     assert finding.ok == ok
 
 

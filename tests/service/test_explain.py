@@ -18,7 +18,7 @@ from geoswarm.store.checkpoint import Checkpoint
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> str:
+def checkpoint_of_rounds(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A checkpoint whose journal has twelve rounds of SWARM on posts of the world."""
     root = str(tmp_path_factory.mktemp("explain"))
     checkpoint = Checkpoint(root, Contract(columns=200, rows=200, executors=6), Tuning())
@@ -36,28 +36,28 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> str:
     return root
 
 
-def test_every_round_is_told(told: str) -> None:
-    done = CliRunner().invoke(app, ["explain", told])
+def test_every_round_is_explained(checkpoint_of_rounds: str) -> None:
+    done = CliRunner().invoke(app, ["explain", checkpoint_of_rounds])
     assert done.exit_code == 0
     assert done.stdout.count("\nround ") + 1 == 12
     assert "hands" in done.stdout
 
 
-def test_one_plan_is_told_from_the_plan_before_it(told: str) -> None:
-    entries = json.loads(CliRunner().invoke(app, ["explain", told, "--json"]).stdout)
+def test_one_plan_is_explained_from_the_plan_before_it(checkpoint_of_rounds: str) -> None:
+    entries = json.loads(CliRunner().invoke(app, ["explain", checkpoint_of_rounds, "--json"]).stdout)
     epochs = [entry["epoch_next"] for entry in entries if "epoch_next" in entry]
     assert epochs == list(range(1, len(epochs) + 1))
-    last = json.loads(CliRunner().invoke(app, ["explain", told, str(epochs[-1]), "--json"]).stdout)
+    last = json.loads(CliRunner().invoke(app, ["explain", checkpoint_of_rounds, str(epochs[-1]), "--json"]).stdout)
     assert [entry.get("epoch_next") for entry in last][-1] == epochs[-1]
     assert all("epoch_next" not in entry for entry in last[:-1])
     assert (
         f"plan {epochs[-1]} from the next batch on"
-        in CliRunner().invoke(app, ["explain", told, str(epochs[-1])]).stdout
+        in CliRunner().invoke(app, ["explain", checkpoint_of_rounds, str(epochs[-1])]).stdout
     )
 
 
-def test_a_plan_nobody_made_is_an_error_that_says_which_there_are(told: str) -> None:
-    done = CliRunner().invoke(app, ["explain", told, "999"])
+def test_a_plan_that_does_not_exist_is_an_error_that_lists_those_that_do(checkpoint_of_rounds: str) -> None:
+    done = CliRunner().invoke(app, ["explain", checkpoint_of_rounds, "999"])
     assert done.exit_code == 2
     assert "does not say how plan 999 came about: plans 1 to" in done.stderr
 

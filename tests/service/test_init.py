@@ -62,5 +62,7 @@ def test_the_first_pipeline_gives_matches_at_once(tmp_path: Path, spark: object)
 
 
 def test_sample_rows_are_json_lines() -> None:
-    for file in EXAMPLES.rglob("*.json"):
+    files = list(EXAMPLES.rglob("*.json"))
+    assert files
+    for file in files:
         assert [json.loads(line) for line in file.read_text().splitlines()]

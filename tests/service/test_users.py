@@ -22,11 +22,11 @@ NOW_US = 1_700_000_000_000_000
 BOX = {"xmin": 1.0, "ymin": 1.0, "xmax": 2.0, "ymax": 2.0}
 
 
-def opened(folder: str, guard: GuardRules | None) -> Checkpoint:
+def open_checkpoint(folder: str, guard: GuardRules | None) -> Checkpoint:
     return Checkpoint(folder, Contract(executors=4), Tuning(), guard=guard)
 
 
-def said(*words: str, fails: bool = False) -> str:
+def output_of(*words: str, fails: bool = False) -> str:
     done = runner.invoke(app, list(words), env={"COLUMNS": "200"})
     assert done.exit_code == (2 if fails else 0), done.output
     return done.stderr if fails else done.stdout
@@ -36,7 +36,7 @@ def said(*words: str, fails: bool = False) -> str:
 def checkpoint(tmp_path: Path) -> str:
     """Ana has two subscriptions, Ben one."""
     folder = str(tmp_path / "state")
-    held = opened(folder, GuardRules())
+    held = open_checkpoint(folder, GuardRules())
     rows = [{"op": "register", "sub_id": i, "user": user, **BOX} for i, user in enumerate(("ana", "ana", "ben"))]
     held.submit(pa.Table.from_pylist(rows, schema=OPERATION))
     held.fold(NOW_US)
@@ -44,58 +44,58 @@ def checkpoint(tmp_path: Path) -> str:
     return folder
 
 
-def taken_in(folder: str) -> None:
-    held = opened(folder, GuardRules())
+def run_empty_batch(folder: str) -> None:
+    held = open_checkpoint(folder, GuardRules())
     held.fold(NOW_US + 1_000_000)
     held.close()
 
 
 def test_users_are_listed_with_what_they_have_and_who_is_blocked(checkpoint: str) -> None:
-    said("block", checkpoint, "ben", "--why", "spam [see ticket 7]")
-    said("exempt", checkpoint, "fleet")
-    before: dict[str, Any] = json.loads(said("users", checkpoint, "--json"))
+    output_of("block", checkpoint, "ben", "--why", "spam [see ticket 7]")
+    output_of("exempt", checkpoint, "fleet")
+    before: dict[str, Any] = json.loads(output_of("users", checkpoint, "--json"))
     assert before["notes"] == ["waits for the next batch: block ben", "waits for the next batch: exempt fleet"]
-    taken_in(checkpoint)
-    found = {row["user"]: row for row in json.loads(said("users", checkpoint, "--json"))["users"]}
+    run_empty_batch(checkpoint)
+    found = {row["user"]: row for row in json.loads(output_of("users", checkpoint, "--json"))["users"]}
     assert {user: (row["state"], row["subscriptions"]) for user, row in found.items()} == {
         "ben": ("blocked", 1),
         "fleet": ("exempt", 0),
         "ana": ("", 2),
     }
     assert (found["ana"]["asked_lately"], found["ben"]["why"]) == (2.0, "spam [see ticket 7]")
-    shown = said("users", checkpoint)
+    shown = output_of("users", checkpoint)
     assert "2 users have live subscriptions" in shown
     assert "spam [see ticket 7]" in shown
-    said("unblock", checkpoint, "ben")
-    said("exempt", checkpoint, "fleet", "--undo")
-    taken_in(checkpoint)
-    assert {row["state"] for row in json.loads(said("users", checkpoint, "--json"))["users"]} == {""}
+    output_of("unblock", checkpoint, "ben")
+    output_of("exempt", checkpoint, "fleet", "--undo")
+    run_empty_batch(checkpoint)
+    assert {row["state"] for row in json.loads(output_of("users", checkpoint, "--json"))["users"]} == {""}
 
 
 def test_a_block_by_hand_is_explained_and_may_remove_what_the_user_has(checkpoint: str) -> None:
-    assert "the next batch takes it in" in said("block", checkpoint, "ana", "--why", "spam", "--remove", "all")
-    taken_in(checkpoint)
-    lines = said("explain", checkpoint, "--user", "ana").splitlines()
+    assert "the next batch takes it in" in output_of("block", checkpoint, "ana", "--why", "spam", "--remove", "all")
+    run_empty_batch(checkpoint)
+    lines = output_of("explain", checkpoint, "--user", "ana").splitlines()
     assert "ana is blocked since" in lines[0]
     assert "(spam), and has 0 live subscriptions" in lines[0]
     assert lines[1].endswith("an operator said block (spam)")
-    assert json.loads(said("explain", checkpoint, "--user", "ana", "--json"))["state"] == "blocked"
-    assert "neither blocked nor suspected" in said("explain", checkpoint, "--user", "nobody")
+    assert json.loads(output_of("explain", checkpoint, "--user", "ana", "--json"))["state"] == "blocked"
+    assert "neither blocked nor suspected" in output_of("explain", checkpoint, "--user", "nobody")
 
 
 def test_what_cannot_be_meant_is_an_error_with_a_remedy(checkpoint: str, tmp_path: Path) -> None:
-    assert "use one of nothing, recent, all" in said("block", checkpoint, "ana", "--remove", "half", fails=True)
-    assert "needs a user" in said("block", checkpoint, "", fails=True)
-    assert "is no checkpoint" in said("users", str(tmp_path / "nowhere"), fails=True)
-    assert "give one of the three" in said("explain", checkpoint, "3", "--user", "ana", fails=True)
+    assert "use one of nothing, recent, all" in output_of("block", checkpoint, "ana", "--remove", "half", fails=True)
+    assert "needs a user" in output_of("block", checkpoint, "", fails=True)
+    assert "is no checkpoint" in output_of("users", str(tmp_path / "nowhere"), fails=True)
+    assert "give one of the three" in output_of("explain", checkpoint, "3", "--user", "ana", fails=True)
 
 
 def test_where_guard_was_never_on_it_is_said(tmp_path: Path) -> None:
     folder = str(tmp_path / "plain")
-    opened(folder, None).close()
-    assert "Guard has not been on" in said("users", folder)
-    assert "Guard has not been on" in said("block", folder, "ana")
-    assert "Guard has not been on" in said("explain", folder, "--user", "ana", fails=True)
+    open_checkpoint(folder, None).close()
+    assert "Guard has not been on" in output_of("users", folder)
+    assert "Guard has not been on" in output_of("block", folder, "ana")
+    assert "Guard has not been on" in output_of("explain", folder, "--user", "ana", fails=True)
 
 
 def test_a_settings_file_turns_guard_on_and_sets_limits(tmp_path: Path) -> None:

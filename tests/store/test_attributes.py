@@ -50,7 +50,7 @@ EVERY_KIND = [
 ]
 
 
-def shown(checkpoint: Checkpoint) -> pa.Table:
+def live_table(checkpoint: Checkpoint) -> pa.Table:
     return View.open(checkpoint.storage, checkpoint.manifest).table(IDS, checkpoint.manifest.now_us)
 
 
@@ -62,11 +62,11 @@ def test_what_a_version_shows_registers_the_same_again(tmp_path: Path, seed: int
     for number in range(8):
         first.submit(with_on(rng, operations(rng, 100, ids=400, now_us=number)))
         first.fold(number)
-    before = shown(first)
+    before = live_table(first)
     second = Checkpoint(str(tmp_path / "second"), CONTRACT, Tuning())
     second.submit(before)
     second.fold(first.manifest.now_us)
-    after = shown(second)
+    after = live_table(second)
     assert second.manifest.refused == 0
     assert before.num_rows == len(second.live_rects()) > 100
     assert after.equals(before)
@@ -78,7 +78,7 @@ def test_what_was_said_is_shown(tmp_path: Path) -> None:
     held = Checkpoint(str(tmp_path / "held"), CONTRACT, EAGER)
     held.submit(operation_table(EVERY_KIND))
     held.fold(0)
-    rows = {row["sub_id"]: row for row in shown(held).to_pylist()}
+    rows = {row["sub_id"]: row for row in live_table(held).to_pylist()}
     assert list(rows) == [401, 402, 403, 404, 405, 406]
     assert rows[401]["keywords"] == '"and" AND flood OR flood AND river'
     assert (rows[401]["user"], rows[401]["on"], rows[401]["expires"]) == ("ana", "dwell(2.5)", None)

@@ -26,7 +26,7 @@ EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)  # merge
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Checkpoint]:
+def open_checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
     checkpoint = Checkpoint(str(tmp_path), CONTRACT, EAGER)
     yield checkpoint
     checkpoint.close()
@@ -63,14 +63,14 @@ def test_a_storm_of_operations_leaves_what_the_oracle_says(tmp_path: Path, seed:
     checkpoint.close()
 
 
-def test_a_batch_asked_for_again_gets_the_version_it_had(opened: Checkpoint) -> None:
+def test_a_batch_asked_for_again_gets_the_version_it_had(open_checkpoint: Checkpoint) -> None:
     rng = np.random.default_rng(1)
-    first = opened.prepare(0, lambda: [operations(rng, 50, ids=100)], 0)
-    again = opened.prepare(0, lambda: pytest.fail("operations were read twice"), 999)
+    first = open_checkpoint.prepare(0, lambda: [operations(rng, 50, ids=100)], 0)
+    again = open_checkpoint.prepare(0, lambda: pytest.fail("operations were read twice"), 999)
     assert again == first
-    opened.submit(operations(rng, 50, ids=100).filter(pa.array([True] * 5 + [False] * 45)))
-    opened.fold(5)  # a later version does not change what batch 0 is replayed with
-    assert opened.prepare(0, lambda: pytest.fail("operations were read twice"), 999) == first
+    open_checkpoint.submit(operations(rng, 50, ids=100).filter(pa.array([True] * 5 + [False] * 45)))
+    open_checkpoint.fold(5)  # a later version does not change what batch 0 is replayed with
+    assert open_checkpoint.prepare(0, lambda: pytest.fail("operations were read twice"), 999) == first
 
 
 def test_a_crash_before_the_manifest_is_written_applies_operations_once(tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_an_acknowledged_operation_survives_a_crash_before_it_is_taken_in(tmp_pa
     checkpoint.close()
 
 
-def test_spark_going_back_in_time_is_refused(opened: Checkpoint) -> None:
+def test_spark_going_back_in_time_is_refused(open_checkpoint: Checkpoint) -> None:
     for batch_id in range(3):
-        opened.prepare(batch_id, lambda: [], 0)
-        opened.finish(batch_id)
+        open_checkpoint.prepare(batch_id, lambda: [], 0)
+        open_checkpoint.finish(batch_id)
     with pytest.raises(StateError, match="asks for batch 0, but batch 2 has been run"):
-        opened.prepare(0, lambda: [], 0)
+        open_checkpoint.prepare(0, lambda: [], 0)
 
 
 def test_a_checkpoint_keeps_its_contract(tmp_path: Path) -> None:
@@ -125,16 +125,16 @@ def test_a_second_engine_is_fenced_off_until_the_first_is_gone(tmp_path: Path) -
     Checkpoint(str(tmp_path), CONTRACT, EAGER).close()
 
 
-def test_files_that_no_version_needs_are_removed(opened: Checkpoint) -> None:
+def test_files_that_no_version_needs_are_removed(open_checkpoint: Checkpoint) -> None:
     rng = np.random.default_rng(3)
     for batch_id in range(30):
-        opened.prepare(batch_id, lambda: [operations(rng, 30, ids=100)], 0)
-        opened.finish(batch_id)
-    assert len(opened.storage.names("manifests")) <= 2
-    assert len(opened.storage.names("subscriptions")) <= 2 * 2 * (EAGER.deltas_max + 2) + 2
+        open_checkpoint.prepare(batch_id, lambda: [operations(rng, 30, ids=100)], 0)
+        open_checkpoint.finish(batch_id)
+    assert len(open_checkpoint.storage.names("manifests")) <= 2
+    assert len(open_checkpoint.storage.names("subscriptions")) <= 2 * 2 * (EAGER.deltas_max + 2) + 2
 
 
-def test_expired_subscriptions_are_cleared_away_in_time(opened: Checkpoint) -> None:
+def test_expired_subscriptions_are_cleared_away_in_time(open_checkpoint: Checkpoint) -> None:
     n = 500
     rows = {
         "op": ["register"] * n,
@@ -145,9 +145,9 @@ def test_expired_subscriptions_are_cleared_away_in_time(opened: Checkpoint) -> N
         "ymax": [1.0] * n,
     }
     short_lived = pa.table(rows).append_column("expires", pa.array([100] * n).cast(pa.timestamp("us", "UTC")))
-    opened.prepare(0, lambda: [short_lived], 0)
+    open_checkpoint.prepare(0, lambda: [short_lived], 0)
     one = pa.table({"op": ["register"], "sub_id": [n], "xmin": [0.0], "ymin": [0.0], "xmax": [1.0], "ymax": [1.0]})
-    assert opened.prepare(1, lambda: [one], 200).subs == 1
+    assert open_checkpoint.prepare(1, lambda: [one], 200).subs == 1
 
 
 def test_places_for_subscriptions_are_limited(tmp_path: Path) -> None:
@@ -211,27 +211,29 @@ def registers(*ids: int, op: str = "register", right: float = 1.0, expires: int 
     return pa.table({"op": [op] * n, "sub_id": list(ids), **sides}).append_column("expires", expiry)
 
 
-def test_a_clock_set_back_revives_nothing(opened: Checkpoint) -> None:
-    opened.prepare(0, lambda: [registers(7, expires=90), registers(8)], 0)
-    opened.prepare(1, lambda: [registers(7)], 100)
-    manifest = opened.prepare(2, lambda: [], 80)
+def test_a_clock_set_back_revives_nothing(open_checkpoint: Checkpoint) -> None:
+    open_checkpoint.prepare(0, lambda: [registers(7, expires=90), registers(8)], 0)
+    open_checkpoint.prepare(1, lambda: [registers(7)], 100)
+    manifest = open_checkpoint.prepare(2, lambda: [], 80)
     batch = pa.record_batch(
         {"event_id": [1], "ts": pa.array([0]).cast(pa.timestamp("us", "UTC")), "x": [0.5], "y": [0.5]}
     )
-    assert sorted(matches(opened, manifest, batch)) == [(1, 7), (1, 8)]
+    assert sorted(matches(open_checkpoint, manifest, batch)) == [(1, 7), (1, 8)]
 
 
-def test_a_manifest_that_cannot_be_written_leaves_no_trace(opened: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_manifest_that_cannot_be_written_leaves_no_trace(
+    open_checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(*_: object) -> None:
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr("geoswarm.store.manifest.write", full)
         with pytest.raises(OSError, match="no space"):
-            opened.prepare(0, lambda: [registers(7)], 0)
-    assert opened.prepare(0, lambda: [registers(7)], 0).subs == 1
-    assert not list(dead_files.read(opened.storage))
-    assert [len(rects) for rects in opened.take_churn().came] == [1]
+            open_checkpoint.prepare(0, lambda: [registers(7)], 0)
+    assert open_checkpoint.prepare(0, lambda: [registers(7)], 0).subs == 1
+    assert not list(dead_files.read(open_checkpoint.storage))
+    assert [len(rects) for rects in open_checkpoint.take_churn().came] == [1]
 
 
 def test_at_the_limit_a_place_that_was_freed_can_be_taken(tmp_path: Path) -> None:
@@ -258,13 +260,13 @@ def test_dead_letters_of_events_outlive_many_of_operations(tmp_path: Path) -> No
     checkpoint.close()
 
 
-def test_a_replaced_engine_can_change_neither_plan_nor_subscriptions(opened: Checkpoint) -> None:
-    opened.storage.write_document("terms/00000099.json", {"term": 99, "token": "another"})
+def test_a_replaced_engine_can_change_neither_plan_nor_subscriptions(open_checkpoint: Checkpoint) -> None:
+    open_checkpoint.storage.write_document("terms/00000099.json", {"term": 99, "token": "another"})
     for act in (
-        lambda: opened.adopt_plan(opened.plan.move(opened.plan.partitions[0].id, 1)),
-        lambda: opened.prepare(0, lambda: [], 0),
-        lambda: opened.submit(registers(1)),
-        lambda: opened.finish(0),
+        lambda: open_checkpoint.adopt_plan(open_checkpoint.plan.move(open_checkpoint.plan.partitions[0].id, 1)),
+        lambda: open_checkpoint.prepare(0, lambda: [], 0),
+        lambda: open_checkpoint.submit(registers(1)),
+        lambda: open_checkpoint.finish(0),
     ):
         with pytest.raises(FencedOut, match="number 99 has started since"):
             act()

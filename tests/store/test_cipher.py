@@ -18,11 +18,11 @@ CIPHER = Cipher(bytes(range(32)))
 CHUNK = CHUNK_BYTES + TAG_BYTES
 
 
-def sealed(data: bytes, name: str = "a/b", cipher: Cipher = CIPHER) -> bytes:
+def encrypt(data: bytes, name: str = "a/b", cipher: Cipher = CIPHER) -> bytes:
     return b"".join(cipher.encrypt(name, [data]))
 
 
-def opened(data: bytes, name: str = "a/b", cipher: Cipher = CIPHER) -> bytes:
+def decrypt(data: bytes, name: str = "a/b", cipher: Cipher = CIPHER) -> bytes:
     return bytes(cipher.decrypt(name, memoryview(data)))
 
 
@@ -31,17 +31,17 @@ def test_any_size_in_any_pieces_comes_back(size: int) -> None:
     data = os.urandom(size)
     for cuts in ([], [size // 3], [1, 2, CHUNK_BYTES, CHUNK_BYTES + 7], [0, 0, size]):
         pieces = [memoryview(data)[a:b] for a, b in pairwise(sorted([0, *(min(cut, size) for cut in cuts), size]))]
-        assert opened(b"".join(CIPHER.encrypt("a/b", pieces))) == data
+        assert decrypt(b"".join(CIPHER.encrypt("a/b", pieces))) == data
 
 
 def test_the_same_file_is_never_encrypted_the_same_way_twice() -> None:
-    first, second = sealed(b"flood"), sealed(b"flood")
+    first, second = encrypt(b"flood"), encrypt(b"flood")
     assert first[HEAD_BYTES:] != second[HEAD_BYTES:]
     assert b"flood" not in first
 
 
 def test_a_file_says_in_clear_with_which_key_it_is_encrypted() -> None:
-    assert key_id_of(sealed(b"x")) == CIPHER.id
+    assert key_id_of(encrypt(b"x")) == CIPHER.id
     assert key_id_of(b'{"seal":') is None
     assert Cipher(os.urandom(32)).id != CIPHER.id
 
@@ -68,23 +68,23 @@ THREE = bytes(range(256)) * 4096 + b"b" * CHUNK_BYTES + b"the end"
     ],
 )
 def test_what_was_cut_swapped_or_changed_is_refused(damage: Callable[[bytes], bytes]) -> None:
-    whole = sealed(THREE)
-    assert opened(whole) == THREE
+    whole = encrypt(THREE)
+    assert decrypt(whole) == THREE
     with pytest.raises(ValueError, match=r"cut short|changed"):
-        opened(damage(whole))
+        decrypt(damage(whole))
 
 
 def test_a_file_cannot_stand_in_for_another() -> None:
     with pytest.raises(ValueError, match="another file"):
-        opened(sealed(b"plan 3", "plans/3"), "plans/4")
+        decrypt(encrypt(b"plan 3", "plans/3"), "plans/4")
     with pytest.raises(ValueError, match="another file"):
-        opened(sealed(b"plan 3"), cipher=Cipher(os.urandom(32)))
+        decrypt(encrypt(b"plan 3"), cipher=Cipher(os.urandom(32)))
 
 
 def test_a_line_stands_for_itself_at_its_number_of_its_file() -> None:
-    line = CIPHER.encrypt_line("journal/1", 7, b"ana")
-    assert CIPHER.decrypt_line("journal/1", line) == (7, b"ana")
-    assert b"ana" not in line
+    line = CIPHER.encrypt_line("journal/1", 7, b"anastasia")
+    assert CIPHER.decrypt_line("journal/1", line) == (7, b"anastasia")
+    assert b"anastasia" not in line
     elsewhere = [
         ("journal/2", line),
         ("journal/1", b"8" + line[1:]),
@@ -118,7 +118,7 @@ def test_a_key_file_that_others_can_use_is_refused(tmp_path: Path, mode: int) ->
 
 
 @pytest.mark.parametrize("text", ["", "c2hvcnQ=", "not base64 at all, but what somebody thought secret", "A" * 64])
-def test_what_is_no_key_is_refused_without_being_told(
+def test_what_is_no_key_is_refused_without_being_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str
 ) -> None:
     file = tmp_path / "key"

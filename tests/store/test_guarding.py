@@ -32,7 +32,7 @@ NOW_US = 1_700_000_000_000_000
 BOX = {"xmin": 1.0, "ymin": 1.0, "xmax": 2.0, "ymax": 2.0}
 
 
-def opened(folder: Path, **settings: Any) -> Checkpoint:
+def open_checkpoint(folder: Path, **settings: Any) -> Checkpoint:
     return Checkpoint(str(folder), WORLD, Tuning(deltas_max=3), guard=GuardSettings(seed=1, **settings))
 
 
@@ -48,7 +48,7 @@ def cancel(sub_id: int, user: str | None) -> dict[str, Any]:
     return {"op": "cancel", "sub_id": sub_id, "user": user}
 
 
-def many(n: int, users: list[str], first: int = 0) -> pa.Table:
+def many_registers(n: int, users: list[str], first: int = 0) -> pa.Table:
     sides = {name: np.full(n, value) for name, value in BOX.items()}
     return pa.table({"op": ["register"] * n, "sub_id": np.arange(first, first + n), "user": users, **sides})
 
@@ -80,16 +80,16 @@ class Batches:
 
 @pytest.fixture
 def batches(tmp_path: Path) -> Any:
-    held = opened(tmp_path / "state")
+    held = open_checkpoint(tmp_path / "state")
     yield Batches(held)
     held.close()
 
 
-def live(held: Checkpoint) -> int:
+def count_live(held: Checkpoint) -> int:
     return len(held.live_rects())
 
 
-def read(held: Checkpoint, user: str) -> tuple[int, float]:
+def read_account(held: Checkpoint, user: str) -> tuple[int, float]:
     assert held.guarding is not None
     return held.guarding.accounts.read(user)
 
@@ -99,7 +99,7 @@ def test_an_operation_without_a_user_is_refused_and_says_what_to_do(batches: Bat
         ("no-user", "operation register of subscription 1 says no user: send who asks, or turn Guard off"),
         ("no-user", "operation register of subscription 2 says no user: send who asks, or turn Guard off"),
     ]
-    assert live(batches.held) == 1
+    assert count_live(batches.held) == 1
     assert batches.held.manifest.refused == 2
 
 
@@ -109,21 +109,21 @@ def test_a_name_that_is_too_long_or_no_text_is_refused_and_the_stream_goes_on(ba
     users = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
     rows = rows.set_column(rows.schema.get_field_index("user"), "user", users)
     assert [reason for reason, _ in batches.run_table(rows)] == ["user-name"] * 2
-    assert live(batches.held) == 1
+    assert count_live(batches.held) == 1
 
 
-def test_nobody_can_cancel_or_replace_what_is_somebody_elses(batches: Batches) -> None:
+def test_no_user_can_cancel_or_replace_the_subscription_of_another(batches: Batches) -> None:
     batches.run(register(1, "ana"))
     refused = batches.run(cancel(1, "ben"), {**register(1, "ben"), "op": "replace"})
     assert refused == [("not-owner", "subscription 1 is not ben's: only who has it may change it")] * 2
     assert batches.run(cancel(1, "ana"), register(1, "ben"), cancel(1, "ana")) == [
         ("not-owner", "subscription 1 is not ana's: only who has it may change it")
     ]
-    assert (read(batches.held, "ana")[0], read(batches.held, "ben")[0]) == (0, 1)
+    assert (read_account(batches.held, "ana")[0], read_account(batches.held, "ben")[0]) == (0, 1)
 
 
 def test_limits_hold_in_the_very_first_batch_in_the_order_of_arrival(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_operations_per_s=2.0, user_operations_burst=3)
+    held = open_checkpoint(tmp_path, user_operations_per_s=2.0, user_operations_burst=3)
     batches = Batches(held)
     refused = batches.run(*(register(i, "ana") for i in range(5)), register(9, "ben"))
     assert [reason for reason, _ in refused] == ["user-rate"] * 2
@@ -137,7 +137,7 @@ def test_limits_hold_in_the_very_first_batch_in_the_order_of_arrival(tmp_path: P
 
 
 def test_a_user_has_so_many_subscriptions_and_room_again_after_a_cancel_or_an_expiry(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_subscriptions_max=3)
+    held = open_checkpoint(tmp_path, user_subscriptions_max=3)
     batches, soon = Batches(held), pa.scalar(NOW_US + 1_500_000, pa.int64()).cast(TIMESTAMP).as_py()
     refused = batches.run(register(1, "ana", expires=soon), *(register(i, "ana") for i in (2, 3, 4)))
     limit = "user ana has 3 live subscriptions, as many as one user may"
@@ -145,19 +145,19 @@ def test_a_user_has_so_many_subscriptions_and_room_again_after_a_cancel_or_an_ex
     assert len(batches.run(register(4, "ana"), cancel(2, "ana"), register(5, "ana"))) == 1, "the cancel came later"
     assert batches.run(register(6, "ana")) == [], "number 1 has expired"
     assert [reason for reason, _ in batches.run(register(7, "ana"))] == ["user-subscriptions"]
-    assert read(held, "ana")[0] == live(held) == 3
+    assert read_account(held, "ana")[0] == count_live(held) == 3
     held.close()
-    again = opened(tmp_path, user_subscriptions_max=3)
-    assert read(again, "ana")[0] == 3, "counted anew at the start"
+    again = open_checkpoint(tmp_path, user_subscriptions_max=3)
+    assert read_account(again, "ana")[0] == 3, "counted anew at the start"
     again.close()
 
 
 def test_large_regions_many_vertices_and_many_words_cost_more(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_cost_max=1100.0)
+    held = open_checkpoint(tmp_path, user_cost_max=1100.0)
     batches = Batches(held)
     world = {"xmin": -180.0, "ymin": -90.0, "xmax": 180.0, "ymax": 90.0}
     assert batches.run(register(1, "ana", **world)) == []
-    assert read(held, "ana") == (1, 1001.0)
+    assert read_account(held, "ana") == (1, 1001.0)
     refused = batches.run(register(2, "ana", **world), register(3, "ana"), register(4, "ben"))
     assert [reason for reason, _ in refused] == ["user-cost"]
     assert "subscription 2 costs 1001, with which user ana would exceed 1100" in refused[0][1]
@@ -165,20 +165,20 @@ def test_large_regions_many_vertices_and_many_words_cost_more(tmp_path: Path) ->
         {"op": "register", "sub_id": 5, "user": "çağ", "keywords": "flood OR fire OR (dam AND river)"},
         {"op": "register", "sub_id": 6, "user": "dan", "geometry": b"POLYGON((0 0, 9 0, 9 9, 0 9, 0 0))"},
     )
-    assert read(held, "çağ") == (1, 1 + 3 + limits.AREA_COST_WORDED)
-    assert read(held, "dan")[1] == pytest.approx(1 + 5 / 100 + 1000 * 81 / (360 * 180), abs=0.001)
+    assert read_account(held, "çağ") == (1, 1 + 3 + limits.AREA_COST_WORDED)
+    assert read_account(held, "dan")[1] == pytest.approx(1 + 5 / 100 + 1000 * 81 / (360 * 180), abs=0.001)
     held.close()
 
 
 def test_what_an_operator_loads_passes_unasked_counts_and_is_of_long_ago(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_operations_burst=200, user_subscriptions_max=5)
-    held.take_in(many(300, ["ana"] * 300), NOW_US, {"file": 300})
+    held = open_checkpoint(tmp_path, user_operations_burst=200, user_subscriptions_max=5)
+    held.take_in(many_registers(300, ["ana"] * 300), NOW_US, {"file": 300})
     assert held.manifest.refused == 0
-    assert read(held, "ana")[0] == 300
+    assert read_account(held, "ana")[0] == 300
     assert {int(b) for s in held._view.segments.values() for b in s[BIRTH]} == {LONG_AGO_US}
     assert [reason for reason, _ in Batches(held).run(register(999, "ana"))] == ["user-subscriptions"]
     held.take_in(table({"op": "cancel", "sub_id": 0}), NOW_US, {"mending": 1})
-    assert read(held, "ana")[0] == 299
+    assert read_account(held, "ana")[0] == 299
     held.close()
 
 
@@ -203,7 +203,7 @@ def test_a_subscription_keeps_its_birth_through_merges_and_a_replacement_is_born
 
 
 def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Path) -> None:
-    held = opened(tmp_path)
+    held = open_checkpoint(tmp_path)
     put_command(held.storage, Command("block", "ana", NOW_US, "spam"))
     assert [reason for reason, _ in Batches(held).run(register(1, "ana"))] == ["blocked"]
     held.close()
@@ -212,13 +212,13 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
     assert plain.manifest.refused == 0
     assert [s[BIRTH].tolist() for s in plain._view.segments.values()] == [[LONG_AGO_US]]
     plain.close()
-    again = opened(tmp_path)
+    again = open_checkpoint(tmp_path)
     assert again.guarding is not None
     assert [user for user, _, _ in again.guarding.guard.blocked()] == ["ana"]
     again.close()
 
 
-def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
+def test_with_guard_on_and_no_user_refused_the_matches_are_the_oracles(tmp_path: Path) -> None:
     rng, oracle = np.random.default_rng(5), Oracle(BOUNDS)
     engine = SteppedEngine(tmp_path, WORLD, guard=GuardRules(round_s=1e-5))
     for b in range(12):
@@ -227,19 +227,19 @@ def test_with_guard_on_and_nobody_refused_the_matches_are_the_oracles(tmp_path: 
         one = pa.array(["ana"] * len(storm), pa.string())  # all of one user, who may change everything
         storm = storm.set_column(storm.schema.get_field_index("user"), "user", one)
         oracle.operate(storm, 10 * b)
-        through = engine.batch(b, batch, storm, 10 * b)
-        assert sorted(through.pairs) == sorted(oracle.match(batch, 10 * b))
-        assert read(engine.checkpoint, "ana")[0] == live(engine.checkpoint)
-    kept = read(engine.checkpoint, "ana")
+        result = engine.batch(b, batch, storm, 10 * b)
+        assert sorted(result.pairs) == sorted(oracle.match(batch, 10 * b))
+        assert read_account(engine.checkpoint, "ana")[0] == count_live(engine.checkpoint)
+    kept = read_account(engine.checkpoint, "ana")
     engine.close()
     again = SteppedEngine(tmp_path, WORLD, guard=GuardRules())
-    assert read(again.checkpoint, "ana") == kept, "what was added and taken is what there is"
+    assert read_account(again.checkpoint, "ana") == kept, "what was added and taken is what there is"
     assert kept[0] > 20
     again.close()
 
 
 def test_a_replayed_batch_counts_once(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_operations_per_s=1.0, user_operations_burst=4)
+    held = open_checkpoint(tmp_path, user_operations_per_s=1.0, user_operations_burst=4)
     batches = Batches(held)
     batches.run(*(register(i, "ana") for i in range(3)))
     guard = held.storage.names("guard")
@@ -249,7 +249,7 @@ def test_a_replayed_batch_counts_once(tmp_path: Path) -> None:
     assert held.guarding is not None
     assert held.guarding.guard.busiest(1) == asked == [("ana", 3.0)]
     held.close()
-    again = opened(tmp_path)
+    again = open_checkpoint(tmp_path)
     again.prepare(0, lambda: [table(register(7, "ana"))], NOW_US + 9)
     assert again.guarding is not None
     assert again.guarding.guard.busiest(1) == [("ana", 3.0)]
@@ -267,7 +267,7 @@ def test_a_batch_that_fails_leaves_no_trace_in_accounts_or_guard(batches: Batche
     with pytest.raises(OSError, match="source"):
         held.prepare(1, failing, NOW_US + 1_000_000)
     assert held.guarding is not None
-    assert read(held, "ana")[0] == 1
+    assert read_account(held, "ana")[0] == 1
     assert held.guarding.guard.busiest(1) == [("ana", 1.0)]
     assert batches.run(register(2, "ana")) == []
     assert held.guarding.guard.busiest(1) == [("ana", 2.0)]
@@ -299,23 +299,23 @@ def test_a_block_names_when_and_why_and_an_unblock_ends_it(batches: Batches) -> 
     assert batches.held.storage.names(COMMANDS_FOLDER) == []
     put_command(batches.held.storage, Command("unblock", "ana", NOW_US))
     assert batches.run(register(2, "ana")) == []
-    assert live(batches.held) == 3
+    assert count_live(batches.held) == 3
 
 
 def test_a_block_may_remove_what_is_recent_or_all(tmp_path: Path) -> None:
-    held = opened(tmp_path, round_s=1.0)
+    held = open_checkpoint(tmp_path, round_s=1.0)
     batches = Batches(held)
     batches.run(register(1, "ana"), register(2, "ben"))
     batches.run(register(3, "ana"), register(4, "ben"), seconds=100)
     for user, which in (("ana", "recent"), ("ben", "all")):
         put_command(held.storage, Command("block", user, NOW_US, "", which))
     batches.run(seconds=101)
-    assert (read(held, "ana")[0], read(held, "ben")[0], live(held)) == (1, 0, 1)
+    assert (read_account(held, "ana")[0], read_account(held, "ben")[0], count_live(held)) == (1, 0, 1)
     held.close()
 
 
 def test_an_exempt_user_has_no_limits(tmp_path: Path) -> None:
-    held = opened(tmp_path, user_operations_per_s=1.0, user_operations_burst=1, user_subscriptions_max=2)
+    held = open_checkpoint(tmp_path, user_operations_per_s=1.0, user_operations_burst=1, user_subscriptions_max=2)
     put_command(held.storage, Command("exempt", "fleet", NOW_US))
     batches = Batches(held)
     assert batches.run(*(register(i, "fleet") for i in range(50))) == []
@@ -335,7 +335,7 @@ def test_commands_come_from_another_process_while_the_engine_runs(batches: Batch
     assert [reason for reason, _ in batches.run(register(2, "ana"))] == ["blocked"]
 
 
-def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
+def test_a_damaged_command_is_reported_and_passed_over(batches: Batches) -> None:
     batches.held.storage.write("commands/0-damaged.json", b"{")
     assert batches.run(register(1, "ana")) == []
     assert batches.held.storage.names(COMMANDS_FOLDER) == []
@@ -344,7 +344,7 @@ def test_a_damaged_command_is_told_and_passed_over(batches: Batches) -> None:
     ]
 
 
-def test_a_command_that_nobody_can_mean_is_refused(tmp_path: Path, batches: Batches) -> None:
+def test_a_command_without_a_meaning_is_refused(tmp_path: Path, batches: Batches) -> None:
     storage = batches.held.storage
     for command in (Command("ban", "ana", 0), Command("block", "", 0), Command("block", "ana", 0, "", "half")):
         with pytest.raises(InputError, match=r"no command|needs a user|cannot be removed"):
@@ -355,7 +355,7 @@ def test_a_command_that_nobody_can_mean_is_refused(tmp_path: Path, batches: Batc
 
 
 def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: Path) -> None:
-    held = opened(tmp_path)
+    held = open_checkpoint(tmp_path)
     batches = Batches(held)
     batches.run(register(1, "ana"))
     put_command(held.storage, Command("block", "ana", NOW_US, "", "all"))
@@ -365,11 +365,11 @@ def test_a_command_that_a_version_has_taken_in_is_not_taken_in_again(tmp_path: P
     held.close()
     for name, content in given.items():  # as if it had been killed before they were removed
         held.storage.write(f"commands/{name}", content)
-    again = opened(tmp_path)
+    again = open_checkpoint(tmp_path)
     batches.held = again
     batches.run()
     assert again.storage.names(COMMANDS_FOLDER) == []
-    assert read(again, "ana")[0] == live(again) == 1
+    assert read_account(again, "ana")[0] == count_live(again) == 1
     again.close()
 
 
@@ -377,7 +377,7 @@ def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(door, "USERS_EXACT_MAX", 2)
-    held = opened(tmp_path)
+    held = open_checkpoint(tmp_path)
     batches = Batches(held)
     batches.run(*(register(i, f"user{i}") for i in range(5)), seconds=0)
     first = held.manifest.guard
@@ -392,7 +392,7 @@ def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late
     batches.run(register(8, "user0"), seconds=70)
     assert held.manifest.guard != second
     held.close()
-    again = opened(tmp_path)
+    again = open_checkpoint(tmp_path)
     assert again.guarding is not None
     assert [user for user, *_ in again.guarding.guard.blocked()] == ["user1"]
     assert again.guarding.guard.busiest(1)[0][0] == "user0"
@@ -404,31 +404,31 @@ def test_of_a_flood_so_many_refusals_are_kept_and_all_are_counted(
 ) -> None:
     monkeypatch.setattr("geoswarm.guard.letters.LETTERS_MAX", 10)
     put_command(batches.held.storage, Command("block", "ana", NOW_US, "spam"))
-    letters = batches.run_table(many(1000, ["ana"] * 990 + ["ben"] * 10))
+    letters = batches.run_table(many_registers(1000, ["ana"] * 990 + ["ben"] * 10))
     assert [reason for reason, _ in letters] == ["blocked"] * 11
     assert letters[-1][1] == "980 more operations were refused for this reason, of ana (980): not kept"
     assert batches.held.manifest.refused == 990
 
 
 def test_a_hundred_thousand_users_in_one_batch_are_bounded(tmp_path: Path) -> None:
-    held = opened(tmp_path, accounts_max=50_000, users_max=20_000, hotspots_max=2)
+    held = open_checkpoint(tmp_path, accounts_max=50_000, users_max=20_000, hotspots_max=2)
     users = [f"user{i}" for i in range(100_000)]
     batches = Batches(held)
-    letters = batches.run_table(many(100_000, users))
+    letters = batches.run_table(many_registers(100_000, users))
     assert held.manifest.refused == 50_000
     assert letters[0] == ("full", "all 50000 accounts of users are taken: raise accounts_max")
     assert len(letters) == limits.LETTERS_MAX + 1
     assert held.guarding is not None
     assert len(held.guarding.accounts) == 50_000
     assert len(held.guarding.guard.busiest(100_000)) <= 20_000
-    assert batches.run(register(0, "user0"))[0][0] == "duplicate", "whoever has an account goes on"
+    assert batches.run(register(0, "user0"))[0][0] == "duplicate", "a user with an account goes on"
     held.close()
 
 
-def test_whoever_has_nothing_and_has_rested_makes_room(tmp_path: Path) -> None:
-    held = opened(tmp_path, accounts_max=5000, user_operations_per_s=0.1, user_operations_burst=2)
+def test_a_user_without_subscriptions_who_has_rested_makes_room(tmp_path: Path) -> None:
+    held = open_checkpoint(tmp_path, accounts_max=5000, user_operations_per_s=0.1, user_operations_burst=2)
     batches = Batches(held)
-    batches.run_table(many(5000, [f"user{i}" for i in range(5000)]))
+    batches.run_table(many_registers(5000, [f"user{i}" for i in range(5000)]))
     leaving = [cancel(i, f"user{i}") for i in range(100)]
     batches.run(*leaving)
     assert {reason for reason, _ in batches.run(*(register(9000 + i, f"new{i}") for i in range(5)))} == {"full"}
@@ -448,8 +448,8 @@ def test_a_checkpoint_from_before_guard_was_made_opens_and_all_in_it_was_born_lo
     del body["guard"]
     held.storage.write_document(name, body)
     held.close()
-    again = opened(tmp_path)
+    again = open_checkpoint(tmp_path)
     assert again.manifest.guard is None
     assert [BIRTH.read(s[BIRTH], np.arange(2)).tolist() for s in again._view.segments.values()] == [[LONG_AGO_US] * 2]
-    assert (read(again, "ana")[0], read(again, "ben")[0]) == (1, 1)
+    assert (read_account(again, "ana")[0], read_account(again, "ben")[0]) == (1, 1)
     again.close()

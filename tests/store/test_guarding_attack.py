@@ -1,4 +1,4 @@
-"""An attack on the balancing of the real engine, without Spark: the gang is blocked, nobody else, and it stays so."""
+"""An attack on the balancing of the real engine, without Spark: the gang is blocked, no other user, and it stays so."""
 
 import os
 import signal
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from attacked import GANG, NORMAL, SETTINGS, Attacked
+from attacked import GANG, NORMAL, SETTINGS, AttackedEngine
 from geoswarm.guard.commands import Command
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.guard import Guard
@@ -19,25 +19,25 @@ from geoswarm.store.journal import JournalReader
 CALM, TOGETHER = 12, 40
 
 
-def guard_of(world: Attacked) -> Guard:
+def guard_of(world: AttackedEngine) -> Guard:
     assert world.held.guarding is not None
     return world.held.guarding.guard
 
 
-def until_blocked(world: Attacked) -> None:
+def until_blocked(world: AttackedEngine) -> None:
     for b in range(TOGETHER):
         world.step(attacks=b >= CALM)
         if world.blocked():
             return
-    pytest.fail(f"nobody is blocked after {TOGETHER} batches")
+    pytest.fail(f"no user is blocked after {TOGETHER} batches")
 
 
-def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: Path) -> None:
-    world = Attacked(tmp_path, SETTINGS.model_copy(update={"remove_queries": "nothing"}))
+def test_a_gang_that_steers_the_balancing_is_blocked_and_no_other_user(tmp_path: Path) -> None:
+    world = AttackedEngine(tmp_path, SETTINGS.model_copy(update={"remove_queries": "nothing"}))
     until_blocked(world)
-    through = world.step()
+    result = world.step()
     assert world.blocked() == set(GANG)
-    assert through.manifest.refused >= 30 * len(GANG)
+    assert result.manifest.refused >= 30 * len(GANG)
     letters = [row for part in dead_files.read(world.held.storage) for row in part.to_pylist()]
     assert {(row["kind"], row["reason"]) for row in letters} == {("operation", "blocked")}
     assert "made hotspots" in letters[0]["detail"]
@@ -59,7 +59,7 @@ def test_a_gang_that_steers_the_balancing_is_blocked_and_nobody_else(tmp_path: P
 
 
 def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_path: Path) -> None:
-    world = Attacked(tmp_path)
+    world = AttackedEngine(tmp_path)
     known: list[object] = []
     while not known and world.batches < TOGETHER:
         world.step(attacks=world.batches >= CALM)
@@ -82,7 +82,7 @@ def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_p
 
 
 def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
-    world = Attacked(tmp_path)
+    world = AttackedEngine(tmp_path)
     until_blocked(world)
     world.close()
     child = os.fork()
@@ -102,8 +102,8 @@ def test_blocks_survive_a_kill_in_the_middle_of_a_batch(tmp_path: Path) -> None:
     world.close()
 
 
-def test_whoever_is_exempt_is_never_blocked(tmp_path: Path) -> None:
-    world = Attacked(tmp_path)
+def test_an_exempt_user_is_never_blocked(tmp_path: Path) -> None:
+    world = AttackedEngine(tmp_path)
     put_command(world.held.storage, Command("exempt", GANG[0], 0))
     until_blocked(world)
     for _ in range(8):
@@ -114,7 +114,7 @@ def test_whoever_is_exempt_is_never_blocked(tmp_path: Path) -> None:
 
 
 def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(tmp_path: Path) -> None:
-    world = Attacked(tmp_path)
+    world = AttackedEngine(tmp_path)
     until_blocked(world)
     for user in GANG:
         put_command(world.held.storage, Command("unblock", user, 0))
@@ -126,8 +126,8 @@ def test_an_unblocked_user_may_register_again_and_nothing_is_held_against_them(t
 
 
 @pytest.mark.parametrize("settings", [SETTINGS, SETTINGS.model_copy(update={"remove_queries": "all"})])
-def test_the_queries_of_whoever_is_blocked_are_removed(tmp_path: Path, settings: GuardSettings) -> None:
-    world = Attacked(tmp_path, settings)
+def test_the_queries_of_a_blocked_user_are_removed(tmp_path: Path, settings: GuardSettings) -> None:
+    world = AttackedEngine(tmp_path, settings)
     until_blocked(world)
     assert world.held.guarding is not None
     assert [world.held.guarding.accounts.read(user)[0] for user in GANG] == [0] * len(GANG)

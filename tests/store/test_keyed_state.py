@@ -21,7 +21,7 @@ from geoswarm.flow.keyed.turn import group
 from geoswarm.store import storage
 from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
-from stepped_keyed import SteppedKeyed, any_plan
+from stepped_keyed import SteppedKeyed, random_key_plan
 
 WORDS = [f"word {i}" for i in range(40)]
 
@@ -43,16 +43,16 @@ class Tell(Operator):
 
     def update(self, turn: Turn) -> Answer:
         kept = turn.rows.select(["number"])
-        return Answer(kept, turn.row_groups, self._said("held", turn), np.ones(len(turn.keys)))
+        return Answer(kept, turn.row_groups, self._report("held", turn), np.ones(len(turn.keys)))
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
-        return self._said(f"close {turn.moment.interval}", turn)
+        return self._report(f"close {turn.moment.interval}", turn)
 
     def expire(self, turn: Turn) -> pa.RecordBatch | None:
         (interval,) = set(turn.held_intervals.tolist())
-        return self._said(f"expire {interval}", turn)
+        return self._report(f"expire {interval}", turn)
 
-    def _said(self, what: str, turn: Turn) -> pa.RecordBatch:
+    def _report(self, what: str, turn: Turn) -> pa.RecordBatch:
         lists = np.split(turn.held.column("number").to_numpy(), turn.held_starts[1:-1])
         assert (np.diff(turn.held_batches)[np.diff(turn.held_groups) == 0] >= 0).all(), "from oldest to newest"
         rows = [{"what": what, KEY: k.as_py(), "numbers": n.tolist()} for k, n in zip(turn.keys, lists, strict=True)]
@@ -64,7 +64,7 @@ def rows_of(rng: np.random.Generator, batch: int, n: int = 60) -> pa.RecordBatch
     return pa.record_batch({KEY: pa.array(words), "number": pa.array(np.arange(n) + 1000 * batch)})
 
 
-def told(table: pa.Table) -> Counter[tuple[str, str, tuple[int, ...]]]:
+def count_rows(table: pa.Table) -> Counter[tuple[str, str, tuple[int, ...]]]:
     return Counter((row["what"], row[KEY], tuple(row["numbers"])) for row in table.to_pylist())
 
 
@@ -101,13 +101,13 @@ def test_all_that_is_held_is_found_under_any_plan(tmp_path: Path, seed: int) -> 
         interval += int(rng.choice([0, 0, 0, 1, 1, 3]))
         rows = rows_of(rng, b, int(rng.choice([0, 5, 60])))
         if rng.random() < 0.4:
-            engine.replan(any_plan(engine.plan, ids, rng, can_split=False))
+            engine.replan(random_key_plan(engine.plan, ids, rng, can_split=False))
         if rng.random() < 0.3:  # an attempt that died: its files are there, its commit is not
             engine.batch(b, interval, rows, commit=False)
-        got = told(engine.batch(b, interval, rows))
+        got = count_rows(engine.batch(b, interval, rows))
         assert got == memory.batch(interval, rows), b
         if rng.random() < 0.3:
-            assert told(engine.batch(b, interval, rows)) == got, "a replay after the commit gives the same"
+            assert count_rows(engine.batch(b, interval, rows)) == got, "a replay after the commit gives the same"
         if rng.random() < 0.2:
             engine = SteppedKeyed(tmp_path, Tell(window))
 
@@ -121,7 +121,7 @@ def test_a_split_key_is_counted_as_if_it_were_whole(tmp_path: Path, seed: int) -
     for b in range(20):
         interval, rows = b // 3, rows_of(rng, b)
         if b % 2:
-            engine.replan(any_plan(engine.plan, ids, rng, can_split=True))
+            engine.replan(random_key_plan(engine.plan, ids, rng, can_split=True))
         splits += len(engine.plan.split_keys)
         got = engine.batch(b, interval, rows)
         seen += [(interval, word) for word in rows.column(KEY).to_pylist()]
@@ -155,14 +155,14 @@ class Crash(Exception):  # noqa: N818 - stands for a process that is gone
 def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish, left = storage._publish, -1
 
-    def counted(*args: Any) -> None:
+    def publish_or_crash(*args: Any) -> None:
         nonlocal left
         left -= 1
         publish(*args)
         if left == 0:
             raise Crash
 
-    monkeypatch.setattr(storage, "_publish", counted)
+    monkeypatch.setattr(storage, "_publish", publish_or_crash)
     batches = [rows_of(np.random.default_rng(b), b, 20) for b in range(5)]
     memory = Memory(2)
     want = [memory.batch(b // 2, rows) for b, rows in enumerate(batches)]
@@ -173,7 +173,7 @@ def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypa
             nonlocal through
             engine = SteppedKeyed(folder, Tell(2))
             while through < len(batches):
-                got = told(engine.batch(through, through // 2, batches[through]))
+                got = count_rows(engine.batch(through, through // 2, batches[through]))
                 assert delivered.setdefault(through, got) == got
                 through += 1
 
@@ -187,7 +187,7 @@ def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypa
     assert crash_at > 15
 
 
-def test_keys_that_share_an_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_keys_that_share_an_id_are_kept_apart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     def three(keys: Any) -> Any:
         return key_ids(keys) % 3
 
@@ -203,7 +203,7 @@ def test_keys_that_share_an_id_are_told_apart(monkeypatch: pytest.MonkeyPatch, t
     engine, memory = SteppedKeyed(tmp_path, Tell(2)), Memory(2)
     for b in range(12):
         rows = rows_of(np.random.default_rng(b), b)
-        assert told(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
+        assert count_rows(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
 
 
 def test_what_a_restore_left_behind_is_noticed(tmp_path: Path) -> None:
@@ -257,7 +257,7 @@ def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path
         got = engine.batch(b, 0, rows)
         seen.update(rows.column(KEY).to_pylist())
         assert {row[KEY]: row["count"] for row in got.to_pylist()} == {k: seen[k] for k in rows.column(KEY).to_pylist()}
-        engine.replan(any_plan(engine.plan, ids, rng, can_split=False))
+        engine.replan(random_key_plan(engine.plan, ids, rng, can_split=False))
     for b in range(130, 133):
         engine.batch(b, b, rows_of(rng, b, 10))
     assert len(Storage(str(tmp_path)).names(f"{engine.state.folder}/plans")) <= 105, "and no longer"
@@ -280,5 +280,5 @@ def test_more_rows_than_fit_together_are_taken_in_turns(tmp_path: Path, monkeypa
     engine, memory = SteppedKeyed(tmp_path, Tell(2)), Memory(2)
     for b in range(6):
         rows = rows_of(np.random.default_rng(b), b)
-        assert told(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
+        assert count_rows(engine.batch(b, b // 3, rows)) == memory.batch(b // 3, rows)
     assert any(file.name.endswith("-1") for file in engine.state.before(6).files), "there were several turns"

@@ -25,7 +25,7 @@ EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Checkpoint]:
+def open_checkpoint(tmp_path: Path) -> Iterator[Checkpoint]:
     checkpoint = Checkpoint(str(tmp_path / "checkpoint"), CONTRACT, EAGER)
     yield checkpoint
     checkpoint.close()
@@ -43,39 +43,39 @@ def on(checkpoint: Checkpoint, manifest: Manifest, *ids: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_every_version_knows_what_its_subscriptions_are_on(opened: Checkpoint, seed: int) -> None:
+def test_every_version_knows_what_its_subscriptions_are_on(open_checkpoint: Checkpoint, seed: int) -> None:
     rng, oracle = np.random.default_rng(seed), Oracle(BOUNDS)
     codes = {"inside": INSIDE, "enter": ENTER, "exit": EXIT}
     for batch_id in range(25):
         now_us = 10 * batch_id
         storm = with_on(rng, operations(rng, int(rng.integers(1, 120)), ids=300, now_us=now_us))
-        manifest = opened.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
+        manifest = open_checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
         oracle.operate(storm, now_us)
         held = {k: oracle.on.get(k, "inside") for k, v in oracle.live.items() if v[4] is None or v[4] > now_us}
         want = [held.get(sub, "inside") for sub in range(-5, 320)]
         wanted = [int(asked * 1e6) if isinstance(asked, float) else codes[asked] for asked in want]
-        assert on(opened, manifest, *range(-5, 320)) == wanted
-        opened.finish(batch_id)
+        assert on(open_checkpoint, manifest, *range(-5, 320)) == wanted
+        open_checkpoint.finish(batch_id)
         claimed = sum(entry.transitions for entry in manifest.segments)
         assert claimed >= sum(code != INSIDE for code in wanted) > 0  # some may have expired
 
 
-def test_a_manifest_says_whether_anybody_asks(opened: Checkpoint) -> None:
-    plain = opened.prepare(0, lambda: [registers(0, [None, "inside"])], 0)
+def test_a_manifest_says_whether_any_subscription_asks(open_checkpoint: Checkpoint) -> None:
+    plain = open_checkpoint.prepare(0, lambda: [registers(0, [None, "inside"])], 0)
     assert sum(entry.transitions for entry in plain.segments) == 0
-    asking = opened.prepare(1, lambda: [registers(10, ["enter", None, "dwell(3)"])], 0)
+    asking = open_checkpoint.prepare(1, lambda: [registers(10, ["enter", None, "dwell(3)"])], 0)
     assert sum(entry.transitions for entry in asking.segments) == 2
     cancels = pa.table({"op": ["cancel", "cancel"], "sub_id": [0, 10]})
-    fewer = opened.prepare(2, lambda: [cancels], 0)
+    fewer = open_checkpoint.prepare(2, lambda: [cancels], 0)
     assert sum(entry.transitions for entry in fewer.segments) == 1
-    assert on(opened, fewer, 0, 1, 10, 11, 12) == [INSIDE, INSIDE, INSIDE, INSIDE, 3_000_000]
+    assert on(open_checkpoint, fewer, 0, 1, 10, 11, 12) == [INSIDE, INSIDE, INSIDE, INSIDE, 3_000_000]
 
 
-def test_those_who_ask_for_nothing_cost_nothing(opened: Checkpoint) -> None:
-    plain = opened.prepare(0, lambda: [registers(0, [None] * 5)], 0)
-    records = opened.storage.map_arrays(f"{FOLDER}/{plain.segments[0].name}.records")
+def test_those_who_ask_for_nothing_cost_nothing(open_checkpoint: Checkpoint) -> None:
+    plain = open_checkpoint.prepare(0, lambda: [registers(0, [None] * 5)], 0)
+    records = open_checkpoint.storage.map_arrays(f"{FOLDER}/{plain.segments[0].name}.records")
     assert not [name for name in records if name.startswith(ON_ARRAYS)]  # as all records were, before there was `on`
-    assert on(opened, plain, *range(5)) == [INSIDE] * 5
+    assert on(open_checkpoint, plain, *range(5)) == [INSIDE] * 5
 
 
 def test_an_entry_of_an_older_manifest_can_be_read() -> None:
@@ -84,12 +84,12 @@ def test_an_entry_of_an_older_manifest_can_be_read() -> None:
     assert SegmentEntry(**written).transitions == 0
 
 
-def test_a_bulk_load_may_say_what_subscriptions_are_on(opened: Checkpoint, tmp_path: Path) -> None:
+def test_a_bulk_load_may_say_what_subscriptions_are_on(open_checkpoint: Checkpoint, tmp_path: Path) -> None:
     file = tmp_path / "subs.parquet"
     pq.write_table(registers(0, ["exit", None, "dwell(0.25)", "nowhere"]).drop_columns(["op"]), file)
-    loaded = load(opened, str(file), 0)
+    loaded = load(open_checkpoint, str(file), 0)
     assert (loaded.registered, loaded.dead) == (3, 1)
-    assert on(opened, opened.manifest, 0, 1, 2, 3) == [EXIT, INSIDE, 250_000, INSIDE]
+    assert on(open_checkpoint, open_checkpoint.manifest, 0, 1, 2, 3) == [EXIT, INSIDE, 250_000, INSIDE]
 
 
 def test_an_index_of_an_older_version_is_made_again(tmp_path: Path) -> None:

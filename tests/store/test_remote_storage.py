@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from geoswarm.config import Contract
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.fence import Fence
@@ -87,7 +87,7 @@ def test_a_file_that_is_written_again_is_not_taken_from_the_host(bucket: str, tm
         assert len(storage.map_arrays("file")["x"]) == count
 
 
-def test_a_host_keeps_copies_where_nobody_else_can_write(bucket: str, tmp_path: Path) -> None:
+def test_a_host_keeps_copies_where_no_other_user_can_write(bucket: str, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     cache.mkdir()
     cache.chmod(0o777)
@@ -118,7 +118,7 @@ def test_without_locks_the_later_engine_fences_off_the_earlier(bucket: str) -> N
 
 def test_the_engine_runs_from_an_object_store_and_resumes(bucket: str, spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(8)
-    oracle, want, sink = Oracle(BOUNDS), [], sinks.Memory()
+    oracle, want, sink = Oracle(BOUNDS), list[Pair](), sinks.Memory()
     for name in ("events", "operations"):
         (tmp_path / name).mkdir()
     for b in range(2):

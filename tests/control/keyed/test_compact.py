@@ -26,7 +26,7 @@ def test_steps_of_one_leave_whole_numbers_as_they_are() -> None:
 
 
 def representatives(highest: int, bits: int) -> set[int]:
-    """As printed: s R .. R, then R/2 .. 1."""
+    """As in the paper: s R .. R, then R/2 .. 1."""
     step = 1 << bits
     return {n * step for n in range(1, highest // step + 1)} | {1 << b for b in range(bits)}
 

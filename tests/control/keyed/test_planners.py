@@ -59,7 +59,7 @@ def test_mixed_meets_both_limits_in_the_example_of_figure_4() -> None:
 @settings(deadline=None, max_examples=200)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 12))
 @pytest.mark.parametrize("kind", [LLFD, MinTable, MinMig, Mixed, Simple])
-def test_theorem_1_where_exact_balance_exists_nobody_is_far_above_the_average(
+def test_theorem_1_where_exact_balance_exists_no_executor_is_far_above_the_average(
     kind: type[LLFD], seed: int, executors: int
 ) -> None:
     plan, stats = perfect_world(np.random.default_rng(seed), executors)
@@ -181,7 +181,7 @@ def test_nothing_to_do_is_no_error(name: str, load: list[float]) -> None:
     assert len(answer.moved) == 0
 
 
-def test_a_table_of_no_entries_is_plain_hash_and_the_imbalance_is_told() -> None:
+def test_a_table_of_no_entries_is_plain_hash_and_the_imbalance_is_reported() -> None:
     plan, stats = FIGURE_4
     answer = Mixed(Limits(theta_max=0.0, table_max=0)).rebalance(plan, stats)
     assert len(answer.plan.keys) == 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.layout.ps2_cases import LAYOUTS, NAMES, WORLD, Told, posts
+from control.layout.ps2_cases import LAYOUTS, NAMES, WORLD, TextWorld, posts
 from geoswarm.config import Contract
 from geoswarm.control.balance.layouts import Layout
 from geoswarm.control.layout.load_model import destinations
@@ -27,7 +27,7 @@ from worlds import BOUNDS, events, operations, with_keywords, with_texts
 STRATEGIES = ["grid", "kd-tree", "r-tree", "frequency", "hypergraph", "metric", "hybrid"]
 
 
-def matches(told: Told) -> list[tuple[int, int]]:
+def matches(told: TextWorld) -> list[tuple[int, int]]:
     """(event, subscription), by comparing all with all; subscriptions that cannot be read are not in the sample."""
     asked = []
     for rect, keywords in zip(told.rects, told.keywords.to_pylist(), strict=True):
@@ -54,7 +54,7 @@ def holders(plan: Plan, row: int, column: int, share_of: dict[int, int]) -> list
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 9), share=st.sampled_from([0.0, 0.7, 1.0]))
 def test_no_match_is_lost_whatever_the_layout(layout: Layout, seed: int, executors: int, share: float) -> None:
-    told = Told(seed, words_share=share)
+    told = TextWorld(seed, words_share=share)
     plan = layout(WORLD, executors, told.sample)  # one that does not cover each cell and share once is a PlanError
     assert (plan.epoch, plan.grid, plan.executors) == (0, WORLD, executors)
     sent = destinations(plan, told.sample)
@@ -76,7 +76,7 @@ def test_no_match_is_lost_whatever_the_layout(layout: Layout, seed: int, executo
 @pytest.mark.parametrize("layout", LAYOUTS, ids=NAMES)
 def test_the_engine_finds_what_the_oracle_finds_under_every_layout(layout: Layout, tmp_path: Path) -> None:
     rng = np.random.default_rng(11)
-    grid_of_sample = Told(3)
+    grid_of_sample = TextWorld(3)
 
     def plan(grid: Grid, executors: int) -> Plan:
         assert grid == WORLD
@@ -100,12 +100,12 @@ def test_the_engine_finds_what_the_oracle_finds_under_every_layout(layout: Layou
 @pytest.mark.parametrize(("rows", "queries"), [(0, 0), (0, 20), (20, 0), (1, 1)])
 def test_a_poor_sample_still_gives_a_plan(layout: Layout, rows: int, queries: int) -> None:
     for executors in (1, 3, 7):
-        assert layout(WORLD, executors, Told(1, rows, queries).sample).executors == executors
+        assert layout(WORLD, executors, TextWorld(1, rows, queries).sample).executors == executors
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=NAMES)
 def test_executors_may_outnumber_cells(layout: Layout) -> None:
-    told, tiny = Told(2), Grid(*BOUNDS, columns=2, rows=1)
+    told, tiny = TextWorld(2), Grid(*BOUNDS, columns=2, rows=1)
     sample = type(told.sample).of(tiny, told.points, told.rects, told.texts, told.keywords)
     assert layout(tiny, 5, sample).executors == 5
 
@@ -120,12 +120,12 @@ def test_the_same_sample_gives_the_same_plan(layout: Layout) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS, ids=NAMES)
 def test_a_sample_of_another_grid_is_refused(layout: Layout) -> None:
     with pytest.raises(PlanError, match="use one grid"):
-        layout(Grid(*BOUNDS, columns=7, rows=7), 2, Told(1).sample)
+        layout(Grid(*BOUNDS, columns=7, rows=7), 2, TextWorld(1).sample)
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_layout_is_a_strategy_that_asks_for_words(name: str) -> None:
-    told = Told(5)
+    told = TextWorld(5)
     sample = Sample(told.points, told.rects, told.texts, told.keywords)
     assert first_plan(f"ps2-{name}", sample, WORLD, 3).drawn_by == f"ps2-{name}"
     for poor in (None, Sample(told.points, told.rects)):
@@ -134,6 +134,6 @@ def test_a_layout_is_a_strategy_that_asks_for_words(name: str) -> None:
 
 
 def test_texts_and_points_must_be_as_many() -> None:
-    told = Told(1)
+    told = TextWorld(1)
     with pytest.raises(InputError, match="give one to each"):
         type(told.sample).of(WORLD, told.points[1:], told.rects, told.texts, told.keywords)

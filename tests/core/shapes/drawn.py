@@ -34,7 +34,7 @@ def blobs(rng: np.random.Generator, count: int, vertices: int = 40, radius: floa
     return np.array(made, object)
 
 
-def telling_points(rng: np.random.Generator, polygon: shapely.Geometry, step: float) -> Floats:
+def probe_points(rng: np.random.Generator, polygon: shapely.Geometry, step: float) -> Floats:
     """Inside and out, on vertices, on edges, a hair beside them, and on the corners and sides of cells."""
     x0, y0, x1, y1 = shapely.bounds(polygon)
     anywhere = rng.uniform((x0 - 1, y0 - 1), (x1 + 1, y1 + 1), (200, 2))

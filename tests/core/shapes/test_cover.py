@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 import shapely
 
-from core.shapes.drawn import WORLD, blobs, telling_points
+from core.shapes.drawn import WORLD, blobs, probe_points
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.index.cells import codes_of, frame_of
 from geoswarm.core.shapes.cover import CELLS_MAX, Cover, cover
@@ -18,7 +18,7 @@ from geoswarm.core.space.grid import Grid
 STEP = 360 / 65536  # the side of a cell at level 0, which is exact in binary
 
 
-def looked_up(found: Cover, shape: int, x: Floats, y: Floats, frame: Floats) -> tuple[Ints, Ints]:
+def count_cells(found: Cover, shape: int, x: Floats, y: Floats, frame: Floats) -> tuple[Ints, Ints]:
     """How many cells of a shape each point lies in, and in how many core cells."""
     codes = codes_of(np.ascontiguousarray(x), np.ascontiguousarray(y), frame)
     cells, core = np.zeros(len(x), np.int64), np.zeros(len(x), np.int64)
@@ -36,8 +36,8 @@ def test_a_point_of_a_polygon_lies_in_one_of_its_cells_and_core_cells_hold_no_ot
     found = cover(of_polygons(polygons), frame)
     assert np.diff(found.starts).max() <= CELLS_MAX
     for i, polygon in enumerate(polygons):
-        xy = telling_points(rng, polygon, STEP)
-        cells, core = looked_up(found, i, xy[:, 0], xy[:, 1], frame)
+        xy = probe_points(rng, polygon, STEP)
+        cells, core = count_cells(found, i, xy[:, 0], xy[:, 1], frame)
         inside = shapely.intersects_xy(polygon, xy[:, 0], xy[:, 1])
         assert inside.any()
         assert (cells[inside] == 1).all()
@@ -73,7 +73,7 @@ def test_a_polygon_whose_sides_are_the_sides_of_cells_loses_no_corner() -> None:
     square = shapely.box(16 * STEP, 8 * STEP, 32 * STEP, 24 * STEP)
     found = cover(of_polygons(np.array([square])), frame)
     x, y = (part.ravel() for part in np.meshgrid(np.linspace(15, 33, 37) * STEP, np.linspace(7, 25, 73) * STEP))
-    cells, core = looked_up(found, 0, x, y, frame)
+    cells, core = count_cells(found, 0, x, y, frame)
     inside = shapely.intersects_xy(square, x, y)
     assert (cells[inside] == 1).all()
     assert not core[~inside].any()
@@ -85,7 +85,7 @@ def test_the_world_as_a_polygon_is_covered_to_its_last_corner() -> None:
     frame = frame_of(grid)
     found = cover(of_polygons(np.array([shapely.box(-0.1, 0.3, 0.7, 1.1)])), frame)
     x, y = (part.ravel() for part in np.meshgrid(np.linspace(-0.1, 0.7, 50), np.linspace(0.3, 1.1, 50)))
-    cells, core = looked_up(found, 0, x, y, frame)
+    cells, core = count_cells(found, 0, x, y, frame)
     assert (cells == 1).all()
     assert core.any()
 
@@ -98,7 +98,7 @@ def test_islands_far_apart_are_all_covered(islands: int) -> None:
     found = cover(of_polygons(np.array([land, land])), frame)
     assert np.diff(found.starts).max() <= CELLS_MAX
     for shape in (0, 1):
-        assert (looked_up(found, shape, x, y, frame)[0] == 1).all()
+        assert (count_cells(found, shape, x, y, frame)[0] == 1).all()
 
 
 def test_circles_are_covered_over_the_poles_and_the_antimeridian() -> None:
@@ -122,7 +122,7 @@ def test_circles_are_covered_over_the_poles_and_the_antimeridian() -> None:
         x = (lon + rng.uniform(-reach, reach, 5000) / np.maximum(np.cos(np.radians(y)), 0.01) + 540) % 360 - 180
         every = np.arange(5000)
         inside = points_in(shapes, x, y, every, np.full(5000, i))
-        cells, core = looked_up(found, i, x, y, frame)
+        cells, core = count_cells(found, i, x, y, frame)
         assert inside.any()
         assert (cells[inside] == 1).all()
         assert inside[core > 0].all()

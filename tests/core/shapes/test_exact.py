@@ -5,7 +5,7 @@ import pyarrow as pa
 import pytest
 import shapely
 
-from core.shapes.drawn import WORLD, blob, blobs, telling_points
+from core.shapes.drawn import WORLD, blob, blobs, probe_points
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.shapes.areas import areas_in
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, boxes, distance_m, rectangles
@@ -15,7 +15,7 @@ from geoswarm.core.shapes.shapes import Geometries, Shapes, concatenate, no_shap
 from geoswarm.errors import InputError
 
 
-def asked(polygons: Geometries, points: list[Floats]) -> tuple[Floats, Floats, Ints, Ints]:
+def all_pairs(polygons: Geometries, points: list[Floats]) -> tuple[Floats, Floats, Ints, Ints]:
     """Every shape with every one of its points, as pairs in no order."""
     rng = np.random.default_rng(0)
     xy = np.vstack(points)
@@ -29,7 +29,7 @@ def asked(polygons: Geometries, points: list[Floats]) -> tuple[Floats, Floats, I
 def test_points_are_in_a_polygon_exactly_when_shapely_says_so(vertices: int, predicate: Predicate) -> None:
     rng = np.random.default_rng(vertices)
     polygons = blobs(rng, 9, vertices)
-    x, y, points, chosen = asked(polygons, [telling_points(rng, polygon, 0.25) for polygon in polygons])
+    x, y, points, chosen = all_pairs(polygons, [probe_points(rng, polygon, 0.25) for polygon in polygons])
     got = points_in(of_polygons(polygons), x, y, points, chosen, predicate)
     plain = shapely.points(x[points], y[points])
     want = getattr(shapely, predicate)(polygons[chosen], plain)
@@ -50,7 +50,7 @@ def test_a_point_on_a_shared_border_is_in_both_neighbours() -> None:
 def test_few_points_and_many_points_of_a_shape_get_the_same_answers() -> None:
     rng = np.random.default_rng(5)
     polygon = blobs(rng, 3, 300)[1:2]
-    xy = telling_points(rng, polygon[0], 0.1)
+    xy = probe_points(rng, polygon[0], 0.1)
     x, y = xy[:, 0].copy(), xy[:, 1].copy()
     shapes, every = of_polygons(polygon), np.arange(len(x))
     together = points_in(shapes, x, y, every, np.zeros(len(x), np.int64))

@@ -10,13 +10,13 @@ UNHURRIED = settings(deadline=None)  # the first example may wait for a kernel t
 Span = tuple[float, float]
 
 
-def ordered(ends: Span) -> Span:
+def span_of(ends: Span) -> Span:
     return (min(ends), max(ends))
 
 
 EDGES = st.floats(-9e299, 9e299)
 ANY_SPANS = st.one_of(
-    st.tuples(EDGES, EDGES).map(ordered),
+    st.tuples(EDGES, EDGES).map(span_of),
     st.floats(-1e9, 1e9).map(lambda lo: (lo, float(np.nextafter(lo, np.inf)))),  # two numbers in the world
     st.tuples(st.floats(-1, 1), st.floats(5e-324, 1e-290)).map(lambda p: (p[0], p[0] + p[1])),
     st.sampled_from([(0.0, 5e-324), (-5e-324, 5e-324), (-180.0, 180.0), (0.1, 0.3)]),
@@ -31,7 +31,7 @@ def grids(draw: st.DrawFn, spans: st.SearchStrategy[Span] = ANY_SPANS) -> Grid:
     return Grid(xmin, ymin, xmax, ymax, columns=draw(SIDES), rows=draw(SIDES))
 
 
-def between(lo: float, hi: float, shares: list[float]) -> np.ndarray:
+def points_between(lo: float, hi: float, shares: list[float]) -> np.ndarray:
     """Points of the span, its ends included, in ascending order."""
     inner = [min(max(lo * (1 - s) + hi * s, lo), hi) for s in shares]
     return np.array(sorted([lo, hi, *inner]))
@@ -45,7 +45,7 @@ SHARES = st.lists(st.floats(0, 1), min_size=1, max_size=30)
 @example(Grid(0.0, 0.0, 5e-324, 5e-324, 7, 3), [0.5])
 @example(Grid(-9e299, -9e299, 9e299, 9e299, 1000, 1000), [0.5])
 def test_going_right_or_down_never_leads_back_to_an_earlier_cell(grid: Grid, shares: list[float]) -> None:
-    xs, ys = between(grid.xmin, grid.xmax, shares), between(grid.ymin, grid.ymax, shares)
+    xs, ys = points_between(grid.xmin, grid.xmax, shares), points_between(grid.ymin, grid.ymax, shares)
     columns = grid.locate(xs, np.full(len(xs), grid.ymax))
     rows = grid.locate(np.full(len(ys), grid.xmin), ys[::-1]) // grid.columns
     assert np.all(np.diff(columns) >= 0)
@@ -57,7 +57,7 @@ def test_going_right_or_down_never_leads_back_to_an_earlier_cell(grid: Grid, sha
 @UNHURRIED
 @given(grids(), SHARES)
 def test_every_point_of_the_world_has_a_cell_of_the_grid(grid: Grid, shares: list[float]) -> None:
-    xs, ys = between(grid.xmin, grid.xmax, shares), between(grid.ymin, grid.ymax, shares)
+    xs, ys = points_between(grid.xmin, grid.xmax, shares), points_between(grid.ymin, grid.ymax, shares)
     cells = grid.locate(np.repeat(xs, len(ys)), np.tile(ys, len(xs)))
     assert cells.min() >= 0
     assert cells.max() < grid.cells
@@ -101,8 +101,8 @@ def test_on_exact_borders_the_right_and_lower_cell_win(columns_log2: int, rows_l
 @st.composite
 def rectangles(draw: st.DrawFn, spans: st.SearchStrategy[Span]) -> tuple[Grid, Span, Span]:
     grid = draw(grids(spans))
-    x = between(grid.xmin, grid.xmax, draw(st.lists(st.floats(0, 1), min_size=2, max_size=2)))
-    y = between(grid.ymin, grid.ymax, draw(st.lists(st.floats(0, 1), min_size=2, max_size=2)))
+    x = points_between(grid.xmin, grid.xmax, draw(st.lists(st.floats(0, 1), min_size=2, max_size=2)))
+    y = points_between(grid.ymin, grid.ymax, draw(st.lists(st.floats(0, 1), min_size=2, max_size=2)))
     i, j = sorted(draw(st.tuples(st.integers(0, 3), st.integers(0, 3))))
     k, m = sorted(draw(st.tuples(st.integers(0, 3), st.integers(0, 3))))
     return grid, (float(x[i]), float(x[j])), (float(y[k]), float(y[m]))
@@ -113,7 +113,7 @@ def rectangles(draw: st.DrawFn, spans: st.SearchStrategy[Span]) -> tuple[Grid, S
 def test_no_point_of_a_rectangle_falls_outside_its_cover(case: tuple[Grid, Span, Span], shares: list[float]) -> None:
     grid, (x0, x1), (y0, y1) = case
     box = grid.cover(*(np.array([v]) for v in (x0, y0, x1, y1)))
-    xs, ys = between(x0, x1, shares), between(y0, y1, shares)
+    xs, ys = points_between(x0, x1, shares), points_between(y0, y1, shares)
     row, column = np.divmod(grid.locate(np.repeat(xs, len(ys)), np.tile(ys, len(xs))), grid.columns)
     assert np.all((box.row0 <= row) & (row <= box.row1))
     assert np.all((box.col0 <= column) & (column <= box.col1))

@@ -14,14 +14,14 @@ from geoswarm.errors import InputError
 UNHURRIED = settings(deadline=None)  # the first example may wait for a kernel to be compiled
 
 
-def naive(plan: Plan, row0: int, col0: int, row1: int, col1: int) -> list[int]:
+def overlaps_by_visiting(plan: Plan, row0: int, col0: int, row1: int, col1: int) -> list[int]:
     """Visit all cells."""
     columns = plan.grid.columns
     cells = [row * columns + col for row in range(row0, row1 + 1) for col in range(col0, col1 + 1)]
     return sorted({int(plan.slot_of_cell[cell]) for cell in cells})
 
 
-def as_printed(plan: Plan, row0: int, col0: int, row1: int, col1: int) -> list[int]:
+def overlaps_by_the_paper(plan: Plan, row0: int, col0: int, row1: int, col1: int) -> list[int]:
     """SWARM Algorithm 1, line by line; its y grows upwards, our rows downwards."""
     result: list[int] = []
     check_cell = [(col0, row0)]
@@ -71,7 +71,7 @@ def check(plan: Plan, boxes: CellBox) -> None:
     assert offsets[-1] == len(slots)
     for i, box in enumerate(zip(*(side.tolist() for side in boxes), strict=True)):
         got = slots[offsets[i] : offsets[i + 1]].tolist()
-        assert sorted(got) == naive(plan, *box)  # equal lists: none missed and none twice
+        assert sorted(got) == overlaps_by_visiting(plan, *box)  # equal lists: none missed and none twice
 
 
 @UNHURRIED
@@ -95,18 +95,18 @@ def test_every_rectangle_of_a_small_plan_is_answered_even_where_no_straight_cut_
     check(plan, CellBox(*every.T))
 
 
-def test_the_printed_algorithm_does_not_see_past_a_partition_it_knows() -> None:
-    assert naive(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 3, 4]
-    assert as_printed(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 4]
+def test_the_algorithm_of_the_paper_does_not_see_past_a_partition_it_knows() -> None:
+    assert overlaps_by_visiting(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 3, 4]
+    assert overlaps_by_the_paper(BESIDE_A_BAR, 0, 0, 1, 2) == [0, 1, 2, 4]
 
 
-def test_the_printed_algorithm_misses_partitions_of_about_one_rectangle_in_twenty() -> None:
+def test_the_algorithm_of_the_paper_misses_partitions_of_about_one_rectangle_in_twenty() -> None:
     rng = np.random.default_rng(2016)
     missed = total = 0
     for _ in range(100):
         plan = random_plan(rng, 32, 32, 30)
         for box in zip(*(side.tolist() for side in random_boxes(rng, plan, 20)), strict=True):
-            want, printed = naive(plan, *box), as_printed(plan, *box)
+            want, printed = overlaps_by_visiting(plan, *box), overlaps_by_the_paper(plan, *box)
             assert set(printed) <= set(want)
             missed += printed != want
             total += 1

@@ -159,7 +159,7 @@ def test_numbers_from_numpy_do_not_keep_a_plan_from_being_written() -> None:
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
-def test_nobody_can_write_into_a_plan() -> None:
+def test_a_plan_cannot_be_written_to() -> None:
     for array in (QUARTERS.slot_of_cell, QUARTERS.executor_of_slot, QUARTERS.partition_id_of_slot):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1

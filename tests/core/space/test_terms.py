@@ -19,7 +19,7 @@ GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=8, rows=8)
 THREE = TermCut.of(3, {11: 2, 5: 0, 2**63 + 1: 1})
 
 
-def divided() -> Plan:
+def plan_with_divided_terms() -> Plan:
     plan = uniform(GRID, 4)
     return plan.apply([Divide(plan.partitions[1].id, THREE, (1, 2, 1))])
 
@@ -45,7 +45,7 @@ def test_a_listed_term_has_its_share_and_any_other_that_of_its_hash(count: int) 
 
 
 def test_shares_of_one_executor_make_one_partition() -> None:
-    plan = divided()
+    plan = plan_with_divided_terms()
     parts = [p for p in plan.partitions if p.cut is not None]
     assert [(p.executor, p.shares) for p in parts] == [(1, (0, 2)), (2, (1,))]
     assert {p.box for p in parts} == {parts[0].box}
@@ -55,12 +55,12 @@ def test_shares_of_one_executor_make_one_partition() -> None:
 
 
 def test_a_plan_with_divided_terms_is_written_and_read_again() -> None:
-    plan = divided()
+    plan = plan_with_divided_terms()
     assert Plan.from_json(json.loads(json.dumps(plan.to_json()))) == plan
 
 
 def test_all_shares_merged_are_a_place_like_any_other() -> None:
-    plan = divided()
+    plan = plan_with_divided_terms()
     ids = tuple(p.id for p in plan.partitions if p.cut is not None)
     whole = plan.apply([Merge(ids, 3)])
     assert whole.cuts == ()
@@ -77,7 +77,7 @@ def test_some_shares_merged_are_one_partition_with_all_of_them() -> None:
 
 
 def test_shares_cannot_be_cut_along_rows_nor_merged_with_a_neighbour() -> None:
-    plan = divided()
+    plan = plan_with_divided_terms()
     part = next(p for p in plan.partitions if p.cut is not None)
     with pytest.raises(PlanError, match="merge them first"):
         plan.split(part.id, "row", part.row0, (0, 0))

@@ -21,7 +21,7 @@ def arrive(stat: TrioStat, points: list[Cell], rects: list[Rect]) -> None:
     stat.add_queries(boxes_of(rects))
 
 
-def closed(box: Box, points: list[Cell], rects: list[Rect]) -> TrioStat:
+def stat_of(box: Box, points: list[Cell], rects: list[Rect]) -> TrioStat:
     stat = TrioStat.empty(box)
     arrive(stat, points, rects)
     stat.close_round()
@@ -31,11 +31,11 @@ def closed(box: Box, points: list[Cell], rects: list[Rect]) -> TrioStat:
 def by_hand(box: Box, points: list[Cell], live: list[Rect], arrived: list[Rect]) -> Trio:
     """The obvious count, all points new."""
 
-    def meeting(rects: list[Rect]) -> int:
+    def count_meeting(rects: list[Rect]) -> int:
         return sum(r[0] <= box.row1 and r[2] >= box.row0 and r[1] <= box.col1 and r[3] >= box.col0 for r in rects)
 
     n = sum(box.row0 <= row <= box.row1 and box.col0 <= col <= box.col1 for row, col in points)
-    return Trio(n, meeting(live), n + meeting(arrived))
+    return Trio(n, count_meeting(live), n + count_meeting(arrived))
 
 
 def halves_of(box: Box, axis: Axis, after: int) -> tuple[Box, Box]:

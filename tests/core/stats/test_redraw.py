@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.stats.by_hand import Cell, Rect, arrive, boxes_of, closed, cuts_of, halves_of, worlds
+from core.stats.by_hand import Cell, Rect, arrive, boxes_of, cuts_of, halves_of, stat_of, worlds
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.space.change import Merge, Move, Split
 from geoswarm.core.space.grid import Grid
@@ -19,7 +19,7 @@ UNHURRIED = settings(deadline=None)
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=12, rows=10)
 
 
-def within(box: Box, points: list[Cell]) -> list[Cell]:
+def points_within(box: Box, points: list[Cell]) -> list[Cell]:
     return [(r, c) for r, c in points if box.row0 <= r <= box.row1 and box.col0 <= c <= box.col1]
 
 
@@ -35,9 +35,9 @@ def test_a_half_is_exact_along_the_cut_and_has_exact_totals_across(
     other: Axis = "column" if axis == "row" else "row"
     handed_in = data.draw(st.sampled_from([None, boxes_of(queries)]))
     for place, half in zip(
-        halves_of(box, axis, after), split(closed(box, points, queries), axis, after, handed_in), strict=True
+        halves_of(box, axis, after), split(stat_of(box, points, queries), axis, after, handed_in), strict=True
     ):
-        want = closed(place, within(place, points), queries)
+        want = stat_of(place, points_within(place, points), queries)
         assert half.box == place
         assert np.array_equal(half.lines(axis), want.lines(axis))
         assert half.lines(other)[[N, Q, R], -1].tolist() == list(want.trio)
@@ -56,8 +56,8 @@ def test_halves_merged_again_hold_the_points_and_queries_of_the_whole(
     if box.cells == 1:
         return
     axis, after = data.draw(st.sampled_from(cuts_of(box)))
-    parts = [closed(b, within(b, points), queries) for b in halves_of(box, axis, after)]
-    want = closed(box, points, queries)
+    parts = [stat_of(b, points_within(b, points), queries) for b in halves_of(box, axis, after)]
+    want = stat_of(box, points, queries)
     whole = union(parts, boxes_of(queries))
     for got, lines in zip(whole.axes, want.axes, strict=True):
         assert np.array_equal(got[[N, Q, SPAN]], lines[[N, Q, SPAN]])
@@ -79,12 +79,12 @@ def test_a_split_within_a_round_loses_nothing_that_was_being_counted(
     if box.cells == 1:
         return
     axis, after = data.draw(st.sampled_from(cuts_of(box)))
-    stat = closed(box, points[::2], queries[::2])
+    stat = stat_of(box, points[::2], queries[::2])
     arrive(stat, points[1::2], queries[1::2])
     for place, half in zip(halves_of(box, axis, after), split(stat, axis, after, boxes_of(queries)), strict=True):
         half.close_round()
-        want = closed(place, within(place, points[::2]), queries[::2])
-        arrive(want, within(place, points[1::2]), queries[1::2])
+        want = stat_of(place, points_within(place, points[::2]), queries[::2])
+        arrive(want, points_within(place, points[1::2]), queries[1::2])
         want.close_round()
         assert np.allclose(half.lines(axis), want.lines(axis))
         for got, lines in zip(half.axes, want.axes, strict=True):
@@ -92,8 +92,8 @@ def test_a_split_within_a_round_loses_nothing_that_was_being_counted(
             assert np.allclose(got[[N, Q, R], -1], lines[[N, Q, R], -1])
 
 
-def counted(plan: Plan, points: list[Cell], queries: list[Rect]) -> dict[int, TrioStat]:
-    return {p.id: closed(Box.of(p), within(Box.of(p), points), queries) for p in plan.partitions}
+def stats_of(plan: Plan, points: list[Cell], queries: list[Rect]) -> dict[int, TrioStat]:
+    return {p.id: stat_of(Box.of(p), points_within(Box.of(p), points), queries) for p in plan.partitions}
 
 
 def test_a_plan_redrawn_in_several_steps_at_once_keeps_every_point_and_query() -> None:
@@ -103,11 +103,11 @@ def test_a_plan_redrawn_in_several_steps_at_once_keeps_every_point_and_query() -
     old_plan = uniform(GRID, 4)  # four quarters, of 5 x 6 cells: 3 5 / 4 6
     assert [p.id for p in old_plan.partitions] == [3, 4, 5, 6]
     plan = old_plan.apply([Merge((3, 4), 0), Split(7, "row", 2, (0, 1)), Split(9, "column", 3, (1, 2)), Move(5, 3)])
-    old = counted(old_plan, points, queries)
+    old = stats_of(old_plan, points, queries)
     new = redrawn(old, plan, {p.id: boxes_of(queries) for p in plan.partitions})
     assert new[5] is old[5]
     assert new[6] is old[6]
-    want = counted(plan, points, queries)
+    want = stats_of(plan, points, queries)
     assert sum(s.trio.n for s in new.values()) == pytest.approx(len(points))
     assert {i: s.trio.q for i, s in new.items()} == {i: s.trio.q for i, s in want.items()}
     assert new[8].trio.n == want[8].trio.n  # cut along one axis only: exact
@@ -115,7 +115,7 @@ def test_a_plan_redrawn_in_several_steps_at_once_keeps_every_point_and_query() -
 
 def test_statistics_that_leave_cells_out_cannot_be_redrawn() -> None:
     plan = uniform(GRID, 4)
-    old = counted(plan, [], [])
+    old = stats_of(plan, [], [])
     del old[6]
     with pytest.raises(InputError, match="cover 0 of 15 cells of partition 7"):
         redrawn(old, plan.split(6, "column", 8, (0, 1)))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.stats.by_hand import Cell, Rect, arrive, boxes_of, by_hand, closed, cuts_of, halves_of, rects, worlds
+from core.stats.by_hand import Cell, Rect, arrive, boxes_of, by_hand, cuts_of, halves_of, rects, stat_of, worlds
 from geoswarm.core.space.partition import Axis
 from geoswarm.core.stats.redraw import split
 from geoswarm.core.stats.triostat import PRE_SPAN, Q_NEW, SPAN, SPAN_NEW, Box, N, Q, R, Trio, TrioStat
@@ -28,7 +28,7 @@ def p11() -> TrioStat:
 
     Its eight older points are what fading leaves of sixteen.
     """
-    stat = closed(P11, OLD_POINTS * 2, OLD_QUERIES)
+    stat = stat_of(P11, OLD_POINTS * 2, OLD_QUERIES)
     arrive(stat, [D_A, D_B], [Q_A, Q_B, Q_C])
     return stat
 
@@ -66,7 +66,7 @@ def test_p11_costs_350_and_its_halves_32_and_120() -> None:
 @given(worlds())
 def test_both_halves_of_any_split_are_estimated_as_counted(world: tuple[Box, list[Cell], list[Rect]]) -> None:
     box, points, queries = world
-    stat = closed(box, points, queries)
+    stat = stat_of(box, points, queries)
     assert stat.trio == by_hand(box, points, queries, queries)
     for axis, after in cuts_of(box):
         halves = halves_of(box, axis, after)
@@ -82,7 +82,7 @@ def test_older_queries_count_until_they_are_cancelled(
     world: tuple[Box, list[Cell], list[Rect]], old: list[Rect], data: st.DataObject
 ) -> None:
     box, points, new = world
-    stat = closed(box, [], old)
+    stat = stat_of(box, [], old)
     arrive(stat, points, new)
     gone_old = data.draw(st.lists(st.sampled_from(old), unique_by=id, max_size=len(old)) if old else st.just([]))
     gone_new = data.draw(st.lists(st.sampled_from(new), unique_by=id, max_size=len(new)) if new else st.just([]))
@@ -106,7 +106,7 @@ def _without(rects: list[Rect], gone: list[Rect]) -> list[Rect]:
 
 
 def test_a_query_cancelled_between_rounds_stays_in_what_arrived() -> None:
-    stat = closed(Box(0, 0, 3, 3), [(0, 0)], [(0, 0, 2, 2), (1, 1, 1, 1)])
+    stat = stat_of(Box(0, 0, 3, 3), [(0, 0)], [(0, 0, 2, 2), (1, 1, 1, 1)])
     stat.remove_queries(boxes_of([(0, 0, 2, 2)]))
     assert stat.trio == Trio(1, 1, 3)
     stat.close_round()
@@ -118,7 +118,7 @@ def test_a_query_cancelled_between_rounds_stays_in_what_arrived() -> None:
 def test_the_cost_difference_only_falls_as_the_cut_moves_on(world: tuple[Box, list[Cell], list[Rect]]) -> None:
     """SWARM's binary search needs it, also when older points have faded and older queries are many."""
     box, points, queries = world
-    stat = closed(box, points[::2], queries[::2])
+    stat = stat_of(box, points[::2], queries[::2])
     arrive(stat, points[1::2], queries[1::2])
     stat.close_round()
     for axis in AXES:
@@ -138,22 +138,22 @@ def test_tasks_count_apart_and_add_up_in_any_order(world: tuple[Box, list[Cell],
         part = TrioStat.empty(box)
         arrive(part, points[i::tasks], queries[i::tasks])
         parts.append(part)
-    together = closed(box, points, queries)
+    together = stat_of(box, points, queries)
     for order in (parts, parts[::-1]):
         total = order[0]
         for part in order[1:]:
             total = total + part
         nested = order[0] + sum_of(order[1:])
-        assert same(total, nested)
+        assert are_equal(total, nested)
         total.close_round()
-        assert same(total, together)
+        assert are_equal(total, together)
 
 
 def sum_of(parts: list[TrioStat]) -> TrioStat:
     return parts[0] if len(parts) == 1 else parts[0] + sum_of(parts[1:])
 
 
-def same(a: TrioStat, b: TrioStat) -> bool:
+def are_equal(a: TrioStat, b: TrioStat) -> bool:
     return a.box == b.box and np.array_equal(a.by_row, b.by_row) and np.array_equal(a.by_column, b.by_column)
 
 
@@ -161,9 +161,9 @@ def same(a: TrioStat, b: TrioStat) -> bool:
 @given(worlds())
 def test_a_statistic_survives_its_own_bytes(world: tuple[Box, list[Cell], list[Rect]]) -> None:
     box, points, queries = world
-    stat = closed(box, points, queries)
+    stat = stat_of(box, points, queries)
     arrive(stat, points[:3], [])
-    assert same(TrioStat.from_bytes(stat.to_bytes()), stat)
+    assert are_equal(TrioStat.from_bytes(stat.to_bytes()), stat)
 
 
 def test_a_task_that_saw_only_points_sends_one_line_per_axis() -> None:
@@ -175,13 +175,13 @@ def test_a_task_that_saw_only_points_sends_one_line_per_axis() -> None:
 
 @pytest.mark.parametrize("length", [0, 39, 44, 48])
 def test_bytes_cut_short_are_refused(length: int) -> None:
-    written = closed(Box(0, 0, 3, 3), [(0, 0)], []).to_bytes()
+    written = stat_of(Box(0, 0, 3, 3), [(0, 0)], []).to_bytes()
     with pytest.raises(CorruptState, match="again"):
         TrioStat.from_bytes(written[:length])
 
 
 def test_older_points_fade_by_half_each_round() -> None:
-    stat = closed(Box(0, 0, 0, 0), [(0, 0)] * 8, [(0, 0, 5, 5)])
+    stat = stat_of(Box(0, 0, 0, 0), [(0, 0)] * 8, [(0, 0, 5, 5)])
     seen = []
     for _ in range(3):
         stat.close_round()

@@ -131,7 +131,7 @@ class Scripted:
         return 1.0
 
 
-def counted(plan: Plan, rects: Floats) -> dict[int, TrioStat]:
+def stats_of(plan: Plan, rects: Floats) -> dict[int, TrioStat]:
     stats = {p.id: TrioStat.empty(p) for p in plan.partitions}
     for stat in stats.values():
         stat.add_queries(GRID.cover(*np.ascontiguousarray(rects.T)))
@@ -150,7 +150,7 @@ class Counted:
         return self.rects
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
-        raise AssertionError("nobody wants a sample")
+        raise AssertionError("no strategy here needs a sample")
 
 
 def run_one_round(changes: Callable[[Plan], list[Change]], rects: Floats) -> tuple[ControlLoop, int]:
@@ -174,7 +174,7 @@ def test_a_split_counts_both_halves_as_if_they_had_always_been_there(seed: int) 
 
     loop, asked = run_one_round(halve, rects)
     assert asked == 2  # at the start, and for the halves
-    want = counted(loop.plan, rects)
+    want = stats_of(loop.plan, rects)
     assert loop._stats.keys() == want.keys()
     for i, stat in loop._stats.items():
         for got, lines in zip(stat.axes, want[i].axes, strict=True):

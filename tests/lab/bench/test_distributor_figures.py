@@ -65,7 +65,7 @@ def test_a_batch_ends_with_its_costliest_executor_after_everybody_has_routed() -
     assert (found.makespan_s, found.mldc) == (14.0, 11.0)
 
 
-def test_the_first_batch_counts_for_nobody_and_a_publication_waits_for_half_of_the_batch_before() -> None:
+def test_the_first_batch_is_not_counted_and_a_publication_waits_for_half_of_the_batch_before() -> None:
     run = [batch(10), batch(2), batch(4)]
     assert publications_per_s(run) == pytest.approx(200 / 6)
     assert latency_s(run) == pytest.approx(((1.0 + 2.0) + (1.0 + 4.0)) / 2)
@@ -102,7 +102,7 @@ def test_the_lead_is_over_the_best_of_the_others_and_grows_with_skew(country: Br
     assert len(skew.plot(THROUGHPUT, result).axes) == 2
 
 
-def test_a_machine_that_was_slow_for_one_mode_is_told_from_a_mode_that_is_slow(country: Britain) -> None:
+def test_a_machine_that_was_slow_for_one_mode_is_distinguished_from_a_slow_mode(country: Britain) -> None:
     result = skew.skew_result(THROUGHPUT, runs_of(dict.fromkeys(MODES, 2), slow=[BASE]), country, SWEEP)
     assert result.summary["lead_as_measured_at_0.3"] == pytest.approx(1.5)
     assert result.summary["lead_at_0.3"] == pytest.approx(1.0)
@@ -150,7 +150,7 @@ def test_a_new_plan_asks_for_no_list_anew_and_moving_them_would_cost(spark: Any,
 def test_a_stream_for_hashed_subscriptions_is_hot_where_they_are(spark: Any, country: Britain, tmp_path: Path) -> None:
     stage = CollisionRuns(spark, country, CollisionSizes(300, 600, 2), 0, tmp_path)
     (_, planned), _ = stage.entries(HASHED, Mode(LOAD, "stream"), 0.4)
-    rows = {executor: load.events for executor, load in planned.entry.load.executors.items()}
+    rows = {executor: load.events for executor, load in planned.entry.executors.items()}
     hot = sum(rows.get(executor, 0) for executor in stage.hot.executors) / sum(rows.values())
     assert len(stage.hot.executors) / MACHINES < hot < 0.6
     assert not (tmp_path / "run").exists()

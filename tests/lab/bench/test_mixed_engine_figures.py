@@ -79,7 +79,7 @@ def test_mixed_balances_what_hash_does_not_and_all_count_the_same_rows(spark: "S
     (told,), _ = time_rounds([run_keyed_race(race, stream.batches, 3, 0, silent, "stock")])
     mixed, plain = (rounds_row(told[name][1:]) for name in ("mixed 0.05", "hash"))
     assert [lap.rows for lap in told["hash"]] == [4_000] * 3
-    assert told["mixed 0.05"][0].makespan_s == pytest.approx(told["hash"][0].makespan_s)  # nobody has planned yet
+    assert told["mixed 0.05"][0].makespan_s == pytest.approx(told["hash"][0].makespan_s)  # before the first plan
     assert mixed["table"] > 0 == plain["table"]
     assert 1.0 <= mixed["max_over_mean"] < plain["max_over_mean"]
 

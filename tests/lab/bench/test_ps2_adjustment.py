@@ -42,7 +42,7 @@ def test_larger_numbers_of_queries_have_a_row_for_each_way(name: str) -> None:
     assert migration.plot(shown, result).axes
 
 
-def test_throughput_is_told_with_and_without_adjustment_by_interval() -> None:
+def test_throughput_is_reported_with_and_without_adjustment_by_interval() -> None:
     result = ps2_fig16.measure(DAYS, 1, silent, queries=200_000)
     assert {row["strategy"] for row in result.rows} == {"not", "settled", "adjusted", "phase 2", "global"}
     assert [row["interval"] for row in result.rows if row["strategy"] == "not"] == [1, 2]

@@ -23,7 +23,7 @@ ROUNDS_S = (STEP_S / 3, 2 * STEP_S, STEP_S)
 """Shorter than a batch, longer, and as long as one."""
 
 
-def delivered(home: Path) -> dict[int, Counter[Pair]]:
+def matches_by_batch(home: Path) -> dict[int, Counter[Pair]]:
     """The matches of each batch."""
     folders = {int(folder.name.removeprefix("batch=")): folder for folder in (home / "output").glob("batch=*")}
     return {
@@ -63,7 +63,7 @@ def test_a_plan_redrawn_at_random_gives_the_matches_of_one_that_stays(
         assert verdict.is_equal, (name, verdict)
         assert verdict.batches == files
         assert verdict.pairs > 500
-    assert delivered(homes["moving"]) == delivered(homes["still"])
+    assert matches_by_batch(homes["moving"]) == matches_by_batch(homes["still"])
     epochs = {name: {e.plan_epoch for e in reader.read(BatchEntry)} for name, reader in readers.items()}
     assert len(epochs["still"]) == 1
     rounds = {e.outcome for e in readers["moving"].read(RoundEntry)}

@@ -67,7 +67,7 @@ def test_a_cluster_replaces_a_killed_worker_and_a_killed_executor_by_itself(tmp_
 
 
 @pytest.fixture
-def finished(spark: "SparkSession", tmp_path: Path) -> Path:
+def finished_run(spark: "SparkSession", tmp_path: Path) -> Path:
     spark.conf.set("spark.sql.streaming.minBatchesToRetain", "100000")
     SCENARIO.write(tmp_path, range(4))
     process(tmp_path, "local[2]", TUNING)
@@ -84,17 +84,19 @@ def forget_commit(home: Path) -> int:
     return newest
 
 
-def test_a_batch_whose_commit_was_lost_is_run_again_with_the_same_result(spark: "SparkSession", finished: Path) -> None:
-    home = finished / "run"
+def test_a_batch_whose_commit_was_lost_is_run_again_with_the_same_result(
+    spark: "SparkSession", finished_run: Path
+) -> None:
+    home = finished_run / "run"
     newest = forget_commit(home)
-    process(finished, "local[2]", TUNING, later_s=YEAR_S)  # delivered already: left as it is
+    process(finished_run, "local[2]", TUNING, later_s=YEAR_S)  # delivered already: left as it is
     check(home, 4)
     forget_commit(home)
     shutil.rmtree(home / "output" / f"batch={newest}")  # killed before the sink was done
     half = home / "checkpoint" / "reports" / f"{newest:012d}" / ".half"
     half.parent.mkdir(parents=True)
     half.write_bytes(b"what a killed worker was writing")
-    process(finished, "local[2]", TUNING, later_s=YEAR_S)  # by this clock all that expires has expired
+    process(finished_run, "local[2]", TUNING, later_s=YEAR_S)  # by this clock all that expires has expired
     check(home, 4)
     checkpoint = home / "checkpoint"
     with Engine(spark, CONTRACT, checkpoint=str(checkpoint), clock=lambda: now_s(checkpoint)) as engine:
@@ -103,7 +105,7 @@ def test_a_batch_whose_commit_was_lost_is_run_again_with_the_same_result(spark: 
     assert status["events"] == 4 * SCENARIO.events_per_file
 
 
-def test_spark_progress_that_was_removed_is_refused(finished: Path) -> None:
-    shutil.rmtree(finished / "run" / "checkpoint" / "spark")
+def test_spark_progress_that_was_removed_is_refused(finished_run: Path) -> None:
+    shutil.rmtree(finished_run / "run" / "checkpoint" / "spark")
     with pytest.raises(StateError, match="restore both together"):
-        process(finished, "local[2]", TUNING)
+        process(finished_run, "local[2]", TUNING)

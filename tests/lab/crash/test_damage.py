@@ -6,6 +6,7 @@ Without Spark: the checkpoint is opened, its next version made, and events match
 import re
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,10 @@ import pytest
 
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import CorruptState, StateError
+from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import DeadLetters, validate_events
+from geoswarm.flow.validate import validate_events
 from geoswarm.lab.crash.scenario import CONTRACT, TUNING, Scenario, is_sound
 from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store import plans
@@ -50,7 +52,7 @@ def lose(file: Path, rng: np.random.Generator) -> None:
     file.unlink()
 
 
-def opened(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(str(folder), CONTRACT, TUNING)
 
 
@@ -59,12 +61,12 @@ def operations(k: int) -> pa.Table:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def sound_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint after some batches: segments, some of them merged, cancelled subscriptions, a call in the inbox."""
     folder = tmp_path_factory.mktemp("sound")
-    checkpoint = opened(folder)
+    checkpoint = open_checkpoint(folder)
     for k in range(BATCHES):
-        checkpoint.prepare(k, lambda k=k: [operations(k)], NOW_US)
+        checkpoint.prepare(k, partial(list, [operations(k)]), NOW_US)
         checkpoint.finish(k)
     checkpoint.submit(operations(BATCHES))
     checkpoint.close()
@@ -89,7 +91,7 @@ def matches(checkpoint: Checkpoint) -> set[Pair]:
 
 def matches_or_refusal(folder: Path) -> tuple[set[Pair], str | None]:
     try:
-        checkpoint = opened(folder)
+        checkpoint = open_checkpoint(folder)
     except CorruptState as why:
         return set(), str(why)
     try:
@@ -117,22 +119,24 @@ def state_files(folder: Path) -> Iterator[Path]:
         yield from sorted(folder.glob(name))
 
 
-def test_an_undamaged_checkpoint_gives_what_the_oracle_gives(sound: Path, want: set[Pair], tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
+def test_an_undamaged_checkpoint_gives_what_the_oracle_gives(
+    sound_checkpoint: Path, want: set[Pair], tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(sound_checkpoint, tmp_path / "copy"))
     kinds = {file.suffix for file in state_files(folder)}
     assert kinds == {".json", "", ".records", ".index", ".dead", ".arrow"}
-    assert matches(opened(folder)) == want
+    assert matches(open_checkpoint(folder)) == want
 
 
 @pytest.mark.parametrize(("damage", "times"), [(cut, 4), (empty, 1), (flip, 12)])
 def test_a_damaged_file_is_repaired_or_refused_by_name(
-    sound: Path, want: set[Pair], tmp_path: Path, damage: Damage, times: int
+    sound_checkpoint: Path, want: set[Pair], tmp_path: Path, damage: Damage, times: int
 ) -> None:
     rng = np.random.default_rng(5)
     refused, repaired = set(), set()
-    for name in [file.relative_to(sound) for file in state_files(sound)]:
+    for name in [file.relative_to(sound_checkpoint) for file in state_files(sound_checkpoint)]:
         for attempt in range(times):
-            folder = Path(shutil.copytree(sound, tmp_path / f"{name.name}-{attempt}"))
+            folder = Path(shutil.copytree(sound_checkpoint, tmp_path / f"{name.name}-{attempt}"))
             damage(folder / name, rng)
             got, refusal = matches_or_refusal(folder)
             if refusal is None:
@@ -152,35 +156,39 @@ def test_a_damaged_file_is_repaired_or_refused_by_name(
 @pytest.mark.parametrize(
     "name", ["contract.json", "plans/*", "manifests/*", "subscriptions/*.records", "subscriptions/*.dead"]
 )
-def test_a_lost_file_is_refused_by_name(sound: Path, tmp_path: Path, name: str) -> None:
-    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
+def test_a_lost_file_is_refused_by_name(sound_checkpoint: Path, tmp_path: Path, name: str) -> None:
+    folder = Path(shutil.copytree(sound_checkpoint, tmp_path / "copy"))
     for file in folder.glob(name):
         file.unlink()
     missing = name.rpartition("*")[2] or name.rpartition("/")[0]
     with pytest.raises(CorruptState, match=re.escape(missing)):
-        opened(folder)
+        open_checkpoint(folder)
     # and the refusal has let go of the folder
-    shutil.copytree(sound, folder, dirs_exist_ok=True)
-    opened(folder).close()
+    shutil.copytree(sound_checkpoint, folder, dirs_exist_ok=True)
+    open_checkpoint(folder).close()
 
 
 @pytest.mark.parametrize("name", ["newest-version", "subscriptions/*.index"])
-def test_a_lost_file_that_can_be_made_again_is(sound: Path, want: set[Pair], tmp_path: Path, name: str) -> None:
-    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
+def test_a_lost_file_that_can_be_made_again_is(
+    sound_checkpoint: Path, want: set[Pair], tmp_path: Path, name: str
+) -> None:
+    folder = Path(shutil.copytree(sound_checkpoint, tmp_path / "copy"))
     for file in folder.glob(name):
         file.unlink()
-    assert matches(opened(folder)) == want
+    assert matches(open_checkpoint(folder)) == want
 
 
-def test_what_a_killed_process_was_writing_stops_nobody(sound: Path, want: set[Pair], tmp_path: Path) -> None:
+def test_what_a_killed_process_was_writing_does_not_stop_the_next(
+    sound_checkpoint: Path, want: set[Pair], tmp_path: Path
+) -> None:
     """A file is written under a name with a dot, then renamed; SIGKILL in between leaves it."""
-    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
+    folder = Path(shutil.copytree(sound_checkpoint, tmp_path / "copy"))
     halves = [f"{name}/.half" for name in ("manifests", "subscriptions", "inbox", "plans", "terms")]
     halves += [f"reports/{BATCHES:012d}/.half", f"dead/operations-{10**11}/.half"]
     for half in halves:
         (folder / half).parent.mkdir(parents=True, exist_ok=True)
         (folder / half).write_bytes(b"half a fi")
-    checkpoint = opened(folder)
+    checkpoint = open_checkpoint(folder)
     assert matches(checkpoint) == want
     checkpoint.storage.remove_folder(f"reports/{BATCHES:012d}")
     assert not (folder / f"reports/{BATCHES:012d}").exists()
@@ -190,24 +198,24 @@ def test_what_a_killed_process_was_writing_stops_nobody(sound: Path, want: set[P
 @pytest.mark.parametrize("written", [["plans"], ["plans", "manifests"], ["plans", "manifests", "newest-version"]])
 def test_a_first_start_that_was_killed_half_way_can_be_repeated(tmp_path: Path, written: list[str]) -> None:
     folder = tmp_path / "checkpoint"
-    opened(folder).close()
+    open_checkpoint(folder).close()
     for entry in folder.iterdir():
         if entry.name not in ("terms", "lock", *written):
             shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-    assert opened(folder).prepare(0, lambda: [operations(0)], NOW_US).subs > 0
+    assert open_checkpoint(folder).prepare(0, lambda: [operations(0)], NOW_US).subs > 0
 
 
 def test_operations_that_were_acknowledged_before_a_crash_are_taken_in_once(tmp_path: Path) -> None:
     row = {"op": "register", "sub_id": 7, "xmin": 1.0, "ymin": 1.0, "xmax": 2.0, "ymax": 2.0}
     table = pa.Table.from_pylist([row], schema=OPERATION)
-    first = opened(tmp_path)
+    first = open_checkpoint(tmp_path)
     first.submit(table)
     first.close()  # before any version has it
-    second = opened(tmp_path)
+    second = open_checkpoint(tmp_path)
     assert second.prepare(0, list, NOW_US).subs == 1
     second.close()  # the version is on disk, the inbox not yet cleared
     assert list((tmp_path / "inbox").iterdir())
-    third = opened(tmp_path)
+    third = open_checkpoint(tmp_path)
     assert third.prepare(0, list, NOW_US).subs == 1
     third.finish(0)
     assert third.prepare(1, list, NOW_US).subs == 1
@@ -215,10 +223,10 @@ def test_operations_that_were_acknowledged_before_a_crash_are_taken_in_once(tmp_
 
 
 def test_a_replay_gets_the_version_and_the_time_that_the_first_attempt_got(tmp_path: Path) -> None:
-    first = opened(tmp_path)
+    first = open_checkpoint(tmp_path)
     fixed = first.prepare(0, lambda: [operations(0)], NOW_US)
     first.close()  # killed within the batch
-    second = opened(tmp_path)
+    second = open_checkpoint(tmp_path)
 
     def never() -> list[pa.Table]:
         raise AssertionError("the operations of this batch are in already")
@@ -229,10 +237,10 @@ def test_a_replay_gets_the_version_and_the_time_that_the_first_attempt_got(tmp_p
     assert second.prepare(0, never, NOW_US + 10**12) == fixed
 
 
-def test_spark_offsets_without_the_versions_they_belong_to_are_refused(sound: Path, tmp_path: Path) -> None:
-    folder = Path(shutil.copytree(sound, tmp_path / "copy"))
+def test_spark_offsets_without_the_versions_they_belong_to_are_refused(sound_checkpoint: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(sound_checkpoint, tmp_path / "copy"))
     with pytest.raises(StateError, match="restore both together"):
-        opened(folder).prepare(BATCHES - 2, list, NOW_US)
-    other = opened(tmp_path / "fresh")
+        open_checkpoint(folder).prepare(BATCHES - 2, list, NOW_US)
+    other = open_checkpoint(tmp_path / "fresh")
     with pytest.raises(StateError, match="restore both together"):
         other.prepare(3, list, NOW_US)

@@ -26,18 +26,18 @@ sys.stdin.read()
 """
 
 
-def opened(folder: Path) -> Checkpoint:
+def open_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(str(folder), CONTRACT, TUNING)
 
 
-def test_a_second_engine_is_told_which_process_has_the_checkpoint(tmp_path: Path) -> None:
-    first = opened(tmp_path)
+def test_a_second_engine_learns_which_process_has_the_checkpoint(tmp_path: Path) -> None:
+    first = open_checkpoint(tmp_path)
     with pytest.raises(FencedOut, match=f"in use by process {os.getpid()}: stop that engine"):
-        opened(tmp_path)
+        open_checkpoint(tmp_path)
     first.prepare(0, list, NOW_US)  # undisturbed by the attempt
     first.finish(0)
     first.close()
-    opened(tmp_path).close()
+    open_checkpoint(tmp_path).close()
 
 
 def test_an_engine_in_another_process_keeps_others_out_until_it_is_killed(tmp_path: Path) -> None:
@@ -52,32 +52,32 @@ def test_an_engine_in_another_process_keeps_others_out_until_it_is_killed(tmp_pa
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         with pytest.raises(FencedOut, match=f"process {holder.pid}"):
-            opened(tmp_path)
+            open_checkpoint(tmp_path)
     finally:
         holder.send_signal(signal.SIGKILL)
         holder.communicate()
-    opened(tmp_path).close()
+    open_checkpoint(tmp_path).close()
 
 
-def replaced(first: Checkpoint) -> None:
+def replace_owner(first: Checkpoint) -> None:
     """As on storage without locks, or after a pause so long that another took over."""
     term = newest_term(first.storage) + 1
     first.storage.write_document(f"terms/{term:08d}.json", {"term": term, "pid": 1, "host": "elsewhere"})
 
 
 def test_an_engine_that_was_replaced_cannot_begin_a_batch(tmp_path: Path) -> None:
-    first = opened(tmp_path)
-    replaced(first)
+    first = open_checkpoint(tmp_path)
+    replace_owner(first)
     with pytest.raises(FencedOut, match=r"number 1 .* number 2 has started since"):
         first.prepare(0, lambda: [Scenario(1).operations(0)], NOW_US)
     assert manifest.kept(first.storage) == [0]
 
 
 def test_an_engine_that_is_replaced_within_a_batch_can_neither_commit_nor_clean_up(tmp_path: Path) -> None:
-    first = opened(tmp_path)
+    first = open_checkpoint(tmp_path)
 
     def operations() -> list[object]:
-        replaced(first)  # while it was reading them
+        replace_owner(first)  # while it was reading them
         return [Scenario(1).operations(0)]
 
     with pytest.raises(FencedOut):
@@ -85,16 +85,16 @@ def test_an_engine_that_is_replaced_within_a_batch_can_neither_commit_nor_clean_
     assert manifest.kept(first.storage) == [0]
     first.close()
 
-    second = opened(tmp_path)
+    second = open_checkpoint(tmp_path)
     second.prepare(0, lambda: [Scenario(1).operations(0)], NOW_US)
-    replaced(second)
+    replace_owner(second)
     with pytest.raises(FencedOut):
         second.finish(0)
 
 
 def test_an_engine_that_was_replaced_cannot_acknowledge_a_subscription(tmp_path: Path) -> None:
-    first = opened(tmp_path)
-    replaced(first)
+    first = open_checkpoint(tmp_path)
+    replace_owner(first)
     with pytest.raises(FencedOut):
         first.submit(Scenario(1).operations(0))
     assert not (tmp_path / "inbox").exists()
@@ -102,7 +102,7 @@ def test_an_engine_that_was_replaced_cannot_acknowledge_a_subscription(tmp_path:
 
 def test_of_two_engines_that_write_one_version_one_wins(tmp_path: Path) -> None:
     """Both passed the check of the term before either wrote: the file itself decides."""
-    first = opened(tmp_path)
+    first = open_checkpoint(tmp_path)
     version = first.manifest.next(batch=0, last_batch=0)
     manifest.write(first.storage, version)
     with pytest.raises(FencedOut, match="another engine"):
@@ -110,7 +110,7 @@ def test_of_two_engines_that_write_one_version_one_wins(tmp_path: Path) -> None:
 
 
 def test_a_refused_engine_leaves_no_term_behind(tmp_path: Path) -> None:
-    first = opened(tmp_path)
+    first = open_checkpoint(tmp_path)
     with pytest.raises(FencedOut):
-        opened(tmp_path)
+        open_checkpoint(tmp_path)
     assert newest_term(first.storage) == first.fence.term

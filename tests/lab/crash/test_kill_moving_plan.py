@@ -21,7 +21,7 @@ from geoswarm.store import manifest, plans, storage
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
-from restless import legal
+from restless import legal_changes
 from stepped import SteppedEngine
 from worlds import BOUNDS, events, operations
 
@@ -53,7 +53,7 @@ def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: P
 
 def kill_at_an_unused_plan(victim: Victim, rng: np.random.Generator) -> int:
     """Kill the driver between a new plan and the manifest of the batch that would have it. Returns the files written:
-    a fast machine may be through with them before anybody has looked, and is given more."""
+    a fast machine may be through with them before the test has looked, and is given more."""
     state = Storage(str(victim.checkpoint))
     for first in range(0, 60, 6):
         SCENARIO.write(victim.world, range(first, first + 6))
@@ -89,16 +89,16 @@ class Story:
     def _batch(self, engine: SteppedEngine, b: int) -> None:
         held = engine.checkpoint
 
-        def redrawn() -> Any:
-            return held.plan.apply(legal(held.plan, np.random.default_rng((b, held.plan.epoch)), 3))
+        def redraw() -> Any:
+            return held.plan.apply(legal_changes(held.plan, np.random.default_rng((b, held.plan.epoch)), 3))
 
         batch, storm = world(b)
-        result = engine.batch(b, batch, storm, 10 * b, redrawn if self._per_batch else None)
+        result = engine.batch(b, batch, storm, 10 * b, redraw if self._per_batch else None)
         pairs = sorted(result.pairs)
         assert self.delivered.setdefault(b, pairs) == pairs, "a replay gives the same"
         self.epochs.append(result.plan.epoch)
         if not self._per_batch:
-            held.adopt_plan(redrawn())
+            held.adopt_plan(redraw())
 
 
 def world(b: int) -> tuple[pa.Table, pa.Table]:
@@ -119,14 +119,14 @@ def test_a_crash_at_any_write_of_a_moving_plan_loses_and_repeats_nothing(
     publish = storage._publish
     left = -1
 
-    def counted(*args: Any) -> None:
+    def publish_or_crash(*args: Any) -> None:
         nonlocal left
         left -= 1
         publish(*args)
         if left == 0:
             raise Crash
 
-    monkeypatch.setattr(storage, "_publish", counted)
+    monkeypatch.setattr(storage, "_publish", publish_or_crash)
     for crash_at in count(1):
         story, left = Story(tmp_path / str(crash_at), per_batch), crash_at
         with suppress(Crash):

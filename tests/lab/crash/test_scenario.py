@@ -18,7 +18,7 @@ FILES = 4
 IN_STEP = [Batch(range(k, k + 1), range(k, k + 1)) for k in range(FILES)]
 
 
-def judged(home: Path) -> Verdict:
+def judge_run(home: Path) -> Verdict:
     return compare(SCENARIO, home / "checkpoint", home / "output")
 
 
@@ -70,7 +70,7 @@ def test_other_masters_give_the_same(world: Path, master: str, exchange: str, ma
 
 def check(home: Path) -> None:
     assert batches_of(home / "checkpoint") == IN_STEP
-    verdict = judged(home)
+    verdict = judge_run(home)
     assert verdict.is_equal, verdict
     assert verdict.batches == FILES
     assert verdict.pairs == sum(len(answer.pairs) for answer in expected(SCENARIO, IN_STEP)) > 500

@@ -27,7 +27,7 @@ from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 from stepped import SteppedEngine
-from worlds import BOUNDS, operations, rectangles, sampled, with_keywords, with_texts
+from worlds import BOUNDS, operations, random_sample, rectangles, with_keywords, with_texts
 from worlds import events as anywhere
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def sample_of(scenario: Scenario) -> Sample:
     points = np.array([(row["x"], row["y"]) for row in rows])
     inside = (points >= 0).all(axis=1) & (points <= (100.0, 50.0)).all(axis=1)
     rects = np.array([[10.0, 10.0, 30.0, 20.0], [60.0, 1.0, 80.0, 40.0]])
-    return sampled(np.random.default_rng(0), points[inside], rects)
+    return random_sample(np.random.default_rng(0), points[inside], rects)
 
 
 def judge(home: Path, batches: int) -> JournalReader:
@@ -129,8 +129,8 @@ def crowd(rng: np.random.Generator, b: int) -> pa.Table:
     return batch
 
 
-def told(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
-    """What the strategy will be asked; filled as it is."""
+def record_questions(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
+    """Plan and report of every call of `rebalance`; the list grows with each call."""
     asked: list[tuple[Plan, RoundReport]] = []
     decide = strategy.rebalance
 
@@ -149,9 +149,9 @@ def told(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
 def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path, name: str) -> None:
     rng, oracle, strategy = np.random.default_rng(31), Oracle(BOUNDS), strategies()[name]()
     points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
-    sample = sampled(rng, points, rectangles(rng, 30))
+    sample = random_sample(rng, points, rectangles(rng, 30))
     engine = SteppedEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
-    held, asked = engine.checkpoint, told(strategy)
+    held, asked = engine.checkpoint, record_questions(strategy)
     loop = ControlLoop(strategy, held.plan, 1.0, held)
     epochs, outcomes = set(), set()
     for b in range(BATCHES):
@@ -170,7 +170,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
         epochs.add(through.plan.epoch)
         churn = held.take_churn()
         report = through.report
-        if not loop.needs_stats:  # then nobody counts them
+        if not loop.needs_stats:  # then they are not counted
             report = LoadReport(report.partitions, report.executors, said=report.said)
         outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
@@ -193,7 +193,7 @@ def test_every_first_plan_covers_a_map_of_any_shape(name: str) -> None:
         rows, columns = rng.integers(1, 7, 2).tolist()
         executors = int(rng.integers(1, rows * columns + 1)) if seed % 3 else rows * columns
         grid = Grid(*CONTRACT.bounds, columns=columns, rows=rows)
-        sample = sampled(rng, rng.uniform(0, 50, (40, 2)), np.array([[1.0, 1.0, 40.0, 30.0]]))
+        sample = random_sample(rng, rng.uniform(0, 50, (40, 2)), np.array([[1.0, 1.0, 40.0, 30.0]]))
         strategy = strategies()[name]()
         plan = first_plan(name, sample, grid, executors)
         assert Plan.from_json(plan.to_json()) == plan
@@ -202,4 +202,4 @@ def test_every_first_plan_covers_a_map_of_any_shape(name: str) -> None:
             weights = rng.integers(0, 5, grid.cells) * (rng.random() < 0.8)
             after = strategy.plan_batch(plan, weights, rng.integers(0, 9, grid.cells))
             assert (after.epoch, after.executors) == (1, executors)
-            assert len({p.executor for p in after.partitions}) == executors, "everybody gets something"
+            assert len({p.executor for p in after.partitions}) == executors, "every executor gets something"

@@ -24,7 +24,7 @@ def points(batch: pa.RecordBatch) -> np.ndarray:
     return np.stack([batch["x"].to_numpy(), batch["y"].to_numpy()], axis=1)
 
 
-def redirected(workload: Hotspots, at_s: float, for_s: float = 20.0) -> tuple[np.ndarray, np.ndarray]:
+def redirected_events(workload: Hotspots, at_s: float, for_s: float = 20.0) -> tuple[np.ndarray, np.ndarray]:
     """(which events of a stretch of time differ from the base's, where all of them lie as shares of the map)."""
     first, count = int(at_s * BASE.events_per_s), int(for_s * BASE.events_per_s)
     got, base = points(workload.events(first, count)), points(BASE.events(first, count))
@@ -78,24 +78,24 @@ def test_a_bell_takes_its_share_of_the_stream_over_its_life(age: float, share: f
     spot = workload.spots[0]
     at_s = spot.start_s + age * spot.life_s
     assert spot.share(at_s) == pytest.approx(share, abs=1e-12)
-    moved, _ = redirected(workload, max(at_s - 10.0, 0.0))
+    moved, _ = redirected_events(workload, max(at_s - 10.0, 0.0))
     assert moved.mean() == pytest.approx(share, abs=0.02)
 
 
 def test_a_step_takes_its_full_share_at_once_and_nothing_after_its_end() -> None:
     workload = scenario("one-step", BASE, QUERIES)
     spot = workload.spots[0]
-    assert not redirected(workload, spot.start_s - 20.0)[0].any()
-    assert redirected(workload, spot.start_s)[0].mean() == pytest.approx(0.4, abs=0.02)
-    assert redirected(workload, spot.end_s - 20.0)[0].mean() == pytest.approx(0.4, abs=0.02)
-    assert not redirected(workload, spot.end_s + 0.01)[0].any()
+    assert not redirected_events(workload, spot.start_s - 20.0)[0].any()
+    assert redirected_events(workload, spot.start_s)[0].mean() == pytest.approx(0.4, abs=0.02)
+    assert redirected_events(workload, spot.end_s - 20.0)[0].mean() == pytest.approx(0.4, abs=0.02)
+    assert not redirected_events(workload, spot.end_s + 0.01)[0].any()
 
 
 def test_the_points_of_a_hotspot_stay_in_its_square_and_fill_it_if_uniform_or_crowd_its_middle_if_normal() -> None:
     deviations = {}
     for name in ("one-uniform", "one-normal"):
         workload = scenario(name, BASE, QUERIES)
-        moved, at = redirected(workload, 1190.0)
+        moved, at = redirected_events(workload, 1190.0)
         offset = (at[moved] - workload.spots[0].center) / 0.15
         assert np.abs(offset).max() <= 0.5 + 1e-9
         assert np.abs(offset.mean(axis=0)).max() < 0.03
@@ -108,7 +108,7 @@ def test_a_moving_hotspot_goes_its_way_and_meets_its_own_queries() -> None:
     workload = scenario("one-moving", BASE, QUERIES)
     spot = workload.spots[0]
     for age in (0.1, 0.5, 0.9):
-        moved, at = redirected(workload, spot.start_s + age * spot.life_s)
+        moved, at = redirected_events(workload, spot.start_s + age * spot.life_s)
         want = np.array(spot.center) + np.array(spot.drift) * age
         np.testing.assert_allclose(at[moved].mean(axis=0), want, atol=0.01)
     rows = workload.operations(spot.start_s, spot.start_s + CROWD_S)
@@ -121,7 +121,7 @@ def test_a_moving_hotspot_goes_its_way_and_meets_its_own_queries() -> None:
 def test_two_overlapping_hotspots_share_the_stream_and_are_apart() -> None:
     workload = scenario("two-overlapping", BASE, QUERIES)
     at_s = 22.5 * 60.0
-    moved, at = redirected(workload, at_s)
+    moved, at = redirected_events(workload, at_s)
     low, high = (np.abs(at - spot.center).max(axis=1) <= 0.075 + 1e-9 for spot in workload.spots)
     assert (low | high)[moved].all()
     for inside, spot in ((low, workload.spots[0]), (high, workload.spots[1])):

@@ -3,6 +3,7 @@
 import dataclasses
 import pickle
 import re
+from collections.abc import Callable
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.lifetimes import Lifetimes
@@ -22,7 +24,7 @@ STATES = (-125.0, 24.0, -66.0, 50.0)
 US = Posts(seed=7, country="US", bounds=STATES)
 EVEN = dataclasses.replace(US, background_share=1.0, burst_share=0.0)  # as many posts in the desert as in New York
 SIDES = ("xmin", "ymin", "xmax", "ymax")
-CHANGES = {
+CHANGES: dict[str, Callable[[int, int], pa.RecordBatch]] = {
     "events": lambda f, n: US.events(f, n),
     "Q1": lambda f, n: US.subscriptions(f, n, "Q1"),
     "Q3": lambda f, n: US.subscriptions(f, n, "Q3", interval=500),
@@ -31,7 +33,7 @@ CHANGES = {
 
 
 def column(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    return batch[name].to_numpy(zero_copy_only=False)
+    return np.asarray(batch[name].to_numpy(zero_copy_only=False))
 
 
 def numbers(posts: Posts, texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
@@ -115,20 +117,20 @@ def test_neighbours_speak_more_alike_than_people_far_apart() -> None:
     posts = EVEN.events(0, 600_000)
     x, y = column(posts, "x"), column(posts, "y")
 
-    def said_at(west: float) -> np.ndarray:
+    def term_vector(west: float) -> Floats:
         inside = (x >= west) & (x < west + 3) & (y > 36) & (y < 39)
         _, words = numbers(EVEN, posts["text"].filter(pa.array(inside)))
         vector = np.bincount(words, minlength=EVEN.words).astype(float)
-        return vector / np.linalg.norm(vector)
+        return np.asarray(vector / np.linalg.norm(vector))
 
-    home = said_at(-120)
-    alike = [float(home @ said_at(west)) for west in (-117, -111, -93, -75)]
+    home = term_vector(-120)
+    alike = [float(home @ term_vector(west)) for west in (-117, -111, -93, -75)]
     assert alike[0] > alike[1] + 0.03
     assert alike[1] > max(alike[2:]) + 0.01
     assert max(alike[2:]) < 0.82
     one_language = dataclasses.replace(EVEN, regional_share=0.0)
     posts = one_language.events(0, 600_000)
-    assert float(said_at(-120) @ said_at(-75)) > 0.95
+    assert float(term_vector(-120) @ term_vector(-75)) > 0.95
 
 
 @pytest.mark.parametrize(("queries", "longest_km"), [("Q1", 50.0), ("Q2", 100.0)])
@@ -244,6 +246,7 @@ def test_as_many_queries_come_as_go_and_each_goes_once(mu: int) -> None:
     live = set(range(mu))
     used = set(live)
     changes = US.operations(0, 8 * mu + 3, mu)
+    assert len(changes) == 8 * mu + 3
     for op, sub_id in zip(changes["op"].to_pylist(), changes["sub_id"].to_pylist(), strict=True):
         if op == "register":
             assert sub_id not in used

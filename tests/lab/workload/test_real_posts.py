@@ -36,7 +36,7 @@ def test_real_posts_have_the_columns_of_posts_in_the_order_of_time(
     assert pc.sum(pc.match_substring(posts["text"], word)).as_py() > 50
 
 
-def test_crimes_are_in_houston_and_told_by_offense_location_and_address(folder: Path) -> None:
+def test_crimes_are_in_houston_and_described_by_offense_location_and_address(folder: Path) -> None:
     posts = real_posts("crime", folder)
     assert pc.mode(pc.round(posts["x"]))[0]["mode"].as_py() == -95
     assert pc.mode(pc.round(posts["y"]))[0]["mode"].as_py() == 30

@@ -22,7 +22,7 @@ def whole(stream: Tpch = STREAM) -> pa.Table:
 
 def column(rows: pa.Table, name: str, kind: int) -> np.ndarray:
     here = rows.column("kind").to_numpy() == kind
-    return rows.column(name).to_numpy(zero_copy_only=False)[here]
+    return np.asarray(rows.column(name).to_numpy(zero_copy_only=False)[here])
 
 
 def test_the_tables_are_as_large_as_tpc_h_says() -> None:

@@ -22,11 +22,11 @@ FAST_CLOCK = dataclasses.replace(WORLD, events_per_s=0.5, burst_share=0.3)
 
 
 def column(batch: pa.RecordBatch, name: str) -> np.ndarray:
-    return batch[name].to_numpy(zero_copy_only=False)
+    return np.asarray(batch[name].to_numpy(zero_copy_only=False))
 
 
-def at_edt_hour(hour: float, **parameters: float) -> Tweets:
-    return Tweets(seed=1, start_s=START_S + (hour + 4) * 3600, events_per_s=1e5, **parameters)
+def at_edt_hour(hour: float) -> Tweets:
+    return Tweets(seed=1, start_s=START_S + (hour + 4) * 3600, events_per_s=1e5)
 
 
 @settings(deadline=None)  # the first call compiles

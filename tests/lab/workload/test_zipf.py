@@ -37,7 +37,7 @@ def test_one_executor_changes_by_the_fluctuation_and_no_tuple_is_lost(f: float) 
 def test_without_fluctuation_nothing_changes() -> None:
     first = workload(0.0).first()
     assert (workload(0.0).next(first, OWNER, 1) == first).all()
-    assert (workload(1.0).next(first, np.zeros_like(OWNER), 1) == first).all()  # one executor: nobody to swap with
+    assert (workload(1.0).next(first, np.zeros_like(OWNER), 1) == first).all()  # one executor: none to swap with
 
 
 def test_a_seed_replays_its_stream_and_another_does_not() -> None:
@@ -45,7 +45,7 @@ def test_a_seed_replays_its_stream_and_another_does_not() -> None:
         counts = workload(seed=seed).first()
         for interval in range(1, 4):
             counts = workload(seed=seed).next(counts, OWNER, interval)
-        return counts.tolist()
+        return [int(count) for count in counts]
 
     assert story(1) == story(1)
     assert story(1) != story(2)

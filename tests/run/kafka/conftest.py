@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from broker import BROKER_JARS, Broker
 
 from geoswarm.errors import MachineError
 from geoswarm.run.spark.jars import kafka_conf, resolve
+from run.kafka.broker import BROKER_JARS, Broker
 
 
 @pytest.fixture(scope="session")

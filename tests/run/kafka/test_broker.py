@@ -8,11 +8,11 @@ import uuid
 from pathlib import Path
 
 import pytest
-from broker import Broker
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 import geoswarm
 from geoswarm.errors import MachineError
+from run.kafka.broker import Broker
 
 MESSAGES = 1000
 SPARK_S_MAX = 180.0
@@ -78,7 +78,7 @@ def test_spark_reads_each_message_once_and_writes_them_back(
 
 
 @pytest.mark.cluster
-def test_a_topic_nobody_made_is_an_error(broker: Broker) -> None:
+def test_a_topic_that_does_not_exist_is_an_error(broker: Broker) -> None:
     # A consumer's look is what would make the topic, if the broker made topics by itself.
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "g", "allow.auto.create.topics": True})
     try:

@@ -20,7 +20,7 @@ for word do case "$word" in -DoutputDirectory=*) out="${{word#-DoutputDirectory=
 
 @pytest.fixture
 def machine(tmp_path: Path) -> dict[str, str]:
-    """A machine with Java, a `mvn` and an Ivy that reaches nobody, with a cache of its own."""
+    """A machine with Java, a `mvn` and an Ivy that reach no repository, with a cache of its own."""
     return {
         "PATH": f"{tmp_path}{os.pathsep}{os.defpath}",
         "JAVA_HOME": str(find_java().home),
@@ -42,7 +42,7 @@ def copies(*names: str) -> str:
     return "\n".join(f'echo "{name}" > "$out/{name}"' for name in names)
 
 
-def test_a_second_use_asks_nobody(tmp_path: Path, machine: dict[str, str]) -> None:
+def test_a_second_use_asks_no_repository(tmp_path: Path, machine: dict[str, str]) -> None:
     runs = install_maven(tmp_path, copies("a-1.0.jar", "needed-by-a-2.1.jar"))
     first = jars.resolve(["g:a:1.0"], environ=machine)
     assert [jar.name for jar in first] == ["a-1.0.jar", "needed-by-a-2.1.jar"]

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from broker import Broker
 from confluent_kafka import Consumer, Producer
 
 import geoswarm
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
+from run.kafka.broker import Broker
 from worlds import BOUNDS, events, operations
 
 PHASE_S_MAX = 120.0
@@ -47,7 +47,7 @@ def engine(broker: Broker, checkpoint: Path, conf: dict[str, str]) -> Iterator[s
         process.wait()
 
 
-def produce(broker: Broker, topic: str, rows: list[dict[str, Any]] | list[str], key: str) -> None:
+def produce(broker: Broker, topic: str, rows: Sequence[dict[str, Any] | str], key: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     for row in rows:
         text = row if isinstance(row, str) else json.dumps({k: v for k, v in row.items() if v is not None})
@@ -56,7 +56,7 @@ def produce(broker: Broker, topic: str, rows: list[dict[str, Any]] | list[str], 
 
 
 def rows_of(table: pa.Table) -> list[dict[str, Any]]:
-    rows = table.to_pylist()
+    rows: list[dict[str, Any]] = table.to_pylist()
     for row in rows:
         for name in ("ts", "expires"):
             if row.get(name) is not None:

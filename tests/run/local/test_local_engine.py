@@ -15,7 +15,7 @@ from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, batches_of, com
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
 from worlds import events as some_events
-from worlds import sampled
+from worlds import random_sample
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +52,7 @@ def forget_last_commit(home: Path) -> None:
 @pytest.mark.parametrize("name", sorted(strategies()))
 def test_every_strategy_survives_a_lost_commit_and_a_restart(tmp_path: Path, name: str) -> None:
     rng = np.random.default_rng(3)
-    sample = sampled(rng, rng.uniform((0, 0), (100, 50), (50, 2)), np.array([[10.0, 10.0, 30.0, 20.0]]))
+    sample = random_sample(rng, rng.uniform((0, 0), (100, 50), (50, 2)), np.array([[10.0, 10.0, 30.0, 20.0]]))
     tuning = TUNING.model_copy(update={"strategy": name})
     SCENARIO.write(tmp_path, range(2))
     process(tmp_path, IN_PROCESS, tuning, sample=sample)

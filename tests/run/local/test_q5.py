@@ -33,7 +33,7 @@ def test_q5_is_what_the_sql_says_while_keys_move(tmp_path: Path) -> None:
             rows = run.apply(rows, number, number * 10_000_000)
         for row in rows.to_arrow().to_pylist():
             told.setdefault(row["window"], {})[row["nation"]] = row["revenue"]
-        epochs |= {run.finish()["plan_epoch"] for run in runs}
+        epochs |= {run.finish().plan_epoch for run in runs}
     assert len(epochs) > 2  # keys did move
     assert sorted(told) == list(range(ROUNDS // PER_INTERVAL))
     for window, totals in told.items():

@@ -66,7 +66,9 @@ def test_one_seed_is_one_world_for_every_strategy(name: str) -> None:
 @pytest.mark.parametrize("name", STRATEGY_NAMES)
 def test_machines_never_work_longer_than_time_goes_on_and_the_busiest_holds_back_the_stream(name: str) -> None:
     w = world()
-    for span in run(cluster(name, w, SETUP), w):
+    spans = run(cluster(name, w, SETUP), w)
+    assert len(spans) > 1
+    for span in spans:
         low, mean, high = span.utilisation
         assert -1e-9 <= low <= mean <= high <= 1 + 1e-6
         assert 0 < span.events_per_s < w.offered_per_s
@@ -98,7 +100,8 @@ def test_serving_by_credits_equals_the_obvious_simulation() -> None:
     clock = Clock(np.zeros(3), np.zeros(7), np.zeros(1))
     got = [serve(clock, machines, work_s, 0.0, 1.5, 0.001), serve(clock, machines, work_s, 1.5, 1.5, 0.001)]
 
-    free, under_way, now_s, want = [0.0] * 3, [], 0.0, []
+    free, now_s = [0.0] * 3, 0.0
+    under_way, want = list[float](), list[tuple[int, float]]()
     for start_s in (0.0, 1.5):
         sent, waited_s, now_s = 0, 0.0, max(now_s, start_s)
         for machine, taken_s in zip(machines.tolist(), work_s.tolist(), strict=True):
@@ -109,8 +112,9 @@ def test_serving_by_credits_equals_the_obvious_simulation() -> None:
             free[machine] = max(free[machine], now_s) + taken_s
             under_way.append(free[machine])
             sent, waited_s, now_s = sent + 1, waited_s + free[machine] - now_s, now_s + 0.001
-        want.append((sent, pytest.approx(waited_s)))
-    assert got == want
+        want.append((sent, waited_s))
+    assert [sent for sent, _ in got] == [sent for sent, _ in want]
+    assert [waited_s for _, waited_s in got] == pytest.approx([waited_s for _, waited_s in want])
     assert 20 < got[0][0] < 400
 
 
@@ -127,7 +131,9 @@ def test_no_batch_begins_before_all_machines_have_done_the_one_before() -> None:
     w, flat = world(spots=()), Service(base_us=100.0, met_us=0.0, index_us=0.0, task_us=0.0)
     c = cluster("over-partitioned", w, dataclasses.replace(SETUP, service=flat))
     share = np.bincount(c.plan.route(w.cells(0, 40_000))).max() / 40_000
-    for span in run(c, w, 60.0)[1:]:
+    spans = run(c, w, 60.0)
+    assert len(spans) > 1
+    for span in spans[1:]:
         assert span.events_per_s <= 10_000 / share * 1.15
 
 
@@ -137,6 +143,7 @@ def test_the_stream_runs_at_the_pace_of_the_machine_with_the_largest_share() -> 
     spans = run(c, w, 60.0)
     cells = w.cells(0, 60 * w.events_per_step)
     share = np.bincount(c.plan.executor_of_slot[c.plan.route(cells)]).max() / len(cells)
+    assert len(spans) > 1
     for span in spans[1:]:
         assert span.events_per_s == pytest.approx(10_000 / share, rel=0.15)
 
@@ -206,12 +213,13 @@ def test_planning_is_measured_by_the_clock_that_is_given_and_changes_nothing_in_
 
 def test_a_plan_may_run_in_batches_as_well_and_then_its_events_wait_for_them() -> None:
     w = world(spots=())
-    stream, batches = (run(cluster("static-history", w, dataclasses.replace(SETUP, batches=b)), w)[-1] for b in (0, 1))
+    setups = (dataclasses.replace(SETUP, batches=batches) for batches in (False, True))
+    stream, batches = (run(cluster("static-history", w, setup), w)[-1] for setup in setups)
     assert (stream.wait_ms, batches.wait_ms) == (0.0, 500.0)
     assert batches.events_per_s == pytest.approx(stream.events_per_s, rel=0.1)
 
 
-def test_what_is_everybodys_is_dealt_in_turn_across_steps() -> None:
+def test_events_of_a_shared_partition_go_to_the_executors_in_turn_across_steps() -> None:
     w = world(spots=())
     routing = ByPlan(strategy("replicated").first_plan(GRID, 3))
     cells = w.cells(0, 8)
@@ -237,7 +245,7 @@ def test_a_batch_is_routed_by_the_plan_that_its_own_cells_gave_and_moves_are_cou
     routing = ByBatch(kind, kind.first_plan(GRID, 4), w, Service(), lambda: 0.0)
     routing.note_changes(np.arange(3000), np.empty(0, np.int64))
     cells = w.cells(0, 4000)
-    first = routing.route(Batch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0), 4000, np.zeros(4)))
+    first = routing.route(Batch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0, np.int64), 4000, np.zeros(4)))
     assert np.bincount(first.machines, minlength=4).max() < 1100
     before = uniform(GRID, 4)
     corner = w.boxes.row0[:3000] * GRID.columns + w.boxes.col0[:3000]
@@ -263,14 +271,16 @@ def test_queries_come_and_go_with_their_hotspot() -> None:
 
 def test_the_density_of_a_step_is_a_count_of_the_live_queries() -> None:
     w = world()
-    live = set(range(3000))
+    live, compared = set(range(3000)), 0
     for step in w.steps(130.0):
         live |= set(step.registered.tolist())
         live -= set(step.cancelled.tolist())
         if step.number in (0, 75, 125):
+            compared += 1
             boxes = w.of(np.array(sorted(live)))
             np.testing.assert_array_equal(step.met, density_of(GRID, boxes)[step.cells])
             assert step.queries == len(live)
+    assert compared == 3
 
 
 class Restless:
@@ -278,6 +288,7 @@ class Restless:
 
     name = "restless"
     needs_stats = True
+    needs_sample = False
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         return uniform(grid, executors)
@@ -291,6 +302,9 @@ class Restless:
             halves = [p for p in plan.partitions if p.parent and p.parent == plan.partitions[-1].parent]
             changes = [Merge(tuple(p.id for p in halves), 1)] if len(halves) == 2 else changes
         return Decision(changes)
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        return 0.0  # the coordinator trusts it, and does not ask
 
 
 def test_statistics_and_holdings_stay_right_through_splits_moves_and_merges() -> None:
@@ -378,7 +392,8 @@ def test_a_strategy_has_recovered_when_its_machines_serve_as_much_of_their_time_
         for i, level in enumerate(levels)
     ]
     got = recovery_of(spans, 120.0, 300.0)
-    assert (got.rounds, got.lowest, got.from_cold_rounds) == (rounds, pytest.approx(lowest), 0)
+    assert (got.rounds, got.from_cold_rounds) == (rounds, 0)
+    assert got.lowest == pytest.approx(lowest)
     cold = [dataclasses.replace(spans[0], start_s=15.0 * (i - 5), service_s=1.0) for i in range(5)]
     assert recovery_of([*cold, *spans], 120.0, 300.0).from_cold_rounds == 5
 

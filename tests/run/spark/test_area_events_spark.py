@@ -18,8 +18,9 @@ from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import schemas, sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.service.cli.commands import app
-from restless import divided, legal
+from restless import changes_with_terms, legal_changes
 from worlds import (
     BOUNDS,
     events,
@@ -56,9 +57,9 @@ def test_points_and_areas_of_a_stream_meet_what_the_oracle_says(
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=lambda: 0.0) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
-            engine._checkpoint.adopt_plan(plan.apply((divided if divides else legal)(plan, rng, 4)))
+            engine._checkpoint.adopt_plan(plan.apply((changes_with_terms if divides else legal_changes)(plan, rng, 4)))
 
         engine.start(
             events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
@@ -134,14 +135,14 @@ def test_areas_are_joined_with_regions_by_a_predicate(spark: SparkSession, tmp_p
     rows = spark.read.parquet(str(tmp_path / "areas.parquet"))
     read = shapely.from_wkt(shapes)
 
-    def wanted(predicate: str) -> list[tuple[str, str]]:
+    def expected_pairs(predicate: str) -> list[tuple[str, str]]:
         hits = {name: getattr(shapely, predicate)(shape, read) for name, shape in districts.items()}
         return sorted((names[i], name) for name, hit in hits.items() for i in np.flatnonzero(hit))
 
     pairs = gs.join(rows, regions, geometry="shape", predicate="covers").toArrow()
     assert pairs.schema.names == ["shape", "name", "region"]
     got = sorted(zip(pairs["name"].to_pylist(), pairs["region"].to_pylist(), strict=True))
-    assert got == wanted("covers")
+    assert got == expected_pairs("covers")
     assert dict(zip(pairs["name"].to_pylist(), pairs["shape"].to_pylist(), strict=True))["a0"] == shapes[0]
     pq.write_table(regions, tmp_path / "districts.parquet")
     files = [str(tmp_path / name) for name in ("areas.parquet", "districts.parquet")]
@@ -149,9 +150,9 @@ def test_areas_are_joined_with_regions_by_a_predicate(spark: SparkSession, tmp_p
     done = CliRunner().invoke(app, asked)
     assert done.exit_code == 0, done.output
     found = pq.read_table(tmp_path / "out")
-    assert sorted(zip(found["name"].to_pylist(), found["region"].to_pylist(), strict=True)) == wanted("within")
-    assert {name for _, name in wanted("within")} == {"disc"}
+    assert sorted(zip(found["name"].to_pylist(), found["region"].to_pylist(), strict=True)) == expected_pairs("within")
+    assert {name for _, name in expected_pairs("within")} == {"disc"}
     with pytest.raises(InputError, match="predicate is 'near'"):
-        gs.join(rows, regions, geometry="shape", predicate="near")
+        gs.join(rows, regions, geometry="shape", predicate="near")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="no columns area"):
         gs.join(rows, regions, geometry="area")

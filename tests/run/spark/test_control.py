@@ -1,4 +1,4 @@
-"""Plans change while the stream runs, and nobody who reads the matches can tell."""
+"""Plans change while the stream runs, and the matches stay the same."""
 
 import shutil
 from pathlib import Path
@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.journal import JournalReader
@@ -25,7 +25,7 @@ NEVER_SOON_US = 4_000_000_000_000_000  # so that the clock decides about rounds 
 def world(tmp_path: Path, seed: int) -> tuple[list[pa.Table], list[pa.Table], list[tuple[int, int]]]:
     """Events and operations by batch, half of the events in one corner, and what the oracle makes of them."""
     rng = np.random.default_rng(seed)
-    batches, storms, oracle, want = [], [], Oracle(BOUNDS), []
+    batches, storms, oracle, want = [], [], Oracle(BOUNDS), list[Pair]()
     for b in range(BATCHES):
         batch, storm = pa.table(events(rng, 200, first_id=1000 * b)), operations(rng, 60, ids=80, now_us=NEVER_SOON_US)
         corner = np.where(np.arange(200) % 2 == 0, np.abs(np.asarray(batch["x"])) / 6, np.asarray(batch["x"]))

@@ -75,7 +75,7 @@ spark.stop()
 
 
 @pytest.mark.cluster
-def test_a_cluster_runs_encrypted_and_shows_its_secrets_to_nobody(key_file: Path, tmp_path: Path) -> None:
+def test_a_cluster_runs_encrypted_and_never_shows_its_secrets(key_file: Path, tmp_path: Path) -> None:
     ours = str(Path(geoswarm.__file__).parents[1])
     path = os.pathsep.join(filter(None, [ours, os.environ.get("PYTHONPATH")]))
     text = key_file.read_text().strip()

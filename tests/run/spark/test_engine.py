@@ -56,7 +56,7 @@ def test_operations_take_effect_before_the_events_of_their_batch(
     batches = [pa.table(events(rng, 300, first_id=1000 * b)) for b in range(3)]
     batches = [t.append_column("text", pa.array([f"n{i}" for i in t["event_id"].to_pylist()])) for t in batches]
     storms = [operations(rng, 80, ids=60) for _ in batches]
-    engine = make_engine(Tuning(exchange=exchange, matches=form))
+    engine = make_engine(Tuning.model_validate({"exchange": exchange, "matches": form}))
     stream = parquet_stream(spark, tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     changes = sources.operations_from_files(spark, str(tmp_path / "operations"), files_per_batch=1)

@@ -15,7 +15,8 @@ from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.posts import POST, Posts
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.model import EVENT
-from geoswarm.run.spark.generator import Pace, WorkloadReader, from_options, posts_stream, to_options, tweets_stream
+from geoswarm.run.generated import Pace
+from geoswarm.run.spark.generator import WorkloadReader, from_options, posts_stream, to_options, tweets_stream
 
 WORKLOAD = Tweets(seed=11, country="US", events_per_s=1000.0)
 SPOKEN = Posts(seed=5, country="DE", words=500, shift=3.0)
@@ -25,6 +26,7 @@ SPOKEN = Posts(seed=5, country="DE", words=500, shift=3.0)
 def spark(spark: SparkSession) -> Iterator[SparkSession]:
     """The session of all tests, far from UTC, so that a timestamp read in the wrong zone shows."""
     before = spark.conf.get("spark.sql.session.timeZone")
+    assert before is not None
     spark.conf.set("spark.sql.session.timeZone", "Asia/Kathmandu")
     yield spark
     spark.conf.set("spark.sql.session.timeZone", before)

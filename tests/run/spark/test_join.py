@@ -33,7 +33,7 @@ def points_in(folder: Path, n: int = 3000) -> pa.Table:
     return table
 
 
-def expected(points: pa.Table) -> list[tuple[str, str]]:
+def expected_pairs(points: pa.Table) -> list[tuple[str, str]]:
     x, y = (points[name].to_numpy(zero_copy_only=False) for name in ("lon", "lat"))
     sound = np.isfinite(x) & np.isfinite(y)
     return sorted(
@@ -51,7 +51,7 @@ def test_points_are_joined_with_regions_of_a_table(spark: SparkSession, tmp_path
     pairs = gs.join(rows, regions, x="lon", y="lat").toArrow()
     assert pairs.schema.names == ["place", "lon", "lat", "region"]
     got = sorted(zip(pairs["place"].to_pylist(), pairs["region"].to_pylist(), strict=True))
-    assert got == expected(points)
+    assert got == expected_pairs(points)
     assert len(got) > 2000
     with pytest.raises(SchemaError, match="no columns x, y"):
         gs.join(rows, regions)
@@ -71,7 +71,7 @@ def test_files_are_joined_by_one_command(spark: SparkSession, tmp_path: Path) ->
     told = json.loads(done.stdout.splitlines()[-1])
     pairs = pq.read_table(tmp_path / "out")
     got = sorted(zip(pairs["place"].to_pylist(), pairs["region"].to_pylist(), strict=True))
-    assert got == expected(points)
+    assert got == expected_pairs(points)
     assert (told["pairs"], told["points"], told["regions"], told["refused"]) == (len(got), 3000, 3, 0)
     again = CliRunner().invoke(app, asked)
     assert again.exit_code == 2
@@ -96,7 +96,7 @@ def test_only_wanted_columns_go_out_and_any_number_is_a_place(spark: SparkSessio
     pairs = gs.join(said, regions, x="lon", y="lat", columns=["tags", "executor", "place"]).toArrow()
     assert pairs.schema.names == ["tags", "executor", "place", "region"]
     got = sorted(zip(pairs["place"].to_pylist(), pairs["region"].to_pylist(), strict=True))
-    assert got == expected(points)
+    assert got == expected_pairs(points)
     assert pairs["tags"].to_pylist() == [[place] for place in pairs["place"].to_pylist()]
     with pytest.raises(SchemaError, match="no columns city"):
         gs.join(said, regions, x="lon", y="lat", columns=["city"])

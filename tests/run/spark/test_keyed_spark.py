@@ -19,22 +19,23 @@ from geoswarm.flow.keyed.trending import Trending
 from geoswarm.model import SUB_IDS, TIMESTAMP
 from geoswarm.run import sinks
 from geoswarm.run.oracle.keyed import deliveries, trends
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.stages import Stage
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage
-from restless import divided
-from worlds import BOUNDS, events, operations, wandering, with_keywords, with_on, with_texts, write_files
+from restless import changes_with_terms
+from worlds import BOUNDS, events, operations, wandering_events, with_keywords, with_on, with_texts, write_files
 
 INTERVAL_S = 2.0
 WINDOW = 3
 
 
-def ticking() -> Callable[[], float]:
+def ticking_clock() -> Callable[[], float]:
     """A clock that goes on by a second each time it is asked, which is once a batch."""
     moments = iter(range(1_000_000))
     return lambda: float(next(moments))
@@ -49,7 +50,7 @@ def stream_of(spark: SparkSession, folder: Path, schema: str = "word string") ->
     return spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).parquet(str(folder))
 
 
-def expected(batches: list[pa.Table], b: int) -> dict[str, int]:
+def expected_counts(batches: list[pa.Table], b: int) -> dict[str, int]:
     counted: Counter[str] = Counter()
     for i in range(b + 1):
         if int(i // INTERVAL_S) > int(b // INTERVAL_S) - WINDOW:
@@ -57,7 +58,7 @@ def expected(batches: list[pa.Table], b: int) -> dict[str, int]:
     return {w: counted[w] for w in set(batches[b]["word"].to_pylist()) - {None}}
 
 
-def got(table: pa.Table) -> dict[str, int]:
+def counts_of(table: pa.Table) -> dict[str, int]:
     rows = table.to_pylist()
     assert len(rows) == len({row["key"] for row in rows}), "each key once"
     return {row["key"]: row["count"] for row in rows}
@@ -73,17 +74,17 @@ def test_words_are_counted_exactly_while_keys_move_and_executors_come_and_go(
     memory = sinks.Memory()
     tuning = KeyTuning(executors=3, interval_s=INTERVAL_S, planner=planner)
     operator = Count(key="word", window=WINDOW)
-    with KeyedStream(spark, operator, tuning, checkpoint=str(tmp_path / "state"), clock=ticking()) as counting:
+    with KeyedStream(spark, operator, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as counting:
 
         def sink(rows: DataFrame, batch_id: int) -> None:
-            memory.write(rows, batch_id)
+            memory.write(SparkRows(rows), batch_id)
             if batch_id in (3, 6):
                 counting.scale(5 if batch_id == 3 else 2)
 
         counting.start(rows=stream_of(spark, tmp_path / "rows"), sink=sink, available_now=True).wait()
         dead = counting.dead_letters()
     for b in range(10):
-        assert got(memory.batches[b]) == expected(batches, b), b
+        assert counts_of(memory.batches[b]) == expected_counts(batches, b), b
     assert set(dead["reason"].to_pylist()) == {"key"}
     assert len(dead) == sum(table["word"].null_count for table in batches)
     reader = JournalReader(Storage(str(tmp_path / "state")))
@@ -100,7 +101,7 @@ def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path
     rng = np.random.default_rng(4)
     batches = [words(rng, 500) for _ in range(5)]
     write_files(tmp_path / "rows", batches)
-    state, memory, clock = tmp_path / "state", sinks.Memory(), ticking()
+    state, memory, clock = tmp_path / "state", sinks.Memory(), ticking_clock()
     operator, tuning = Count(key="word", window=WINDOW), KeyTuning(executors=3, interval_s=INTERVAL_S)
 
     def run(sink: Any) -> None:
@@ -108,7 +109,7 @@ def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path
             counting.start(rows=stream_of(spark, tmp_path / "rows"), sink=sink, available_now=True).wait()
 
     def fails(rows: DataFrame, batch_id: int) -> None:
-        memory.write(rows, batch_id)
+        memory.write(SparkRows(rows), batch_id)
         if batch_id == 2:
             raise RuntimeError("the sink has it, and then the machine is gone")
 
@@ -119,9 +120,9 @@ def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path
         file.unlink()
     before = memory.batches[4]
     run(memory)
-    assert got(memory.batches[4]) == got(before)
+    assert counts_of(memory.batches[4]) == counts_of(before)
     for b in range(5):
-        assert got(memory.batches[b]) == expected(batches, b), b
+        assert counts_of(memory.batches[b]) == expected_counts(batches, b), b
 
 
 def test_what_cannot_be_counted_is_said_before_the_stream_starts(spark: SparkSession, tmp_path: Path) -> None:
@@ -169,7 +170,7 @@ def test_a_table_without_room_is_plain_hashing(spark: SparkSession, tmp_path: Pa
         counting.start(rows=stream_of(spark, tmp_path / "rows"), sink=memory, available_now=True).wait()
         assert not len(counting._keyed.plan.keys)
     everything = Counter(w for table in batches for w in table["word"].to_pylist() if w is not None)
-    assert got(memory.batches[3]) == {w: everything[w] for w in set(batches[3]["word"].to_pylist()) - {None}}
+    assert counts_of(memory.batches[3]) == {w: everything[w] for w in set(batches[3]["word"].to_pylist()) - {None}}
 
 
 CONTRACT = Contract(columns=30, rows=30, executors=3)
@@ -179,10 +180,10 @@ CONTRACT = Contract(columns=30, rows=30, executors=3)
 def test_objects_enter_leave_and_stay(
     spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool
 ) -> None:
-    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), []
+    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), list[Pair]()
     batches, storms = [], []
     for b in range(5):
-        batch = wandering(rng, 250, near=20.0, objects=25, first_id=1000 * b, at_us=10_000_000 * b)
+        batch = wandering_events(rng, 250, near=20.0, objects=25, first_id=1000 * b, at_us=10_000_000 * b)
         storm = with_on(rng, operations(rng, 60, ids=50, now_us=b, near=20.0, lasts_us=10**9))
         if terms:
             batch, storm = with_texts(rng, batch), with_keywords(rng, storm)
@@ -193,13 +194,13 @@ def test_objects_enter_leave_and_stay(
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     memory, tuning = sinks.Memory(), Tuning.model_validate({"matches": matches})
-    with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking()) as engine:
+    with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             if terms:
                 plan = engine._checkpoint.plan
-                engine._checkpoint.adopt_plan(plan.apply(divided(plan, rng, 4)))
+                engine._checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, 4)))
 
         engine.start(
             events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
@@ -213,10 +214,10 @@ def test_objects_enter_leave_and_stay(
     assert status["events"] == 5 * 250
     assert len({oracle.on.get(sub) for _, sub in want}) > 4, "transitions of all kinds were asked for"
     if matches == "arrays":
-        assert all(table[SUB_IDS.name].to_pylist()), "an event that nobody is told of does not go out"
+        assert all(table[SUB_IDS.name].to_pylist()), "an event without a subscription does not go out"
 
 
-def test_without_a_column_for_objects_only_those_on_inside_are_told(spark: SparkSession, tmp_path: Path) -> None:
+def test_without_a_column_for_objects_only_subscriptions_on_inside_match(spark: SparkSession, tmp_path: Path) -> None:
     write_files(tmp_path / "events", [pa.table(events(np.random.default_rng(0), 50))])
     memory = sinks.Memory()
     with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
@@ -252,7 +253,7 @@ def test_users_get_digests_and_regions_their_trends_beside_the_matching(
         Stage(Trending(region_deg=90.0, window=3, top=3, count_min=2), trending, tuning=keys),
     ]
     tuning = Tuning.model_validate({"matches": matches})
-    with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking()) as engine:
+    with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
         users = {}
         for i in range(30):
             x, y = float(rng.uniform(-170, 120)), float(rng.uniform(-85, 50))
@@ -322,20 +323,20 @@ def test_what_a_stage_cannot_do_is_said_before_the_stream_starts(spark: SparkSes
         Engine(spark, CONTRACT, checkpoint=str(tmp_path / "keyed"))
 
 
-def test_objects_are_forgotten_while_nobody_asks_about_them(spark: SparkSession, tmp_path: Path) -> None:
+def test_objects_are_forgotten_while_no_subscription_asks_about_them(spark: SparkSession, tmp_path: Path) -> None:
     box, outside = (0.0, 0.0, 10.0, 10.0), 50.0
-    places = [5.0, outside, 5.0]  # inside, then outside while nobody asks, then inside again
+    places = [5.0, outside, 5.0]  # inside, then outside while no subscription asks, then inside again
     rows = [
         pa.table({"event_id": [b], "ts": pa.array([b * 10**6]).cast(TIMESTAMP), "x": [x], "y": [5.0], "object_id": [1]})
         for b, x in enumerate(places)
     ]
     write_files(tmp_path / "events", rows)
     memory = sinks.Memory()
-    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"), clock=ticking()) as engine:
+    with Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
         engine.subscribe(7, box, on="enter")
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             if batch_id == 0:
                 engine.cancel(7)
             elif batch_id == 1:

@@ -48,7 +48,7 @@ def test_operations_say_what_they_are_on_or_leave_it_out(spark: SparkSession) ->
         conform_operations(spark.sql("select 'register' op, 1L sub_id, 5 `on`"))
 
 
-def test_a_subscriber_is_told_at_once_that_nothing_can_be_on_that(engine: Engine) -> None:
+def test_a_subscription_that_can_never_match_is_refused_at_once(engine: Engine) -> None:
     box = (0.0, 0.0, 1.0, 1.0)
     with pytest.raises(InputError, match="subscription 1 is on 'left': send inside, enter, exit or dwell"):
         engine.subscribe(1, box, on="left")

@@ -11,20 +11,23 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.rows import SparkRows
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
-from worlds import BOUNDS, operations, wandering, with_on, write_files
+from worlds import BOUNDS, operations, wandering_events, with_on, write_files
 
 BATCHES = 9
 
 
 @pytest.mark.parametrize("strategy", ["swarm-measured", "static-uniform", "per-batch"])
 def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_path: Path, strategy: str) -> None:
-    rng, oracle, want = np.random.default_rng(7), Oracle(BOUNDS), []
-    batches = [wandering(rng, 200, near=60.0, objects=20, first_id=1000 * b, at_us=10**7 * b) for b in range(BATCHES)]
+    rng, oracle, want = np.random.default_rng(7), Oracle(BOUNDS), list[Pair]()
+    batches = [
+        wandering_events(rng, 200, near=60.0, objects=20, first_id=1000 * b, at_us=10**7 * b) for b in range(BATCHES)
+    ]
     storms = [with_on(rng, operations(rng, 50, ids=60, near=60.0, lasts_us=10**12)) for _ in range(BATCHES)]
     for batch, storm in zip(batches, storms, strict=True):
         oracle.operate(storm, 0)
@@ -40,7 +43,7 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
             engine.scale(4)
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             if batch_id in (1, 5):
                 engine.scale(6 if batch_id == 1 else 2)
 
@@ -70,7 +73,9 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
 
 
 def test_a_checkpoint_keeps_the_executors_it_was_scaled_to(spark: SparkSession, tmp_path: Path) -> None:
-    write_files(tmp_path / "events", [wandering(np.random.default_rng(b), 20, near=9.0, objects=3) for b in range(2)])
+    write_files(
+        tmp_path / "events", [wandering_events(np.random.default_rng(b), 20, near=9.0, objects=3) for b in range(2)]
+    )
     contract = Contract(columns=30, rows=30, executors=3)
     tuning = Tuning(strategy="static-uniform")
     for expected in (5, 5):

@@ -20,7 +20,9 @@ BOUNDS = (-180.0, -90.0, 180.0, 90.0)
 BATCHES, ROWS = 4, 3000
 
 
-def test_ships_are_told_where_they_enter_leave_and_stay(spark: SparkSession, tmp_path: Path, data_folder: Path) -> None:
+def test_ships_enter_leave_and_stay_where_the_subscriptions_say(
+    spark: SparkSession, tmp_path: Path, data_folder: Path
+) -> None:
     file = data_folder / "points_ais_nyharbor_week.parquet"
     near = (pc.field("lat") > 40.4) & (pc.field("lat") < 40.9) & (pc.field("lon") > -74.3) & (pc.field("lon") < -73.7)
     ships = pq.read_table(file, filters=near).sort_by("ts").slice(0, BATCHES * ROWS)

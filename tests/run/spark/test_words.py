@@ -11,10 +11,11 @@ from pyspark.sql import functions as F  # noqa: N812
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
-from restless import divided
+from geoswarm.run.spark.rows import SparkRows
+from restless import changes_with_terms
 from worlds import BOUNDS, events, operations, with_keywords, with_texts, write_files
 
 CONTRACT = Contract(columns=30, rows=30, executors=3)
@@ -26,7 +27,7 @@ LATER_US = 4_000_000_000_000_000  # so that nothing expires meanwhile
 def test_events_that_visit_several_executors_for_their_words_go_out_once(
     spark: SparkSession, tmp_path: Path, seed: int, matches: str
 ) -> None:
-    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), []
+    rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), list[Pair]()
     batches, storms = [], []
     for b in range(BATCHES):
         batches.append(with_texts(rng, events(rng, 200, first_id=1000 * b)))
@@ -40,9 +41,9 @@ def test_events_that_visit_several_executors_for_their_words_go_out_once(
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=lambda: 0.0) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
-            memory.write(found, batch_id)
+            memory.write(SparkRows(found), batch_id)
             plan = engine._checkpoint.plan
-            engine._checkpoint.adopt_plan(plan.apply(divided(plan, rng, 4)))
+            engine._checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, 4)))
 
         engine.start(
             events=sources.events_from_files(spark, str(tmp_path / "events"), files_per_batch=1),
