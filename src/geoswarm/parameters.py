@@ -120,7 +120,7 @@ def _model(function: Callable[..., Any]) -> type[BaseModel]:
     return create_model("Options", __config__=config, **fields)
 
 
-def checked_values(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+def constructor_values(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     """The options as the constructor takes them. Raises pydantic's ValidationError, of names as they were given."""
     return _values(kind.__init__, options)
 
@@ -135,7 +135,7 @@ def _values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
 def check_options(kind: Any, options: Mapping[str, Any], who: str) -> dict[str, Any]:
     """The same, with a SettingsError that says all that is wrong with the parameters of `who`."""
     try:
-        return checked_values(kind, options)
+        return constructor_values(kind, options)
     except ValidationError as why:
         known = [parameter.name for parameter in parameters_of(kind)]
         raise SettingsError("; ".join(_sentence(who, error, known) for error in why.errors())) from None
@@ -165,7 +165,7 @@ def _sentence(who: str, error: Any, known: list[str]) -> str:
         return f"{who} has no parameter {name!r}: {remedy}"
     if error["type"] == "missing":
         return f"{who} lacks its parameter {name!r}: give it"
-    return f"{who}: {name} is {error['input']!r}: {wanted(error)}"
+    return f"{who}: {name} is {error['input']!r}: {remedy_for(error)}"
 
 
 def suggestion(word: str, known: list[str], form: str = "'{}'", *, lists: bool = False) -> str:
@@ -193,7 +193,7 @@ KINDS = {
 }
 
 
-def wanted(error: Mapping[str, Any]) -> str:
+def remedy_for(error: Mapping[str, Any]) -> str:
     """What one of pydantic's errors asks for, as a remedy."""
     kind = error["type"]
     if kind in LIMITS:

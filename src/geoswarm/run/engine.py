@@ -37,7 +37,7 @@ from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.loading import Loaded, Progress, load
+from geoswarm.store.loading import LoadResult, Progress, load
 
 Rectangle = tuple[float, float, float, float]
 
@@ -140,7 +140,7 @@ class BaseEngine:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def load(self, path: str, progress: Progress | None = None) -> Loaded:
+    def load(self, path: str, progress: Progress | None = None) -> LoadResult:
         """Register every row of a Parquet file, once: a file that is in already is passed over, one that was cut short
         is gone on with. Rows that cannot be taken become dead letters; `progress` is called with the rows done and
         all."""

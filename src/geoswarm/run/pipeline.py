@@ -94,7 +94,7 @@ class Pipeline:
         task = self._task(batch, state)
         matches = self._matches(batch.events, task).add_constant("version", manifest.version)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
-        with matches.kept() if is_shared else nullcontext():
+        with matches.keep() if is_shared else nullcontext():
             self._sink.write(matches, batch.number)
             report = _whole_report(matches, state)
             self._following.finish(batch.number)

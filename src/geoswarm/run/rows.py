@@ -1,7 +1,7 @@
 """Rows on their way through the stages, whoever runs them: tasks of Arrow batches, mapped, exchanged, then written.
 
 The pipeline (`pipeline.py`) is written against this; `spark/rows.py` runs it on Spark and `local/rows.py` in this
-process. Nothing runs before somebody asks for the result, and asking twice runs it twice, unless it is `kept`.
+process. Nothing runs before somebody asks for the result, and asking twice runs it twice, unless within `keep`.
 """
 
 from abc import ABC, abstractmethod
@@ -51,7 +51,7 @@ class Rows(ABC):
         """Run every task, and keep nothing."""
 
     @abstractmethod
-    def kept(self) -> AbstractContextManager[None]:
+    def keep(self) -> AbstractContextManager[None]:
         """Within it, tasks run once, however often the result is asked for."""
 
     @abstractmethod

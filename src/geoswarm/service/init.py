@@ -17,7 +17,7 @@ EXAMPLES = Path(__file__).parent / "examples"
 
 
 @dataclass(frozen=True)
-class Written:
+class ExampleFiles:
     settings_file: Path
     files: tuple[Path, ...]
     """All files that were written, the settings file first."""
@@ -29,7 +29,7 @@ def example_names() -> list[str]:
     return sorted(file.stem for file in EXAMPLES.glob("*.toml"))
 
 
-def write_example(folder: Path, name: str) -> Written:
+def write_example(folder: Path, name: str) -> ExampleFiles:
     """Copy an example into `folder`, which is made if it does not exist."""
     if name not in example_names():
         raise SettingsError(f"there is no example {name!r}: use one of {', '.join(example_names())}")
@@ -41,10 +41,10 @@ def write_example(folder: Path, name: str) -> Written:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     settings_file, *_ = copies.values()
-    return Written(settings_file, tuple(copies.values()), tuple(_make_input_folders(settings_file)))
+    return ExampleFiles(settings_file, tuple(copies.values()), tuple(_make_input_folders(settings_file)))
 
 
-def describe(written: Written) -> list[str]:
+def describe(written: ExampleFiles) -> list[str]:
     """What was written and what to do next, a sentence for each."""
     lines = [f"wrote {file}" for file in written.files]
     lines += [f"made {folder}/, which is empty: put files with rows into it" for folder in written.empty_folders]

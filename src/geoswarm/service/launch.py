@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from geoswarm.run.sinks import Sink
     from geoswarm.run.stages import Stage
     from geoswarm.run.stream import Run
-    from geoswarm.store.loading import Loaded
+    from geoswarm.store.loading import LoadResult
 
 LOOK_S = 0.25
 """Between two looks at the journal while a stream runs."""
@@ -43,7 +43,7 @@ def build_engine(settings: PipelineSettings, *, local: bool = False) -> "BaseEng
     return engine
 
 
-def load(engine: "BaseEngine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
+def load(engine: "BaseEngine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "LoadResult | None":
     """Bulk-load the file of [subscriptions], if there is one. The engine knows which files it has."""
     return engine.load(settings.subscriptions.path, progress) if settings.subscriptions else None
 

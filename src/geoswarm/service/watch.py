@@ -28,7 +28,7 @@ class _Counted(NamedTuple):
 
 
 @dataclass
-class Totals:
+class WatchedTotals:
     """Empty when made; `add` batches; read the sums."""
 
     last: BatchEntry | None = None

@@ -34,7 +34,7 @@ from geoswarm.guard.rules import GuardRules
 from geoswarm.store import guard_files, inbox, manifest, plans
 from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
-from geoswarm.store.founding import found_or_check
+from geoswarm.store.founding import create_or_check
 from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.housekeeping import collect_garbage, repair
 from geoswarm.store.journal import Journal
@@ -68,7 +68,7 @@ class Checkpoint:
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
-            self.identity = found_or_check(self.storage, contract, first_plan, self.fence)
+            self.identity = create_or_check(self.storage, contract, first_plan, self.fence)
             self.journal = Journal(self.storage)
             self.plan, self._plan_seal = plans.newest(self.storage)
             self.manifest = manifest.newest(self.storage)
@@ -223,7 +223,7 @@ class Checkpoint:
         self._churn.came += draft.churn.came
         self._churn.went += draft.churn.went
         if self.guarding is not None:
-            self.guarding.adopted()
+            self.guarding.confirm()
 
     @contextmanager
     def _undo_if_it_fails(self) -> Iterator[None]:

@@ -39,7 +39,7 @@ def make_draft(
     `since_us`. Operations that are refused are in dead/ when it returns."""
     draft, now_us = begun, begun.now_us
     dead, churn = DeadLetters("operation", batch), Churn()
-    expired = view.expired(since_us, now_us)
+    expired = view.find_expired(since_us, now_us)
     churn.went.append(view.rects_at(expired))
     if guarding is not None:
         guarding.went(view, expired)

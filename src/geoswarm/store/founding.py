@@ -19,18 +19,18 @@ from geoswarm.store.storage import Storage
 CONTRACT, IDENTITY = "contract.json", "identity.json"
 
 
-def found_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
+def create_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
     """Returns the checkpoint's identity. `first_plan` is asked once, when the folder is made."""
     if storage.exists(IDENTITY) and "operator" in storage.read_document(IDENTITY):
         raise SettingsError(f"checkpoint {storage.root} is of a KeyedStream, not of an engine: use another")
-    if storage.exists(CONTRACT) or manifest.kept(storage) not in ([], [0]):
+    if storage.exists(CONTRACT) or manifest.versions(storage) not in ([], [0]):
         _check(storage, contract)
     else:
-        _found(storage, contract, first_plan, fence)
+        _create(storage, contract, first_plan, fence)
     return str(storage.read_document(IDENTITY)["id"])
 
 
-def _found(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
+def _create(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
     for name in storage.names(plans.FOLDER):  # of a first start that was killed here
         storage.remove(f"{plans.FOLDER}/{name}")
     plans.write(storage, first_plan(Grid.of(contract), contract.executors))

@@ -32,7 +32,7 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.manifest import Manifest
-from geoswarm.store.owners import OwnedSubscriptions, owned_at, owned_of
+from geoswarm.store.owners import OwnedSubscriptions, owners_in_segment, owners_of
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
@@ -97,12 +97,12 @@ class GuardFiles:
         self.door.done(refused, now_us)
 
     def came(self, subs: Subs) -> None:
-        self.door.came(owned_of(self._grid, subs))
+        self.door.came(owners_of(self._grid, subs))
 
     def went(self, view: View, places: Ints) -> None:
         held = list(view.segments.values())
         for number in np.unique(places[0]):
-            self.door.went(owned_at(self._grid, held[number], places[1, places[0] == number]))
+            self.door.went(owners_in_segment(self._grid, held[number], places[1, places[0] == number]))
 
     def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
         """The draft is complete: what Guard knows is on disk before the manifest that names it."""
@@ -116,7 +116,7 @@ class GuardFiles:
         self._storage.write_arrays(f"{FOLDER}/{name}", arrays)
         return replace(draft, guard=name)
 
-    def adopted(self) -> None:
+    def confirm(self) -> None:
         """The manifest is durable."""
         if self._is_written:
             self.door.mark_kept()

@@ -23,14 +23,14 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
     for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, SEGMENTS, guard_files.FOLDER):
         storage.sweep(folder)
     # Also those of the version that the last batch had: it may be run again.
-    versions = [manifest.read(storage, version) for version in manifest.kept(storage)]
+    versions = [manifest.read(storage, version) for version in manifest.versions(storage)]
     names = sorted({entry.name for version in versions for entry in version.segments})
     return [name for name in names if repair_index(storage, grid, name)]
 
 
 def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max: int) -> None:
     """Remove versions older than the one that the last batch may be run again with, and files that none names."""
-    kept = manifest.kept(storage)
+    kept = manifest.versions(storage)
     replayable = manifest.for_batch(storage, newest.last_batch)
     oldest = min(newest.version, replayable.version if replayable else newest.version)
     for version in kept:

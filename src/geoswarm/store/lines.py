@@ -16,7 +16,7 @@ class LineFile:
         self.lines = 0
 
     def append(self, text: str) -> None:
-        line = self._storage.vault.encrypted_line(self._name, self.lines, text.encode()) + b"\n"
+        line = self._storage.vault.encrypt_line(self._name, self.lines, text.encode()) + b"\n"
         self.lines += 1
         if self._storage.is_remote:  # object stores cannot append
             self._before += line
@@ -28,5 +28,5 @@ class LineFile:
 def read_lines(storage: Storage, name: str, start: int = 0) -> tuple[list[str], int]:
     """The whole lines from byte `start` on, and where the next one will begin."""
     whole, ended, _ = storage.read_as_is(name, start).rpartition(b"\n")
-    lines = storage.vault.decrypted_lines(name, whole.split(b"\n") if ended else [])
+    lines = storage.vault.decrypt_lines(name, whole.split(b"\n") if ended else [])
     return [line.decode(errors="replace") for line in lines], start + len(whole) + len(ended)

@@ -26,14 +26,14 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     registered: int
     dead: int
     """Rows that became dead letters."""
     seconds: float
 
 
-def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> Loaded:
+def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> LoadResult:
     """Register every row, unless this very file is in already. `progress` is called with the rows done and the rows in
     all."""
     began_s = time.perf_counter()
@@ -50,7 +50,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | No
             taken += len(table)
         if progress:
             progress(done, max(done, rows_all))
-    return Loaded(taken - dead, dead, time.perf_counter() - began_s)
+    return LoadResult(taken - dead, dead, time.perf_counter() - began_s)
 
 
 def _holds_regions(path: str) -> bool:

@@ -93,16 +93,16 @@ def read(storage: Storage, version: int) -> Manifest:
 
 def newest(storage: Storage) -> Manifest:
     """The newest version. If it is damaged or gone it is missed: an older one lacks what was acknowledged since."""
-    versions = kept(storage)
+    numbers = versions(storage)
     head = _head(storage)
-    if not versions or versions[-1] < head:
+    if not numbers or numbers[-1] < head:
         raise CorruptState(f"version {head} of the subscriptions is missing from {FOLDER}/: restore it from a backup")
-    return read(storage, versions[-1])
+    return read(storage, numbers[-1])
 
 
 def for_batch(storage: Storage, batch: int) -> Manifest | None:
     """The version that a batch was given, if it was."""
-    for version in reversed(kept(storage)):
+    for version in reversed(versions(storage)):
         manifest = read(storage, version)
         if manifest.batch == batch:
             return manifest
@@ -111,7 +111,7 @@ def for_batch(storage: Storage, batch: int) -> Manifest | None:
     return None
 
 
-def kept(storage: Storage) -> list[int]:
+def versions(storage: Storage) -> list[int]:
     return [int(name.split(".")[0]) for name in storage.names(FOLDER)]
 
 

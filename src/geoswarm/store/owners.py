@@ -34,7 +34,7 @@ class OwnedSubscriptions(NamedTuple):
     def owned(self) -> Iterator[Owned]:
         """All of them, by segment."""
         for name, held in self.view.segments.items():
-            yield owned_at(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
+            yield owners_in_segment(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
 
     def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
         places = find_live(self.view, ids, self.now_us)
@@ -68,13 +68,13 @@ class OwnedSubscriptions(NamedTuple):
         return LiveQueries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
 
 
-def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
+def owners_in_segment(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
     """Some subscriptions of a segment."""
     stored = held[USER]
     return Owned(stored.names, stored.codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
 
 
-def owned_of(grid: Grid, subs: Subs) -> Owned:
+def owners_of(grid: Grid, subs: Subs) -> Owned:
     """Subscriptions that come."""
     users, region = subs[USER], subs[REGION]
     words = alternatives(subs[KEYWORDS], np.arange(len(subs)))

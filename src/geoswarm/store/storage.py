@@ -55,7 +55,7 @@ class Storage:
             self._check_key()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.root, self.vault.key)
+        return _reopen, (self.root, self.vault.key)
 
     @property
     def is_remote(self) -> bool:
@@ -77,13 +77,13 @@ class Storage:
 
     def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
         """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
-        self._put(name, self.vault.encrypted(name, chunks), durable)
+        self._put(name, self.vault.encrypt(name, chunks), durable)
 
     def create(self, name: str, *chunks: bytes | memoryview) -> None:
         """As `write`, but refuses to replace: of two engines that try, one wins."""
         try:
             if self._remote is None:
-                _publish(Path(self.path(name)), self.vault.encrypted(name, chunks), os.link)
+                _publish(Path(self.path(name)), self.vault.encrypt(name, chunks), os.link)
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
@@ -93,7 +93,7 @@ class Storage:
 
     def read(self, name: str) -> bytes:
         held = self.read_as_is(name)
-        plain = self.vault.decrypted(name, memoryview(held))
+        plain = self.vault.decrypt(name, memoryview(held))
         return held if plain.obj is held else bytes(plain)
 
     def exists(self, name: str) -> bool:
@@ -259,7 +259,7 @@ class Storage:
         except ValueError:
             raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
         try:
-            return unpack(self.vault.decrypted(name, memoryview(mapped)))
+            return unpack(self.vault.decrypt(name, memoryview(mapped)))
         except CorruptState:
             self.forget(name)
             raise
@@ -268,7 +268,7 @@ class Storage:
             raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
 
 
-def _reopened(root: str, key: KeySource | None) -> Storage:
+def _reopen(root: str, key: KeySource | None) -> Storage:
     """In a worker: the driver has looked at the checkpoint, and whether there is a key is not the worker's to say."""
     storage = Storage(root, encrypts=False)
     storage.vault = Vault(storage.root, key)

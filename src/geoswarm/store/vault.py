@@ -19,10 +19,10 @@ class Vault:
         self._root, self.key = root, key
         self._cipher: Cipher | None = key.cipher() if key else None
 
-    def encrypted(self, name: str, chunks: Chunks) -> Chunks:
+    def encrypt(self, name: str, chunks: Chunks) -> Chunks:
         return chunks if self._cipher is None else self._cipher.encrypt(name, chunks)
 
-    def decrypted(self, name: str, data: memoryview) -> memoryview:
+    def decrypt(self, name: str, data: memoryview) -> memoryview:
         """The same memory where nothing is encrypted, else new."""
         held = key_id_of(data)
         if self._cipher is None:
@@ -41,10 +41,10 @@ class Vault:
                 f"{name} ({len(data)} bytes) cannot be decrypted: {why}; restore it from a backup of {self._root}"
             ) from None
 
-    def encrypted_line(self, name: str, number: int, line: bytes) -> bytes:
+    def encrypt_line(self, name: str, number: int, line: bytes) -> bytes:
         return line if self._cipher is None else self._cipher.encrypt_line(name, number, line)
 
-    def decrypted_lines(self, name: str, lines: list[bytes]) -> list[bytes]:
+    def decrypt_lines(self, name: str, lines: list[bytes]) -> list[bytes]:
         """Those that are what was written, in order; the others are left out."""
         if self._cipher is None:
             return lines

@@ -137,7 +137,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchFiles:
     """The numbers of the files that one batch held."""
 
     events: range
@@ -156,7 +156,7 @@ class Expected:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Comparison:
     """The output beside the oracle's. `batches` and `pairs` say how much was compared."""
 
     batches: int
@@ -177,7 +177,7 @@ def now_s(checkpoint: Path) -> float:
     return START.timestamp() + STEP_S * max(_numbers(checkpoint / "spark" / "offsets"), default=0)
 
 
-def batches_of(checkpoint: Path) -> list[Batch]:
+def batches_of(checkpoint: Path) -> list[BatchFiles]:
     """What Spark put into each batch. Needs all of its offset log (spark.sql.streaming.minBatchesToRetain)."""
     batches, ends = [], (-1, -1)
     numbers = _numbers(checkpoint / "spark" / "offsets")
@@ -189,12 +189,12 @@ def batches_of(checkpoint: Path) -> list[Batch]:
         events, operations = (
             ends[i] if line == "-" else int(json.loads(line)["logOffset"]) for i, line in enumerate(lines)
         )
-        batches.append(Batch(range(ends[0] + 1, events + 1), range(ends[1] + 1, operations + 1)))
+        batches.append(BatchFiles(range(ends[0] + 1, events + 1), range(ends[1] + 1, operations + 1)))
         ends = (events, operations)
     return batches
 
 
-def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
+def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[Expected]:
     oracle, answers = Oracle(CONTRACT.bounds), []
     for k, batch in enumerate(batches):
         if len(batch.operations) > FILES_PER_BATCH_MAX:
@@ -211,9 +211,9 @@ def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
     return answers
 
 
-def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Verdict:
+def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
     """A finished run beside the oracle: every batch's matches as a list, its dead letters, and what it counted."""
-    want = expected(scenario, batches_of(checkpoint))
+    want = expected_batches(scenario, batches_of(checkpoint))
     dead = {k: Counter[str]() for k in range(len(want))}
     for table in dead_files.read(Storage(str(checkpoint))):
         for k, kind in zip(table["batch_id"].to_pylist(), table["kind"].to_pylist(), strict=True):
@@ -238,7 +238,7 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Verdict:
         sums = [entry.events_in, entry.dead, entry.matched, entry.matches] if entry else []
         if sums != [answer.events_in, answer.dead["event"], answer.matched, answer.matches]:
             differences.append(f"batch {k}: counted {sums} instead of {answer}"[:300])
-    return Verdict(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
+    return Comparison(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
 
 
 def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[str]:

@@ -26,9 +26,9 @@ def demo(
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, nothing else on stdout.")] = False,
 ) -> None:
     """Run the engine on an embedded workload, live in the terminal; leaves a report with pictures."""
-    from geoswarm.lab.demo.scenario import Scenario, run_demo
+    from geoswarm.lab.demo.scenario import DemoScenario, run_demo
 
-    scenario = Scenario(
+    scenario = DemoScenario(
         seconds=seconds, subscriptions=subscriptions, executors=executors, seed=seed, checkpoint=checkpoint
     )
     story = run_demo(scenario, report, Console(quiet=as_json))

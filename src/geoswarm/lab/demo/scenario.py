@@ -51,7 +51,7 @@ STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0
 
 
 @dataclass(frozen=True)
-class Scenario:
+class DemoScenario:
     seconds: float | None = None
     """None: STREAM_S, or as much less as keeps all of it within TOTAL_S."""
     subscriptions: int = 500_000
@@ -69,7 +69,7 @@ class Scenario:
         return Contract(columns=COLUMNS, rows=ROWS, executors=self.executors)
 
 
-def run_demo(scenario: Scenario, report: Path, out: Console) -> Story:
+def run_demo(scenario: DemoScenario, report: Path, out: Console) -> Story:
     """Run it, show it, and leave the report in the folder `report`."""
     from geoswarm.run.spark.engine import Engine
     from geoswarm.run.spark.session import build_session
@@ -105,7 +105,7 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
         yield folder
 
 
-def _subscribe(engine: "Engine", scenario: Scenario, out: Console) -> None:
+def _subscribe(engine: "Engine", scenario: DemoScenario, out: Console) -> None:
     held, count = engine.status()["subscriptions"], scenario.subscriptions
     if held:
         out.print(f"the checkpoint holds {held:,} subscriptions: going on with them", highlight=False)
@@ -128,7 +128,7 @@ def _stream(
     spark: Any,
     engine: "Engine",
     checkpoint: str,
-    scenario: Scenario,
+    scenario: DemoScenario,
     asked: threading.Event,
     out: Console,
     began_s: float,
@@ -164,7 +164,7 @@ def _drop(matches: Any, batch_id: int) -> None:
 
 
 @contextlib.contextmanager
-def _churn(engine: "Engine", scenario: Scenario, story: Story) -> Iterator[None]:
+def _churn(engine: "Engine", scenario: DemoScenario, story: Story) -> Iterator[None]:
     """Register and cancel from a thread of its own, as users would while the stream runs."""
     done = threading.Event()
 

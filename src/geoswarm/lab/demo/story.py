@@ -14,7 +14,7 @@ from geoswarm.core.space.change import name_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.service.watch import Totals, rates
+from geoswarm.service.watch import WatchedTotals, rates
 from geoswarm.store.journal.entries import BatchEntry
 
 DRAW_ROWS = 1_000_000
@@ -37,7 +37,7 @@ class Story:
     """For each batch, the seconds that each executor spent on matching."""
     cpu_s_kept: list[Floats] = field(default_factory=list)
     """The same seconds, given to who would have spent them had the first plan been kept."""
-    totals: Totals = field(default_factory=Totals)
+    totals: WatchedTotals = field(default_factory=WatchedTotals)
     rounds: list[RoundEntry] = field(default_factory=list)
     """Read from the journal at the end."""
     changes: int = 0

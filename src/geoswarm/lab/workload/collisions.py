@@ -64,7 +64,7 @@ class Collisions:
     def subscriptions(self, first_id: int, count: int) -> pa.RecordBatch:
         """Each the sector, district or area of a collision, as `SUBSCRIPTION`. Popular polygons come several times."""
         ids, key = _ids(first_id, count), key_of(self.seed, "zones")
-        places = _picked(np.arange(len(self.britain.places)), draws(key, ids, 0))
+        places = _pick(np.arange(len(self.britain.places)), draws(key, ids, 0))
         level = (draws(key, ids, 1) * len(LEVELS)).astype(np.int64)
         return pa.record_batch([pa.array(ids), self._polygons(places, level)], schema=SUBSCRIPTION)
 
@@ -85,7 +85,7 @@ class Collisions:
         return pa.record_batch([pa.array(ids), self._ts(ids), pa.array(x), pa.array(y), geometry], schema=PUBLICATION)
 
     def replay(self, pool: pa.RecordBatch, rows: Ints, first_id: int) -> pa.RecordBatch:
-        """Publications of a pool as a stream of its own, such as `skew.resampled` chose: ids and times go on from
+        """Publications of a pool as a stream of its own, such as `skew.resample` returns: ids and times go on from
         `first_id`."""
         ids = _ids(first_id, len(rows))
         taken = pool.take(pa.array(rows))
@@ -94,7 +94,7 @@ class Collisions:
     def _places(self, key: Key, ids: Ints, hot: Hot | None, share: float | None) -> Ints:
         drawn = draws(key, ids, 1)
         if hot is None and share is None:
-            return _picked(np.arange(len(self.britain.places)), drawn)
+            return _pick(np.arange(len(self.britain.places)), drawn)
         if hot is None or share is None:
             raise InputError("a skew coefficient needs a share and who is hot: give both, or none")
         are_hot = hot.are_hot(self.britain.places)
@@ -103,7 +103,7 @@ class Collisions:
                 f"no share of {share} can be drawn where {int(are_hot.sum())} of {len(are_hot)} places are hot: give a "
                 "share from 0 to 1, and executors that own some of them"
             )
-        warm, cold = (_picked(np.flatnonzero(side), drawn) for side in (are_hot, ~are_hot))
+        warm, cold = (_pick(np.flatnonzero(side), drawn) for side in (are_hot, ~are_hot))
         return np.where(draws(key, ids, 0) < share, warm, cold)
 
     def _polygons(self, places: Ints, level: Ints, missing: Bools | None = None) -> pa.Array:
@@ -136,7 +136,7 @@ def _ids(first_id: int, count: int) -> Ints:
     return np.arange(first_id, first_id + count, dtype=np.int64)
 
 
-def _picked(places: Ints, drawn: Floats) -> Ints:
+def _pick(places: Ints, drawn: Floats) -> Ints:
     """`drawn` is in [0, 1)."""
     return places[(drawn * len(places)).astype(np.int64)]
 

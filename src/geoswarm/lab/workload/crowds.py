@@ -66,7 +66,7 @@ class NormalUsers:
 
     def standing(self) -> Changes:
         ids = np.arange(self.queries)
-        return self._registered(ids, np.zeros(len(ids)), *centres(tweets_of(self.stream), 0, self.queries))
+        return self._register(ids, np.zeros(len(ids)), *centres(tweets_of(self.stream), 0, self.queries))
 
     def changes(self, since_s: float, until_s: float) -> Changes:
         numbers = in_time(since_s, until_s, 0.0, self.changes_per_s)
@@ -76,7 +76,7 @@ class NormalUsers:
         # A post of the same stream, only fewer of them: its n-th is made when the n-th query is registered.
         posts = replace(tweets_of(self.stream), events_per_s=self.changes_per_s / 2).events(first, count)
         x, y = (posts.column(side).to_numpy() for side in ("x", "y"))
-        new = self._registered(self.queries + np.arange(first, first + count), at_s[comes], x, y)
+        new = self._register(self.queries + np.arange(first, first + count), at_s[comes], x, y)
         old = Lifetimes(self.queries, tweets_of(self.stream).seed).departing(numbers[~comes] // 2)
         return merge_changes(new, cancellations(at_s[~comes], old, self.users_of(old)))
 
@@ -92,7 +92,7 @@ class NormalUsers:
         tweets = tweets_of(self.stream)
         return centres(replace(tweets, seed=tweets.seed ^ HOMES_SEED), 0, self.users * self.homes)
 
-    def _registered(self, ids: Ints, at_s: Floats, x: Floats, y: Floats) -> Changes:
+    def _register(self, ids: Ints, at_s: Floats, x: Floats, y: Floats) -> Changes:
         tweets, users = tweets_of(self.stream), self.users_of(ids)
         key = key_of(tweets.seed, "homes")
         which = users * self.homes + (uniforms(ids, key, 0) * self.homes).astype(np.int64)
@@ -165,13 +165,13 @@ class Commuters:
 
     def standing(self) -> Changes:
         ids = np.arange(self.queries)
-        return self._registered(ids, np.zeros(len(ids)), self.centre_side_share)
+        return self._register(ids, np.zeros(len(ids)), self.centre_side_share)
 
     def changes(self, since_s: float, until_s: float) -> Changes:
         pace = self.queries / self.move_s
         moved = in_time(since_s, until_s, self.start_s, pace, self.queries)
         at_s = self.start_s + moved / pace
-        new = self._registered(self.queries + moved, at_s, self.suburbs_side_share)
+        new = self._register(self.queries + moved, at_s, self.suburbs_side_share)
         return merge_changes(new, cancellations(at_s, moved, self._users_of(moved)))
 
     def names(self, users: Ints) -> pa.StringArray:
@@ -180,7 +180,7 @@ class Commuters:
     def _users_of(self, ids: Ints) -> Ints:
         return (ids % self.queries * coprime_of(self.users)) % self.users
 
-    def _registered(self, ids: Ints, at_s: Floats, side_share: float) -> Changes:
+    def _register(self, ids: Ints, at_s: Floats, side_share: float) -> Changes:
         tweets = tweets_of(self.stream)
         key = key_of(tweets.seed, "commute")
         middle = [low + (high - low) * c for c, (low, high) in zip(self.center, axes_of(tweets), strict=True)]

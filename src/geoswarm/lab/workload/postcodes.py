@@ -69,7 +69,7 @@ def britain(folder: Path | None = None, *, seed: int = 0) -> Britain:
     where = folder or (Path(named) if named else None)
     if where and all((where / file).is_file() for file in FILES.values()):
         return real_britain(where)
-    return made_britain(seed)
+    return make_britain(seed)
 
 
 @lru_cache(maxsize=2)
@@ -83,13 +83,13 @@ def real_britain(folder: Path) -> Britain:
     names, sectors = _read(folder / FILES[SECTORS])
     _, areas = _read(folder / FILES[AREAS])
     _, district = np.unique([name.split(" ")[0] for name in names], return_inverse=True)
-    districts = _grouped(sectors, district.astype(np.int64))
+    districts = _split_by_group(sectors, district.astype(np.int64))
     joined = np.array([shapely.union_all(group) for group in districts], object)
-    return _housed(places, (sectors, joined, areas), "real")
+    return _with_homes(places, (sectors, joined, areas), "real")
 
 
 @lru_cache(maxsize=4)
-def made_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_MADE) -> Britain:
+def make_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_MADE) -> Britain:
     """The same seed and sizes, the same country."""
     if places < 1 or sectors < SECTORS_MIN:
         raise InputError(f"no Britain has {places} collisions in {sectors} sectors: give at least 1 in {SECTORS_MIN}")
@@ -104,10 +104,10 @@ def made_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_
     inside = shapely.contains_properly(shapely.box(*BOUNDS), cells)
     cells, district, area = cells[inside], district[inside], area[inside]
     districts, areas = (
-        np.array([shapely.coverage_union_all(group) for group in _grouped(cells, group_of)], object)
+        np.array([shapely.coverage_union_all(group) for group in _split_by_group(cells, group_of)], object)
         for group_of in (district, area)
     )
-    return _housed(_crowd(2 * seed, places), (cells, districts, areas), "made")
+    return _with_homes(_crowd(2 * seed, places), (cells, districts, areas), "made")
 
 
 def _read(path: Path) -> tuple[list[str], Geometries]:
@@ -115,13 +115,13 @@ def _read(path: Path) -> tuple[list[str], Geometries]:
     return rows["id"].to_pylist(), shapely.from_wkb(rows["geometry"].to_numpy())
 
 
-def _grouped(polygons: Geometries, group: Ints) -> Sequence[Geometries]:
+def _split_by_group(polygons: Geometries, group: Ints) -> Sequence[Geometries]:
     order = np.argsort(group, kind="stable")
     cuts = np.flatnonzero(np.diff(group[order])) + 1
     return np.split(polygons[order], cuts)
 
 
-def _housed(
+def _with_homes(
     places: Floats, polygons: tuple[Geometries, Geometries, Geometries], source: Literal["real", "made"]
 ) -> Britain:
     homes = np.full((len(places), len(LEVELS)), -1, np.int64)

@@ -160,7 +160,7 @@ class Posts:
     def _rows(self, ids: Ints, new: Bools, queries: QueryKind, interval: int) -> pa.RecordBatch:
         """Where `new`, the query of an id; elsewhere its end."""
         born = ids[new]
-        sides, words = self._drawn(born, queries, interval)
+        sides, words = self._draw_queries(born, queries, interval)
         verbs = pa.array(["cancel", "register"]).take(pa.array(new.astype(np.int8)))
         place = np.where(new, np.cumsum(new) - 1, 0)
         at = None if new.all() else pa.array(place, mask=~new)
@@ -169,7 +169,7 @@ class Posts:
         drawn = dict(zip((*SIDES, "keywords"), columns, strict=True))
         return operation_batch({"op": verbs, "sub_id": pa.array(ids), "user": users, **drawn})
 
-    def _drawn(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
+    def _draw_queries(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
         if queries not in get_args(QueryKind) or interval < 0:
             raise InputError(f"no queries {queries!r} with interval {interval}: choose Q1, Q2 or Q3, and 0 or more")
         key, (x, y) = key_of(self.seed, "queries"), self._places(ids)

@@ -21,15 +21,15 @@ FOLDER_VARIABLE = "GEOSWARM_DATA"
 
 
 @dataclass(frozen=True)
-class Source:
+class PostSource:
     file: str
     text: tuple[str, ...]
     """Columns whose words make the text, in this order."""
 
 
 SOURCES = {
-    "news": Source("geotext_gdelt_events_202508.parquet", ("text",)),
-    "crime": Source("points_crime_houston_2010.parquet", ("offense", "location", "address")),
+    "news": PostSource("geotext_gdelt_events_202508.parquet", ("text",)),
+    "crime": PostSource("points_crime_houston_2010.parquet", ("offense", "location", "address")),
 }
 """By name. The hours of `crime` are Houston's own, taken as if they were UTC: only their order matters here."""
 

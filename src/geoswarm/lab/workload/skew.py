@@ -3,7 +3,7 @@
 Says who is hot, and which rows of a pool to repeat; the stream itself is drawn in `collisions.py`. Distributor §4.6.
 
 Where an event is worked on where it lies, it is hot or not, and any share can be had by drawing so many from either
-side. Where subscriptions are dealt by a hash (RIhPS), a bit of every event is hot: `resampled` prefers those of which
+side. Where subscriptions are dealt by a hash (RIhPS), a bit of every event is hot: `resample` prefers those of which
 more is, as little as it must, and ends where too few would be repeated too often. The paper ends at 0.4 there.
 """
 
@@ -70,7 +70,7 @@ class Resampled(NamedTuple):
     """How many rows, all equally likely, would be as hard to guess from, as a share of the pool."""
 
 
-def resampled(
+def resample(
     hot_shares: Floats,
     share: float,
     count: int,

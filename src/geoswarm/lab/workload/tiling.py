@@ -45,7 +45,7 @@ def wiggly_cells(seeds: Floats, groups: Ints, rng: np.random.Generator) -> Geome
     one[border] = side  # of its cells, one within a group
     pieces = _pieces(border, side, len(keys), groups)
     pieces[np.abs(corners[high] - corners[low]) < SHORT] = 1
-    lines = _bent(corners[low], corners[high], seeds[one].view(np.complex128).ravel(), rng)
+    lines = _bend(corners[low], corners[high], seeds[one].view(np.complex128).ravel(), rng)
     lengths = pieces[border]
     first = np.cumsum(lengths) - lengths
     along = (np.arange(lengths.sum()) - np.repeat(first, lengths)) * np.repeat(BENDS // lengths, lengths)
@@ -66,7 +66,7 @@ def _pieces(border: Ints, side: Ints, borders: int, groups: Ints) -> Ints:
     return pieces
 
 
-def _bent(a: Planes, b: Planes, seed: Planes, rng: np.random.Generator) -> Planes:
+def _bend(a: Planes, b: Planes, seed: Planes, rng: np.random.Generator) -> Planes:
     """(borders, BENDS + 1), from a to b. The bends lie under a concave curve, and so do the straight
     pieces between them."""
     u = np.linspace(0.0, 1.0, BENDS + 1)

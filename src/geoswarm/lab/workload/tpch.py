@@ -65,7 +65,7 @@ ARRIVAL = pa.schema(
 )
 
 
-class Static(NamedTuple):
+class FixedTables(NamedTuple):
     """The tables that do not change, by key. Customers and suppliers count from 1: place 0 says -1."""
 
     customer_nation: Ints
@@ -112,7 +112,7 @@ class Tpch:
         """After these the stream is at its end."""
         return -(-DAYS // self.days_per_interval)
 
-    def static(self) -> Static:
+    def static(self) -> FixedTables:
         tables = _tables(self.scale)
 
         def places(table: str, key: str, value: str) -> Ints:
@@ -121,7 +121,7 @@ class Tpch:
             found[np.asarray(rows[key])] = np.asarray(rows[value])
             return found
 
-        return Static(
+        return FixedTables(
             places("customer", "c_custkey", "c_nationkey"),
             places("supplier", "s_suppkey", "s_nationkey"),
             tuple(tables["nation"]["n_name"].to_pylist()),  # dbgen gives both by key, from 0

@@ -95,7 +95,7 @@ def lexicon(seed: int, bounds: Bounds, shares: WordShares, regional_share: float
 def frequencies(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
     """The share of each word in a text when `weights` says how much each region speaks."""
     regional = lexicon.regional / _PARTS
-    return (1.0 - regional) * shares + regional * _mixed(lexicon, shares, weights / weights.sum())
+    return (1.0 - regional) * shares + regional * _regional_shares(lexicon, shares, weights / weights.sum())
 
 
 @lru_cache(maxsize=4)
@@ -188,7 +188,7 @@ def write(
         ends[i + 1] = at
 
 
-def _mixed(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
+def _regional_shares(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
     """The share of each word when all of them come from the regions' own orders."""
     total = np.zeros(len(shares))
     for part, (first, end) in enumerate(((0, lexicon.top), (lexicon.top, len(shares)))):

@@ -45,7 +45,7 @@ class Zipf:
         counts = np.maximum(1, np.rint(weights * (self.keys * TUPLES_PER_KEY / weights.sum()))).astype(np.int64)
         return self._rng(0).permutation(counts)
 
-    def reshuffled(self, interval: int) -> Ints:
+    def reshuffle(self, interval: int) -> Ints:
         """The same frequencies on other keys."""
         return self._rng(interval).permutation(self.first())
 
@@ -62,7 +62,7 @@ class Zipf:
         partners = winning[np.argsort(rng.exponential(size=len(winning)) * counts[winning])]
         # Where keys are few and alike, an executor cannot be brought down so far; the interval then changes less.
         load = int(counts[losing].sum())
-        return _swapped(counts, order, partners, load / (1.0 + self.fluctuation))
+        return _swap(counts, order, partners, load / (1.0 + self.fluctuation))
 
     def tuples_of(self, counts: Ints, interval: int) -> Ints:
         """The keys of an interval's tuples, in random order."""
@@ -74,7 +74,7 @@ class Zipf:
 
 
 @kernel
-def _swapped(counts: Ints, losing: Ints, winning: Ints, load_goal: float) -> Ints:
+def _swap(counts: Ints, losing: Ints, winning: Ints, load_goal: float) -> Ints:
     counts = counts.copy()
     load = 0
     for i in losing:

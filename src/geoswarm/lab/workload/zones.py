@@ -41,7 +41,7 @@ def districts(places: Tweets, count: int) -> pa.Table:
     world = shapely.box(*places.bounds)
     cells = shapely.get_parts(shapely.voronoi_polygons(shapely.multipoints(np.stack([x, y], axis=1)), extend_to=world))
     cells = shapely.intersection(cells, world)
-    return _table(_crooked(cells, places.bounds, rng))
+    return _table(_bend_borders(cells, places.bounds, rng))
 
 
 def zones(places: Tweets, count: int) -> pa.Table:
@@ -83,7 +83,7 @@ def centres(places: Tweets, count: int, rng: np.random.Generator) -> tuple[Float
     return x + rng.uniform(-1e-6, 1e-6, count), y + rng.uniform(-1e-6, 1e-6, count)
 
 
-def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geometries:
+def _bend_borders(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geometries:
     """Each border bent the same way for both who have it; the edge of the world stays straight."""
     rings, owner = shapely.get_coordinates(shapely.get_exterior_ring(cells), return_index=True)
     same = owner[1:] == owner[:-1]
@@ -92,7 +92,7 @@ def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geo
     flipped = (begin[:, 0] > end[:, 0]) | ((begin[:, 0] == end[:, 0]) & (begin[:, 1] > end[:, 1]))
     borders = np.where(flipped[:, None], np.hstack([end, begin]), np.hstack([begin, end]))
     unique, number = np.unique(borders, axis=0, return_inverse=True)
-    bent = _bent(unique, _on_edge(unique, bounds), rng)[number.reshape(-1)]
+    bent = _bend(unique, _on_edge(unique, bounds), rng)[number.reshape(-1)]
     bent[flipped] = bent[flipped, ::-1]
     steps = bent[:, :-1]  # the last point of a border is the first of the next
     outline = shapely.linearrings(steps.reshape(-1, 2), indices=np.repeat(owner, steps.shape[1]))
@@ -101,7 +101,7 @@ def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geo
     return np.where(shapely.is_valid(made), made, cells)
 
 
-def _bent(borders: Floats, straight: npt.NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+def _bend(borders: Floats, straight: npt.NDArray[np.bool_], rng: np.random.Generator) -> Floats:
     """(n, 2^HALVINGS + 1, 2): each halving moves the middles sideways by chance."""
     lines = np.stack([borders[:, :2], borders[:, 2:]], axis=1)
     across = (lines[:, 1] - lines[:, 0])[:, ::-1] * [-1.0, 1.0]

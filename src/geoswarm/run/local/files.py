@@ -65,7 +65,7 @@ def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
         table = pajson.read_json(
             io.BytesIO(data), pajson.ReadOptions(block_size=len(data) + 1, use_threads=False), options
         )
-        return _typed(table, schema)
+        return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         lines = (line for line in data.decode(errors="replace").splitlines() if line.strip())
         return _by_rows(((_json_object(line), line) for line in lines), schema, _from_json)
@@ -128,7 +128,7 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     )
     try:
         table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), convert_options=convert)
-        return _typed(table, schema)
+        return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         rows = csv.reader(io.StringIO(data.decode(errors="replace")))
         header = next(rows)
@@ -163,7 +163,7 @@ def _from_text(value: str | None, kind: pa.DataType) -> Any:
 # -- both
 
 
-def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
+def _cast_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """Text where the reader was asked for text, in the types that are wanted; raises ArrowInvalid where it is not."""
     columns = []
     for field in schema:

@@ -61,7 +61,7 @@ class StreamLog:
 
     # -- files that a source took
 
-    def taken(self, source: int) -> list[TakenFile]:
+    def all_files(self, source: int) -> list[TakenFile]:
         """All of them, in the order they were taken."""
         steps = self._steps(source)
         compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
@@ -71,7 +71,7 @@ class StreamLog:
         """The next step of a source; `step` is one more than the last."""
         name = f"{step}"
         if (step + 1) % COMPACT_EVERY == 0:
-            name, files = f"{step}.compact", [*self.taken(source), *files]
+            name, files = f"{step}.compact", [*self.all_files(source), *files]
         lines = [
             _json({"path": _uri(file.path), "timestamp": file.modified_ms, "batchId": file.step}) for file in files
         ]

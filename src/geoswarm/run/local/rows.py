@@ -73,7 +73,7 @@ class LocalRows(Rows):
                 pass
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep(self) -> Iterator[None]:
         self._keeps = True
         try:
             yield

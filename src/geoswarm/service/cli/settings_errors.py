@@ -10,7 +10,7 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
-from geoswarm.parameters import suggestion, wanted
+from geoswarm.parameters import remedy_for, suggestion
 from geoswarm.service.cli.toml_lines import Location
 
 Problem = tuple[Location, str]
@@ -61,7 +61,7 @@ def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type
     if kind == "literal_error":
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         return location, f"{header} {key} cannot be {given!r}: {suggestion(str(given), allowed)}"
-    return location, f"{header} {key} is {_toml(given)}: {_wanted(key, error)}"
+    return location, f"{header} {key} is {_toml(given)}: {_remedy(key, error)}"
 
 
 def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> Problem:
@@ -70,13 +70,13 @@ def problem_of_option(section: Location, error: Mapping[str, Any], known: list[s
     location, header = (*section, key), f"[{'.'.join(map(str, section))}]"
     if error["type"] == "extra_forbidden":
         return location, f"{header} has no key '{key}': {suggestion(key, known) if known else 'it takes none'}"
-    return location, f"{header} {key} is {_toml(error['input'])}: {wanted(error)}"
+    return location, f"{header} {key} is {_toml(error['input'])}: {remedy_for(error)}"
 
 
-def _wanted(key: str, error: Mapping[str, Any]) -> str:
+def _remedy(key: str, error: Mapping[str, Any]) -> str:
     if key.startswith("bounds") and error["type"] in ("tuple_type", "missing", "too_long"):
         return "give [xmin, ymin, xmax, ymax]"
-    return wanted(error)
+    return remedy_for(error)
 
 
 def _unknown(location: Location, header: str, key: str, settings: type[BaseModel]) -> str:
@@ -122,7 +122,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def sharpened(location: Location, say: str) -> Location:
+def key_location(location: Location, say: str) -> Location:
     """A relation between keys is an error of its section; its message opens with the key it is most about."""
     first = re.match(r"(?:\[+[\w.]+\]+ )?(\w+)", say)
     return (*location, first[1]) if first else location

@@ -19,9 +19,9 @@ from geoswarm.control.registry import STRATEGIES
 from geoswarm.errors import GeoswarmError, SettingsError
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.guard.limits import GuardSettings
-from geoswarm.parameters import checked_values, parameters_of
+from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.run.registry import WORKLOADS
-from geoswarm.service.cli.settings_errors import Problem, invalid_toml, problem_of, problem_of_option, sharpened
+from geoswarm.service.cli.settings_errors import Problem, invalid_toml, key_location, problem_of, problem_of_option
 from geoswarm.service.cli.settings_sections import (
     CheckpointSection,
     Delivery,
@@ -92,7 +92,7 @@ def read_settings(path: str | Path) -> PipelineSettings:
     except ValidationError as why:
         problems = [problem_of(error, data, PipelineSettings) for error in why.errors()]
     if problems:
-        places = [(find_line(lines, sharpened(location, say)), say) for location, say in problems]
+        places = [(find_line(lines, key_location(location, say)), say) for location, say in problems]
         raise SettingsError("\n".join(_line(file, line, say) for line, say in sorted(places)))
     return settings
 
@@ -152,7 +152,7 @@ def _strategy_relations(tuning: Tuning) -> Iterator[Problem]:
         yield ("tuning", "strategy"), f"[tuning] {why}"
         return
     try:
-        checked_values(kind, tuning.options)
+        constructor_values(kind, tuning.options)
         kind(**tuning.options)
     except ValidationError as why:
         known = [parameter.name for parameter in parameters_of(kind) if parameter.is_plain]

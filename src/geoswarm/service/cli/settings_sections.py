@@ -19,7 +19,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownEr
 
 from geoswarm.config import EXECUTORS_MAX, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
-from geoswarm.parameters import checked_values, parameters_of
+from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
 from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
@@ -90,7 +90,7 @@ def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_be
             if key in parameters and parameters[key].is_required and part == "":
                 empty = _custom_error("value_error", "is empty: give it a value")
                 raise _refusal([InitErrorDetails(type=empty, loc=(key,), input=part)])
-        return Named(value[tag], checked_values(kind, given))
+        return Named(value[tag], constructor_values(kind, given))
     except ValidationError as why:
         raise _refusal(_details(why, [tag, *parameters, *known_beside])) from None
 
@@ -228,7 +228,9 @@ def _read_source(value: Any, models: Mapping[str, type[Section]], workloads: lis
     beside = {key: part for key, part in value.items() if key in known}
     own = {key: part for key, part in value.items() if key not in known}
     pace, named = _read_both(
-        partial(checked_values, Pace, beside), partial(_read_named, WORKLOADS, own, known_beside=tuple(known)), known
+        partial(constructor_values, Pace, beside),
+        partial(_read_named, WORKLOADS, own, known_beside=tuple(known)),
+        known,
     )
     return GeneratedEvents(workload=named, pace=Pace(**pace))
 

@@ -30,7 +30,7 @@ def key_lines(text: str) -> Lines:
             name = _parts(header[2])
             if header[1] == "[[":
                 repeats[name] = repeats.get(name, -1) + 1
-            section = path = _numbered(name, repeats)
+            section = path = _number_tables(name, repeats)
         elif key := _KEY.match(line):
             path = (*section, *_parts(key[1]))
         else:
@@ -48,7 +48,7 @@ def find_line(lines: Lines, location: Location) -> int:
     return 0
 
 
-def _numbered(name: Location, repeats: dict[Location, int]) -> Location:
+def _number_tables(name: Location, repeats: dict[Location, int]) -> Location:
     """With the number of each table in its array."""
     found: Location = ()
     for length, part in enumerate(name, 1):

@@ -98,7 +98,7 @@ class Store:
 
     def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> Manifest:
         """Cancel what some users have. As `apply`, it wants a version of its own."""
-        found = view.chosen_for(removal, draft.now_us)
+        found = view.find_for_removal(removal, draft.now_us)
         return self._end(draft, view, found, churn, door) if found.size else draft
 
     def compact(self, draft: Manifest, view: View) -> Manifest:

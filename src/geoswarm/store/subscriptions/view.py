@@ -115,7 +115,7 @@ class View:
 
     # -- which places
 
-    def expired(self, since_us: int, now_us: int) -> Ints:
+    def find_expired(self, since_us: int, now_us: int) -> Ints:
         """The places of those that were live at `since_us` and are no more, by their expiry alone."""
         parts = [
             _places_of(number, held.live(self.dead[name], since_us) & (held.expires_us <= now_us))
@@ -124,7 +124,7 @@ class View:
         ]
         return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
 
-    def chosen_for(self, removal: Removal, now_us: int) -> Ints:
+    def find_for_removal(self, removal: Removal, now_us: int) -> Ints:
         """The places of the live ones that are to be removed."""
         wanted = pa.array(removal.users, pa.string())
         parts = [np.empty((2, 0), np.int64)]

@@ -123,14 +123,14 @@ def _load(home: Path, file: Path, key: KeySource | None) -> None:
         checkpoint.close()
 
 
-def _held(home: Path, key: KeySource | None) -> tuple[Checkpoint, str]:
+def _reopen(home: Path, key: KeySource | None) -> tuple[Checkpoint, str]:
     checkpoint = Checkpoint(str(home / "checkpoint"), Contract(), Tuning(), key=key)
     checkpoint.close()
     return checkpoint, max(checkpoint.manifest.segments, key=lambda entry: entry.subs).name
 
 
 def _opening(home: Path, key: KeySource | None) -> Callable[[], float]:
-    checkpoint, name = _held(home, key)
+    checkpoint, name = _reopen(home, key)
 
     def turn() -> float:
         began_s = cpu_s()
@@ -144,7 +144,7 @@ def _memory(root: Path, keys: dict[str, KeySource | None]) -> tuple[int, dict[st
     """Bytes of the segment's files, and those that a process which opens it has for itself alone."""
     private, size = {}, 0
     for name, key in keys.items():
-        checkpoint, held = _held(root / name, key)
+        checkpoint, held = _reopen(root / name, key)
         before = _anonymous()
         opened = open_segment(checkpoint.storage, held)
         private[name] = max(0, _anonymous() - before)

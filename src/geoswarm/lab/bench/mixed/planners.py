@@ -60,7 +60,7 @@ TABLE_SIZES = {
 
 def _over_executors(sizes: SweepSizes) -> list[SweepPoint]:
     return [
-        ({"executors": n, "window": w}, PlannerSetting(keys=sizes.keys[-1], executors=n).limited(window=w))
+        ({"executors": n, "window": w}, PlannerSetting(keys=sizes.keys[-1], executors=n).with_limits(window=w))
         for w in WINDOWS
         for n in EXECUTORS
     ]
@@ -68,19 +68,21 @@ def _over_executors(sizes: SweepSizes) -> list[SweepPoint]:
 
 def _over_tolerance(sizes: SweepSizes) -> list[SweepPoint]:
     return [
-        ({"theta_max": t, "window": w}, sizes.usual.limited(theta_max=t, window=w)) for w in WINDOWS for t in THETAS
+        ({"theta_max": t, "window": w}, sizes.usual.with_limits(theta_max=t, window=w)) for w in WINDOWS for t in THETAS
     ]
 
 
 def _over_keys(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"keys": k, "window": w}, PlannerSetting(keys=k).limited(window=w)) for w in WINDOWS for k in sizes.keys]
+    return [
+        ({"keys": k, "window": w}, PlannerSetting(keys=k).with_limits(window=w)) for w in WINDOWS for k in sizes.keys
+    ]
 
 
 def _over_table(sizes: SweepSizes) -> list[SweepPoint]:
     return [
         (
             {"theta_max": t, "soft": s, "table_max": 2**i},
-            sizes.usual.limited(theta_max=t, table_max=2**i, table_is_soft=s),
+            sizes.usual.with_limits(theta_max=t, table_max=2**i, table_is_soft=s),
         )
         for s in (True, False)
         for t in FEW_THETAS
@@ -89,11 +91,13 @@ def _over_table(sizes: SweepSizes) -> list[SweepPoint]:
 
 
 def _over_window(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"window": w}, sizes.usual.limited(window=w)) for w in LONG_WINDOWS]
+    return [({"window": w}, sizes.usual.with_limits(window=w)) for w in LONG_WINDOWS]
 
 
 def _over_beta(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"beta": b, "theta_max": t}, sizes.usual.limited(beta=b, theta_max=t)) for t in FEW_THETAS for b in BETAS]
+    return [
+        ({"beta": b, "theta_max": t}, sizes.usual.with_limits(beta=b, theta_max=t)) for t in FEW_THETAS for b in BETAS
+    ]
 
 
 def _by_window(rows: Rows) -> dict[str, float]:

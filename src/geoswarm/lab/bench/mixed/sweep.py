@@ -36,7 +36,7 @@ class PlannerSetting:
     skew: float = 0.85
     limits: Limits = field(default_factory=Limits)
 
-    def limited(self, **changes: Any) -> "PlannerSetting":
+    def with_limits(self, **changes: Any) -> "PlannerSetting":
         return replace(self, limits=replace(self.limits, **changes))
 
 
@@ -70,7 +70,7 @@ def warm_up(names: Sequence[str]) -> None:
     """Compile what will be measured: with a table, and with one that is too small."""
     for name in names:
         for table_max in (3000, 20):
-            setting = PlannerSetting(keys=2000, executors=4).limited(table_max=table_max)
+            setting = PlannerSetting(keys=2000, executors=4).with_limits(table_max=table_max)
             for _ in plan_steps(setting, planner(name, setting.limits), 4, 0):
                 pass
 

@@ -34,7 +34,7 @@ def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
         offered_per_s = MODERATE * min(tuples.taken_per_s for tuples in served.values())
         for layout, tuples in served.items():
             seconds = tuples.latencies_s(offered_per_s, world.setup)
-            mean_s, p99_s = tuples.summed(seconds)
+            mean_s, p99_s = tuples.mean_and_p99(seconds)
             rows.append(
                 {
                     "case": world.case.name,
@@ -100,7 +100,7 @@ class _Tuples:
         found: Floats = latest_s + dispatch_s * (1.0 + busy / (2.0 * (1.0 - busy)))
         return found
 
-    def summed(self, seconds: Floats) -> tuple[float, float]:
+    def mean_and_p99(self, seconds: Floats) -> tuple[float, float]:
         """The mean, and what 99 in 100 stay below."""
         order = np.argsort(seconds)
         at = int(np.searchsorted(np.cumsum(self.weights[order]), 0.99))
