@@ -1,6 +1,6 @@
-"""Dead letters on disk: a folder of Parquet files per batch, and per version for operations outside any.
+"""Dead letters on disk: a folder of Parquet files for each batch, or for each version, for operations outside batches.
 
-Tasks write them, so they are named by batch, task and part: a second attempt replaces the first.
+Tasks write them. Files are named by batch, task and part, so that a second attempt replaces the first.
 """
 
 from collections.abc import Iterator
@@ -37,7 +37,7 @@ def read(storage: Storage) -> Iterator[pa.Table]:
 
 
 def forget(storage: Storage, folders_max: int, version_max: int) -> None:
-    """Of each kind the newest are kept; those of a version that never came to be go at once."""
+    """Remove all but the newest folders of each kind, and those of versions that were never put in force."""
     for kind in (EVENTS, OPERATIONS):
         numbers = [int(f.split("-")[1]) for f in storage.folders(FOLDER) if f.startswith(f"{kind}-")]
         orphans = [n for n in numbers if kind == OPERATIONS and n > version_max]

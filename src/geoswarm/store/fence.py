@@ -1,9 +1,9 @@
-"""One engine per checkpoint: the second is turned away, and one that was replaced can no longer commit.
+"""One engine per checkpoint: a second one is refused, and one that was replaced can no longer commit.
 
-Two guards, because neither suffices alone. A lock held by the process keeps a second engine out for as long as the
-first lives, on a file system that has locks. A term, a number taken once by each start, is checked before every
-commit, so that an engine which lost its place without noticing (a stalled machine, storage without locks) finds out.
-SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint is the arbiter.
+There are two protections, because neither suffices alone. A lock held by the process keeps a second engine out for as
+long as the first lives, on a file system that has locks. A term, a number taken once by each start, is checked before
+every commit, so that an engine which was replaced without noticing (a stalled machine, storage without locks) stops.
+SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint decides.
 """
 
 import fcntl
@@ -24,7 +24,7 @@ class Fence:
         self._lock = _lock(storage)
         try:
             self.term = newest_term(storage) + 1
-            # On storage that cannot refuse to replace, two starts may take one number; the token tells them apart.
+            # On storage that cannot refuse to replace, two starts may take one number; the token distinguishes them.
             self.token = uuid.uuid4().hex
             self._holder = {"term": self.term, "token": self.token}
             storage.write_document(_name(self.term), self._holder, replace=False)

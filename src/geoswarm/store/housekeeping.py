@@ -1,6 +1,6 @@
 """Keep a checkpoint's folder in order: verify and rebuild at a start, and remove files that are not needed any more.
 
-What may be rebuilt is an index; everything else that is damaged or gone is an error that says what to restore.
+Only an index can be rebuilt; any other file that is damaged or missing is an error that names what to restore.
 """
 
 from geoswarm.core.space.grid import Grid
@@ -14,8 +14,8 @@ from geoswarm.store.storage import Storage
 
 
 def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[str]:
-    """Verify every file of the kept versions and drop what a crash left half made. Returns the segments whose index was
-    rebuilt from its records."""
+    """Verify every file of the kept versions and remove what a crash left incomplete. Returns the segments whose index
+    was rebuilt from its records."""
     if plan.epoch < newest.plan_epoch:
         raise CorruptState(
             f"plan {newest.plan_epoch} of version {newest.version} is missing from plans/: restore it from a backup"
@@ -29,7 +29,7 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
 
 
 def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max: int) -> None:
-    """Remove versions older than the one that the last batch may be run again with, and files that none names."""
+    """Remove versions that no replay needs, and files that no version names."""
     kept = manifest.versions(storage)
     replayable = manifest.for_batch(storage, newest.last_batch)
     oldest = min(newest.version, replayable.version if replayable else newest.version)

@@ -1,7 +1,7 @@
-"""Operations handed over by an API call or a bulk load, on disk until a version of the store has taken them in.
+"""Operations of an API call or a bulk load, on disk until a version of the store contains them.
 
 A call returns once its file is on disk: that is the acknowledgement. The manifest remembers the number of the newest
-file it contains, so a file is taken in once, whatever crashes in between.
+file it contains, so a file is applied once, whatever crashes in between.
 """
 
 from collections.abc import Iterator
@@ -44,7 +44,7 @@ def take(storage: Storage, numbers: list[int]) -> Iterator[pa.Table]:
 
 
 def clear(storage: Storage, mark: int) -> None:
-    """Forget what a committed version contains."""
+    """Remove the files that a committed version contains."""
     for name in storage.names(FOLDER):
         if int(name.split(".")[0]) <= mark:
             storage.remove(f"{FOLDER}/{name}")

@@ -1,18 +1,18 @@
 """Files that grow by a line at a time, each line encrypted by itself, so that a reader can follow while they grow.
 
-Whole files are `storage.py`'s. A line that was torn by a crash, or that is not what was written at its place, is passed
-over: it is never believed, and never stops a reader.
+`storage.py` writes whole files. A line that was cut short by a crash, or that is not what was written at its position,
+is skipped: it is never trusted, and never stops a reader.
 """
 
 from geoswarm.store.storage import Storage
 
 
 class LineFile:
-    """A new file under this name, written by one process."""
+    """Appends lines to a new file, from one process."""
 
     def __init__(self, storage: Storage, name: str) -> None:
         self._storage, self._name = storage, name
-        self._before = b""  # where it must be written whole each time
+        self._before = b""  # all lines so far, for storage that cannot append
         self.lines = 0
 
     def append(self, text: str) -> None:

@@ -1,8 +1,8 @@
 """A manifest: one version of everything a batch depends on, in one sealed file.
 
-Versions are numbered upwards. A version made for a batch says which (`batch`), and is what that batch and
-any replay of it run with; a version made by a bulk load has `batch` None. Writing the file is the one atomic
-step between two versions: segments and bitmaps it names are on disk before it.
+Versions are numbered upwards. A version made for a batch has its number (`batch`), and that batch and any replay of it
+run with this version; a version made by a bulk load has `batch` None. Writing the file is the one atomic step between
+two versions: the segments and bitmaps that it names are on disk before it.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -31,7 +31,7 @@ class Manifest:
     term: int
     """The engine that wrote it (`fence.py`)."""
     token: str
-    """Unlike the term never used again, also not by a checkpoint restored from a backup: names of files carry it."""
+    """Part of file names. Unlike the term it is never used again, not even by a checkpoint restored from a backup."""
     inbox_mark: int
     """Inbox files up to this number are in it."""
     segments: tuple[SegmentEntry, ...]
@@ -40,11 +40,11 @@ class Manifest:
     loads: dict[str, int]
     """Rows taken in of each file that was bulk loaded (`loading.py`)."""
     refused: int
-    """Operations that were turned away in making it."""
+    """Operations that were refused in making it."""
     tombstones: str | None
-    """The file with the bitmaps of cancelled subscriptions, if any are."""
+    """The file with the bitmaps of cancelled subscriptions, if there are any."""
     guard: str | None = None
-    """The file with what Guard knew, if it was ever on (`guard_files.py`)."""
+    """The file with Guard's memory, if it was ever on (`guard_files.py`)."""
 
     @property
     def subs(self) -> int:
@@ -92,7 +92,7 @@ def read(storage: Storage, version: int) -> Manifest:
 
 
 def newest(storage: Storage) -> Manifest:
-    """The newest version. If it is damaged or gone it is missed: an older one lacks what was acknowledged since."""
+    """The newest version. If it is damaged or missing, that is an error: an older one lacks acknowledged operations."""
     numbers = versions(storage)
     head = _head(storage)
     if not numbers or numbers[-1] < head:
@@ -101,7 +101,7 @@ def newest(storage: Storage) -> Manifest:
 
 
 def for_batch(storage: Storage, batch: int) -> Manifest | None:
-    """The version that a batch was given, if it was."""
+    """The version that was made for a batch, if any."""
     for version in reversed(versions(storage)):
         manifest = read(storage, version)
         if manifest.batch == batch:
@@ -116,7 +116,7 @@ def versions(storage: Storage) -> list[int]:
 
 
 def _head(storage: Storage) -> int:
-    """-1 if it is lost or damaged, which a power cut may do: its two halves differ then."""
+    """The newest version's number; -1 if it is lost or damaged, as after a power cut: its two halves differ then."""
     try:
         one, other = storage.read(HEAD).split()
         return int(one) if one == other else -1

@@ -10,11 +10,11 @@ from geoswarm.store.storage import Storage
 
 FOLDER = "plans"
 KEPT_MAX = 1000
-"""Older plans are only looked back at; one is about 60 bytes per partition."""
+"""The number of plans kept. Older ones are kept for inspection only; one is about 60 bytes per partition."""
 
 
 def write(storage: Storage, plan: Plan) -> str:
-    """Returns the seal. An epoch that exists belongs to another engine."""
+    """Write a plan and return its seal. An epoch that exists belongs to another engine."""
     return storage.write_document(_name(plan.epoch), plan.to_json(), replace=False)
 
 
@@ -26,7 +26,7 @@ def read(storage: Storage, epoch: int, seal: str) -> Plan:
 
 
 def at(storage: Storage, epoch: int) -> Plan:
-    """To look back at, by whoever does not route by it."""
+    """A plan for inspection; to route by a plan, use `read`, which checks its seal."""
     return Plan.from_json(storage.read_document(_name(epoch)))
 
 

@@ -1,7 +1,7 @@
 """The only reader of the journal: all entries of some kinds, the newest of a kind, or those written from now on.
 
-Takes no lock, so any number of readers may look while an engine writes. A line that was torn by a crash is passed over,
-and so is one whose kind, or whose shape, another version knows and this one does not.
+It takes no lock, so any number of readers may read while an engine writes. A line that was cut short by a crash is
+skipped, and so is one whose kind or fields only another version of geoswarm knows.
 """
 
 import json
@@ -40,25 +40,25 @@ class JournalReader:
         return None
 
     def progress(self) -> dict[str, Json]:
-        """What every `status` has of the journal: the sums since the checkpoint was made, and the newest batch."""
+        """The part of every `status` that comes from the journal: the sums of all batches, and the newest batch."""
         last = self.last(BatchEntry)
         totals = RunTotals() if last is None else last.totals
         return {**to_json(totals), "last_batch": None if last is None else entry_json(last)}
 
     def follow(self, *kinds: type[E]) -> "Follower[E]":
-        """What is written from now on."""
+        """A follower of the entries that are written from now on."""
         return Follower(self._storage, *kinds)
 
 
 class Follower(Generic[E]):
-    """Each call of `new` returns what was written since the one before; the first, since the follower was made. A line
-    half written is left for the next call."""
+    """Each call of `new` returns the entries written since the call before; the first, since the follower was made. An
+    incomplete line is left for the next call."""
 
     def __init__(self, storage: Storage, *kinds: type[E]) -> None:
         self._storage, self._kinds = storage, kinds
         self._offsets: dict[str, int] = {}  # bytes of each file that were read
         for _ in self._lines():
-            pass  # what was there before
+            pass  # skips what was there before
 
     def new(self) -> list[E]:
         entries = (parse_line(line, *self._kinds) for line in self._lines())
@@ -75,11 +75,11 @@ class Follower(Generic[E]):
 
 
 def parse_line(line: str, *kinds: type[E]) -> E | None:
-    """None: it is of another kind, or nothing that can be read."""
+    """The entry of a line; None if it is of another kind, or cannot be read."""
     try:
         written = json.loads(line)
     except ValueError:
-        return None  # torn by a crash
+        return None  # cut short by a crash
     name = written.pop("kind", None) if isinstance(written, dict) else None
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None or not issubclass(kind, kinds):
@@ -87,4 +87,4 @@ def parse_line(line: str, *kinds: type[E]) -> E | None:
     try:
         return from_json(kind, written)
     except UnreadableError:
-        return None  # another version's
+        return None  # written by another version

@@ -1,6 +1,6 @@
-"""The only writer of the journal: one JSON object a line, in files of bounded length of which the newest are kept.
+"""The only writer of the journal: one JSON object per line, in files of bounded length of which the newest are kept.
 
-With a key each line is encrypted by itself (`store/lines.py`). `entries.py` has what may be written.
+With a key each line is encrypted by itself (`store/lines.py`). `entries.py` declares what may be written.
 """
 
 import json
@@ -13,7 +13,7 @@ from geoswarm.store.storage import Storage
 FOLDER = "journal"
 LINES_PER_FILE = 10_000
 FILES_MAX = 20
-"""Together 200 000 entries, about 200 MB at 64 partitions a report."""
+"""The number of files kept: 200 000 entries, about 200 MB with 64 partitions per report."""
 
 
 class Journal:

@@ -23,8 +23,8 @@ def open_segment(storage: Storage, name: str) -> Segment:
 
 
 def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
-    """Rebuild a lost or damaged index, or one of an older kind, from its records. True if it had to be; raises if the
-    records are bad."""
+    """Rebuild an index that is lost, damaged or of an older kind from its records. Returns whether it was rebuilt;
+    raises if the records are damaged."""
     records = storage.map_arrays(f"{FOLDER}/{name}.records")
     try:
         read_text_index(name, records, storage.map_arrays(f"{FOLDER}/{name}.index"))

@@ -18,7 +18,7 @@ from geoswarm.store.storage import Storage
 def write_segment(
     storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float, counts: TermCounts | None = None
 ) -> SegmentEntry:
-    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` tell which of its
+    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` show which of its
     terms are rare in the stream."""
     tolerated = min(int(dead_share_max * len(subs)), len(subs) - 1)
     stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
