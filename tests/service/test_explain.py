@@ -59,7 +59,7 @@ def test_one_plan_is_told_from_the_plan_before_it(told: str) -> None:
 def test_a_plan_nobody_made_is_an_error_that_says_which_there_are(told: str) -> None:
     done = CliRunner().invoke(app, ["explain", told, "999"])
     assert done.exit_code == 2
-    assert "does not say how plan 999 came about: plans 1 to" in done.stderr
+    assert "does not show how plan 999 came about: plans 1 to" in done.stderr
 
 
 def test_a_journal_written_before_gives_the_sentences_it_gave_then(tmp_path: Path) -> None:

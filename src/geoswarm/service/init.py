@@ -1,7 +1,7 @@
 """Write an example pipeline into a folder: a settings file, the folders that it names, and sample rows.
 
 Overwrites nothing: if one file is in the way, none is written. The examples lie in `service/examples/`: `NAME.toml` is
-the settings file, and a folder `NAME/`, where there is one, holds what belongs beside it. An example joins by existing.
+the settings file, and a folder `NAME/`, if any, holds files that are copied beside it. Every such file is an example.
 Settings are read and checked by `cli/settings_file.py`.
 """
 
@@ -22,7 +22,7 @@ class ExampleFiles:
     files: tuple[Path, ...]
     """All files that were written, the settings file first."""
     empty_folders: tuple[Path, ...]
-    """Folders that the settings name and that the example puts nothing into."""
+    """Folders that the settings name and that the example leaves empty."""
 
 
 def example_names() -> list[str]:
@@ -45,7 +45,7 @@ def write_example(folder: Path, name: str) -> ExampleFiles:
 
 
 def describe(written: ExampleFiles) -> list[str]:
-    """What was written and what to do next, a sentence for each."""
+    """Sentences about what was written and what to do next."""
     lines = [f"wrote {file}" for file in written.files]
     lines += [f"made {folder}/, which is empty: put files with rows into it" for folder in written.empty_folders]
     return [*lines, f"next: geoswarm run {shlex.quote(str(written.settings_file))}"]
@@ -56,12 +56,12 @@ def _refuse_to_overwrite(folder: Path, targets: list[Path]) -> None:
         raise SettingsError(f"{folder} is a file: give a folder, or a name that does not exist yet")
     there = [str(target) for target in targets if target.exists()]
     if there:
-        say = "exists already: nothing was written; give another folder, or remove it"
-        raise SettingsError(f"{', '.join(there)} {say}")
+        problem = "exists already: nothing was written; give another folder, or remove it"
+        raise SettingsError(f"{', '.join(there)} {problem}")
 
 
 def _make_input_folders(settings_file: Path) -> list[Path]:
-    """Make the folders of file sources where the example has none; return those that are new."""
+    """Make the folders of file sources that the example does not have; return the new ones."""
     sections = tomllib.loads(settings_file.read_text())
     sources = [sections.get(name, {}) for name in ("events", "operations")]
     folders = [settings_file.parent / source["path"] for source in sources if source.get("kind") == "files"]

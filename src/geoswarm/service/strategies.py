@@ -1,6 +1,6 @@
-"""`geoswarm strategies`: what can balance a stream, with the parameters of each and a sentence about it.
+"""`geoswarm strategies`: the strategies and planners, with the parameters of each and a sentence about it.
 
-Declares nothing: all of it is read from the classes (`geoswarm/registry.py`), those of other packages included.
+All of it is read from the classes (`geoswarm/registry.py`), those of other packages included.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -53,7 +53,7 @@ def _values_of(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -
 
 
 def strategies_table(found: dict[str, list[dict[str, Any]]]) -> Group:
-    """For people."""
+    """The same as tables for the terminal."""
     tables: list[Table | str] = []
     for group, title in TITLES.items():
         table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, show_header=False)

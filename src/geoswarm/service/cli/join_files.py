@@ -39,8 +39,8 @@ def join_files(
     with JoinedPairs(rows, str(regions), x=x, y=y, geometry=geometry, predicate=asked, region_id=region_id) as joined:
         joined.pairs.write.parquet(str(output))
         pairs = spark.read.parquet(str(output)).count()
-        told = {"pairs": pairs, "points": rows.count(), "regions": joined.regions, "refused": joined.refused}
-    return told | {"seconds": time.perf_counter() - began_s}
+        result = {"pairs": pairs, "points": rows.count(), "regions": joined.regions, "refused": joined.refused}
+    return result | {"seconds": time.perf_counter() - began_s}
 
 
 def _format(points: Path) -> str:

@@ -1,7 +1,7 @@
-"""What `geoswarm run` and `geoswarm status` show: live numbers while a pipeline runs, a table at the end.
+"""The output of `geoswarm run` and `geoswarm status`: live numbers while a pipeline runs, a table at the end.
 
-On a terminal a few lines that redraw themselves; elsewhere a plain line now and then; with `as_json` one JSON object
-per batch and one at the end, nothing else on stdout.
+A terminal shows a few lines that are redrawn; elsewhere a plain line is printed every few seconds; with `as_json`,
+stdout gets one JSON object per batch and one at the end, and nothing else.
 """
 
 import json
@@ -22,7 +22,7 @@ from geoswarm.store.journal.writer import entry_json
 from geoswarm.store.storage import Storage
 
 PLAIN_LINE_S = 5.0
-"""Between two lines where nothing can be redrawn."""
+"""Seconds between two plain lines."""
 RATE_BATCHES = 5
 
 
@@ -102,7 +102,7 @@ def run_pipeline(
             )
         view = _RunView(Storage(settings.checkpoint.path), out, err, as_json)
         with view.context():
-            if not asked.is_set():  # as it may be after a long load
+            if not asked.is_set():  # it may have been set during a long load
                 stream = launch.start(engine, settings, err if as_json else out, local=local)
                 launch.until_done(stream, asked, view.look)
     summary = {"kind": "summary", "stopped": asked.is_set(), "seconds": round(time.monotonic() - began_s, 3)}

@@ -1,11 +1,11 @@
-"""The sections of a settings file, one model each, and those that name a thing with parameters of its own.
+"""The sections of a settings file, one model each, and sections whose keys are the parameters of a named class.
 
     [sink]                      [[stages]]                  [events]
     kind = "parquet"            operator = "count"          kind = "tweets"
     path = "matches"            key = "word"                country = "DE"
 
-What a sink, an operator or a workload takes is declared by its constructor alone and found by its name, also in other
-packages (`geoswarm/registry.py`). Nothing is made here: `launch.py` does that.
+The parameters of a sink, an operator or a workload are declared by its constructor alone; classes are found by name,
+also in other packages (`geoswarm/registry.py`). `launch.py` makes the instances.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
 
 UNKNOWN_KEY = "unknown_key"
-"""The type of an error whose context has the keys that are known."""
+"""The type of an error whose context has the known keys."""
 
 
 class Section(BaseModel):
@@ -33,7 +33,7 @@ class Section(BaseModel):
 
 
 def _flatten(value: Any) -> Any:
-    """`kafka.acks = "all"` without quotes round the key is a table in a table to TOML; here it is one option. Spark
+    """One option for `kafka.acks = "all"`, which without quotes round the key is a table in a table to TOML. Spark
     takes every option as text."""
     if not isinstance(value, Mapping):
         return value
@@ -59,18 +59,18 @@ Options = Annotated[dict[str, str], BeforeValidator(_flatten)]
 Format = Literal["parquet", "json", "csv"]
 
 
-# -- things by name
+# -- classes by name
 
 
 @dataclass(frozen=True)
 class Named:
-    """A thing that is known by this name, and parameters that it takes."""
+    """A class of a registry, by its name, with checked parameters."""
 
     kind: str
     options: Mapping[str, Any]
 
     def at_home(self, folder: Path) -> "Named":
-        """With relative paths made absolute: those of parameters called `path`, or something with `_path` behind."""
+        """The same with relative paths made absolute: those of parameters `path` or `..._path`."""
         paths = {key: value for key, value in self.options.items() if key == "path" or key.endswith("_path")}
         found = {key: str(folder / value) for key, value in paths.items() if value and "://" not in value}
         return replace(self, options={**self.options, **found})
@@ -115,7 +115,7 @@ def _refusal(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _custom_error(kind: Any, message: str, context: Mapping[str, Any] | None = None) -> PydanticCustomError:
-    return PydanticCustomError(kind, "{said}", {**(context or {}), "said": message})
+    return PydanticCustomError(kind, "{message}", {**(context or {}), "message": message})
 
 
 def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
@@ -131,7 +131,7 @@ def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
 
 
 def _read_both(first: Callable[[], Any], second: Callable[[], Any], known: list[str]) -> tuple[Any, Any]:
-    """What two parts of a section are; or all that is wrong with either."""
+    """The values of two parts of a section; or an error with all that is wrong with either."""
     found: list[Any] = []
     wrong: list[InitErrorDetails] = []
     for read in (first, second):
@@ -152,7 +152,7 @@ class CheckpointSection(Section):
 
 
 class EncryptionSection(Section):
-    """The switch of `store/key_source.py`, written down. A key itself never stands in a settings file."""
+    """The file with the key (`store/key_source.py`). The key itself is never in a settings file."""
 
     key_file: Text
 
@@ -185,7 +185,7 @@ class KafkaEvents(KafkaSource):
 
 
 class GeneratedEvents(Section):
-    """The events of a workload, to try things on."""
+    """Generated events of a workload, for trials."""
 
     workload: Named
     pace: Pace
@@ -236,12 +236,12 @@ def _read_source(value: Any, models: Mapping[str, type[Section]], workloads: lis
 
 
 class StageFields(Section):
-    """What every keyed operator beside the matching has: how it is spread, and where what it gives goes."""
+    """Settings of every keyed operator beside the matching: its executors, its planner and its sink."""
 
     on: Literal["events", "matches"] = "events"
     interval_s: float = Field(default=60.0, gt=0.0)
     executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
-    """None: as many as match."""
+    """None for as many as the matching has."""
     tuning: KeyBalancing = KeyBalancing()
     sink: Sink
 
@@ -251,7 +251,7 @@ class StageSection(StageFields):
 
 
 def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
-    """`operator` is that of a section that is called by it."""
+    """Read a stage. `operator` is given where the name of the section is the operator."""
     if isinstance(value, StageSection):
         return value
     known, table = list(StageFields.model_fields), _table(value)
