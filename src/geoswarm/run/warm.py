@@ -1,7 +1,7 @@
-"""Every stage of the data plane once, on two events and two subscriptions, so that its kernels are compiled and loaded.
+"""Run every stage of the data plane once, on two events and two subscriptions, to compile and load its kernels.
 
-numba compiles for the exact kinds of arrays it meets: here they are what tasks meet in service, mapped files and Arrow
-buffers, none of which can be written to. `run/spark/daemon.py` calls this before it forks workers.
+numba compiles for the exact types of its arguments: here they are those of real tasks, mapped files and Arrow buffers,
+all of them read-only. `run/spark/daemon.py` calls this before it forks workers.
 """
 
 import numpy as np
@@ -26,11 +26,11 @@ from geoswarm.flow.route import route
 from geoswarm.model import EVENT, TEXT
 
 TRIANGLE = np.array([shapely.Polygon([(0.5, 0.0), (1.0, 0.0), (0.5, 0.5)])])
-"""Away from both events, though not from their cells."""
+"""Contains neither event, but overlaps their cells."""
 
 
 def warm_up() -> int:
-    """Returns the matches found, which are two."""
+    """Returns the number of matches, which is two."""
     grid = Grid(0, 0, 1, 1, columns=2, rows=2)
     rects, ids = np.array([[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]]), np.array([7, 8])
     records = Records(*(_read_only(a) for a in (rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))))

@@ -4,8 +4,8 @@
     engine.subscribe(1, (2.2, 48.8, 2.5, 48.9), user="ana")
     engine.start(events=from_tables(events), sink=(matches := Memory()), available_now=True).wait()
 
-The same stages, checkpoint, promises and strategies as on Spark; an executor is a task that runs in its turn. A
-checkpoint of one engine opens with the other, and the stream goes on where it was.
+It has the same stages, checkpoint, guarantees and strategies as on Spark; an executor is a task, and tasks run one
+after the other. A checkpoint of one engine opens with the other, and the stream goes on where it was.
 """
 
 from collections.abc import Iterator, Sequence
@@ -49,7 +49,7 @@ class LocalEngine(BaseEngine):
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
         pipeline = self._prepare_stream(without_malformed(columns), sink, stages)
-        where = self._checkpoint.storage.address("spark")  # where Spark would keep the same
+        where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
         log, offsets = StreamLog(where), OffsetLog(where)
 
         def run_batch(number: int, rows: list[list[Task]]) -> None:

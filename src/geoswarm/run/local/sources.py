@@ -1,7 +1,7 @@
-"""Where the local engine's events and operations come from: files, tables in memory, made-up streams.
+"""The sources of the local engine: files, tables in memory, and generated streams.
 
-An offset says how far a source has been read. It is what Spark's sources of the same kind write, so that either engine
-goes on where the other stopped.
+An offset is how far a source has been read. It has the format of Spark's sources of the same kind, so that either
+engine goes on where the other stopped.
 """
 
 import time
@@ -28,11 +28,11 @@ Task = Callable[[], Iterator[pa.RecordBatch]]
 
 class Source(ABC):
     schema: pa.Schema
-    """The columns of its rows; MALFORMED among them where rows may be unreadable."""
+    """The columns of its rows, with MALFORMED if rows may be unreadable."""
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:  # noqa: B027 - most keep no log
-        """Called before the first batch; `number` is the source's place in the stream. With `available_now` what comes
-        later is left for another run."""
+        """Called before the first batch; `number` is the source's position in the stream. With `available_now`, rows
+        that arrive later are left for another run."""
 
     @abstractmethod
     def latest(self, start: Offset | None) -> Offset | None:
@@ -44,7 +44,7 @@ class Source(ABC):
 
 
 class FileSource(Source):
-    """A folder to which files are added, taken in the order of their times."""
+    """A folder to which files are added, read in the order of their times."""
 
     def __init__(self, path: str, kind: str, schema: pa.Schema, files_per_batch: int | None) -> None:
         self._folder = Path(path.removeprefix("file://")).absolute()
@@ -61,7 +61,7 @@ class FileSource(Source):
         last = self._log.last_step(self._number)
         taken = -1 if start is None else int(start["logOffset"])
         if last > taken:
-            return {"logOffset": last}  # noted by a run that crashed before it began the batch
+            return {"logOffset": last}  # logged by a run that crashed before it began the batch
         listing = self._list() if self._listing is None else self._listing
         fresh = [file for file in listing if file.path not in self._seen][: self._files_per_batch]
         if not fresh:
@@ -90,7 +90,7 @@ def _age(file: TakenFile) -> tuple[int, str]:
 
 
 class TableSource(Source):
-    """Tables in memory, a batch each. Give the same ones again after a restart."""
+    """Tables in memory, one for each batch. After a restart the same tables must be given again."""
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         if not tables:
@@ -98,7 +98,7 @@ class TableSource(Source):
         self._tables, self.schema = list(tables), tables[0].schema
 
     def append(self, table: pa.Table) -> None:
-        """One more batch, also while the stream runs."""
+        """Add a batch, also while the stream runs."""
         self._tables.append(table.cast(self.schema))
 
     def latest(self, start: Offset | None) -> Offset | None:
@@ -116,7 +116,7 @@ def _batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class GeneratedSource(Source):
-    """A made-up stream, replayed exactly from its offsets."""
+    """A generated stream, replayed exactly from its offsets."""
 
     def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._workload, self._pace = workload, pace
@@ -145,7 +145,7 @@ def events_from_files(
     path: str, *, format: str | None = None, extra: str = "", files_per_batch: int | None = None
 ) -> FileSource:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet says itself what it holds."""
+    "text string, speed double". Parquet declares its own columns."""
     declared = pa.schema([*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)])
     return _from_files(path, format, declared, files_per_batch)
 
@@ -161,9 +161,7 @@ def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_ba
     if kind == "parquet":
         first = next((p for p in sorted(Path(path).glob("*")) if not p.name.startswith((".", "_"))), None)
         if first is None:
-            raise SettingsError(
-                f"there is no Parquet file in {path} yet, and the first one says what columns there are"
-            )
+            raise SettingsError(f"there is no Parquet file in {path} yet, and the columns are those of the first one")
         return FileSource(path, kind, pq.read_schema(first).remove_metadata(), files_per_batch)
     return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
 
@@ -180,5 +178,5 @@ def from_workload(
     partitions: int = 2,
     paced: bool = False,
 ) -> GeneratedSource:
-    """Rows of a made-up stream, such as `gs.Tweets(seed=1)`."""
+    """Rows of a generated stream, such as `gs.Tweets(seed=1)`."""
     return GeneratedSource(workload, Pace(rows_per_batch, rows_total, partitions, paced))

@@ -23,14 +23,14 @@ from geoswarm.errors import InputError, MachineError
 from geoswarm.run.spark.java import find_java
 
 FETCH_S_MAX = 600.0
-"""A first fetch is about 50 MB; a tool that is silent for longer than this hangs on a dead network."""
+"""Seconds of a first fetch, of about 50 MB; a tool that takes longer hangs on a dead network."""
 
 SCALA = "2.13"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
 TOKENS = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}"
 
 KAFKA_CONNECTOR = f"{CONNECTOR}:{pyspark.__version__}"
-"""The connector is compiled against Spark's inside, so it has Spark's own version."""
+"""The connector uses Spark's internals, so it has Spark's own version."""
 
 KAFKA_STAND_IN = (f"{CONNECTOR}:4.2.0", f"{TOKENS}:4.0.0")
 """For a repository that has no connector of this Spark yet. On Spark 4.3.0 these two read and write batches
@@ -61,9 +61,9 @@ class Coordinate(NamedTuple):
 
 
 def kafka_conf(*, stand_in: bool = False, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a Spark session needs to know to read and write Kafka.
+    """The settings with which a Spark session can read and write Kafka.
 
-    With `stand_in`, a repository without the connector of this very Spark is met with `KAFKA_STAND_IN`.
+    With `stand_in`, `KAFKA_STAND_IN` is used if a repository has no connector of this Spark.
     """
     try:
         jars = resolve([KAFKA_CONNECTOR], exclusions=KAFKA_EXCLUSIONS, environ=environ)
@@ -105,7 +105,7 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
 
 
 def _find_cached(folder: Path) -> list[Path] | None:
-    """The jars of a folder if each has the checksum it was stored with; None if anything is amiss."""
+    """The jars of a folder if each has the checksum it was stored with, else None."""
     try:
         sums: dict[str, str] = json.loads((folder / _MANIFEST).read_text())
         if all(_sha256(folder / name) == want for name, want in sums.items()):
@@ -122,7 +122,7 @@ def _fetch(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for name, fetch in (("Maven", _maven(environ)), ("Spark's Ivy", _ivy(environ))):
-            # A folder of its own for each try: half of each may be one jar in two versions.
+            # Each attempt has its own folder: parts of two attempts may be one jar in two versions.
             with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as scratch:
                 jars = Path(scratch) / "jars"
                 jars.mkdir()
@@ -148,7 +148,7 @@ def _fetch(
 
 
 def _store(jars: Path, target: Path) -> None:
-    """Move a fetched folder into place in one step, so that nobody ever sees half of it."""
+    """Move a fetched folder into place in one step, so that no process sees half of it."""
     sums = {jar.name: _sha256(jar) for jar in jars.glob("*.jar")}
     (jars / _MANIFEST).write_text(json.dumps(sums, indent=1, sort_keys=True))
     if target.exists() and _find_cached(target) is None:
@@ -226,14 +226,14 @@ def _ivy(environ: Mapping[str, str]) -> Fetch:
         said = _run([*command, "-types", "jar", "bundle"], scratch, environ)
         if said is None:
             return None
-        # An untrusted certificate or a dead proxy also ends in "not found"; the access error tells.
+        # An untrusted certificate or a dead proxy also ends in "not found"; the access error shows it.
         return _first(r"Server access error at url (.+)", r":: (\S+: .+)", said=said)
 
     return fetch
 
 
 def _run(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """None if the command ends well, else all that it said."""
+    """None if the command succeeds, else all its output."""
     try:
         done = subprocess.run(
             command,
@@ -262,7 +262,7 @@ def _sha256(file: Path) -> str:
 
 
 def _not_shipped(jars: Iterable[Path]) -> list[Path]:
-    """Without what Spark has itself in its own version; the connector's pom names some of it as its own."""
+    """The jars without those that Spark ships in its own version, some of which the connector's pom names."""
     shipped = {_artifact(jar) for jar in _spark_jars_folder().glob("*.jar")}
     return [jar for jar in jars if _artifact(jar) not in shipped]
 

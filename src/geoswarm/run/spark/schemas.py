@@ -1,4 +1,4 @@
-"""The schemas of what a user hands over, checked before the stream starts.
+"""Check the schemas of a user's DataFrames, before the stream starts.
 
 A column that is missing or of a type that cannot be converted without guessing is an error here; a bad value in a good
 column is a dead letter later.
@@ -53,11 +53,11 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
 RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
-"""Names that matches use themselves, or that are used on the way to them."""
+"""Names of columns that matches have, or that the stages use."""
 
 
 def conform_events(frame: DataFrame) -> DataFrame:
-    """The required columns in the engine's types, then every other column as it came."""
+    """The required columns in the engine's types, then every other column unchanged."""
     placed = GEOMETRY.name not in frame.columns  # an area knows where it is
     required = [
         _column(frame, field, "events", required=placed or field.name not in ("x", "y")) for field in SPARK_EVENT
@@ -86,7 +86,7 @@ def conform_events(frame: DataFrame) -> DataFrame:
 
 
 def conform_operations(frame: DataFrame) -> DataFrame:
-    """All columns of an operation; those the source left out are null."""
+    """All columns of operations; those that the source does not have are null."""
     required = [column.name for column in columns.COLUMNS if column.is_required]
     chosen = [_column(frame, field, "operations", required=field.name in required) for field in SPARK_OPERATION]
     extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
@@ -102,7 +102,7 @@ def validated_schema(events: StructType) -> StructType:
 
 
 def arrow_schema(frame: DataFrame) -> pa.Schema:
-    """The same as tasks see it."""
+    """The Arrow schema of a frame, as tasks receive it."""
     zone = frame.sparkSession.conf.get("spark.sql.session.timeZone")
     return to_arrow_schema(validated_schema(frame.schema), timezone=zone)
 
