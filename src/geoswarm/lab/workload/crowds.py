@@ -1,11 +1,11 @@
 """Users of an ordinary day, and crowds that are no attack: a festival, commuters, a news event.
 
-Parties of a `traffic.Traffic`; attackers are in `attack.py`.
+They are parties of a `traffic.Traffic`; attackers are in `attack.py`.
 
 Thesis §6.4: 100 users, 600 changes a second, queries at the places of tweets, activity by Zipf's law such that 80 % of
 it comes from 20 % of the users. Half of the changes register and half cancel, so that the number of queries stays. The
 thesis' users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
-a user whose queries lie everywhere is an easy one to tell from an attacker.
+a user whose queries lie everywhere is easy to distinguish from an attacker.
 """
 
 from dataclasses import dataclass, replace
@@ -37,22 +37,22 @@ from geoswarm.lab.workload.traffic import (
 ACTIVE_USERS, ACTIVE_SHARE = 0.2, 0.8
 """80 % of the activity comes from 20 % of the users."""
 HOME_SIDE_SHARE = 0.03
-"""Of the square round a home in which a user's queries lie, as a share of the world's side: a city and its suburbs."""
+"""The side of the square round a home, as a share of the world's side: a city and its suburbs."""
 HOMES_SEED = 0x5EED
 
 
 @dataclass(frozen=True)
 class NormalUsers:
-    """The ordinary day: each registers as often as it cancels, at places of the stream or near its homes."""
+    """Users of an ordinary day: each registers as often as it cancels, at places of the stream or near its homes."""
 
     stream: EventStream
     users: int = 100
     queries: int = 900_000
     changes_per_s: float = 600.0
     homes: int = 3
-    """Of each user; places of the stream's average day."""
+    """The number of homes of each user, which are places of the stream's average day."""
     home_share: float = 0.5
-    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the thesis'."""
+    """The share of a user's queries near homes; the others lie at posts of that moment. In the thesis it is 0."""
     prefix: str = "user"
 
     def __post_init__(self) -> None:
@@ -111,7 +111,7 @@ class Gathering:
 
     stream: EventStream
     center: tuple[float, float]
-    """As shares of the world's sides."""
+    """The place, as shares of the world's sides."""
     start_s: float
     come_s: float
     """All queries come within this time."""
@@ -145,7 +145,7 @@ class Gathering:
         return names_by_number(self.prefix, users)
 
     def _users_of(self, ids: Ints) -> Ints:
-        """In turn, so that everybody is there; but in no order."""
+        """The users of queries, in turn, so that every user has some; but in no order."""
         return (ids * coprime_of(self.users)) % self.users
 
 
