@@ -66,7 +66,7 @@ def _lock(storage: Storage) -> IO[str] | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        holder = file.read() or "(it has not said which yet)"
+        holder = file.read() or "(not known yet)"
         file.close()
         raise FencedOut(
             f"checkpoint {storage.root} is in use by process {holder}: stop that engine, or choose another checkpoint"

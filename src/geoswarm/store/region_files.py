@@ -229,8 +229,8 @@ class _Feature(NamedTuple):
 
 
 def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
-    said = member.get("properties")
-    properties = said if isinstance(said, dict) else {}
+    given = member.get("properties")
+    properties = given if isinstance(given, dict) else {}
     own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
     geometry = member.get("geometry")
     asked = {name: str(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}

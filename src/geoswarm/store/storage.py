@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +20,7 @@ import pyarrow.fs as pafs
 from geoswarm.core.arrays.flat_arrays import checksum, pack, unpack
 from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
+from geoswarm.store import local_files
 from geoswarm.store.cipher import HEAD_BYTES
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.vault import Chunks, Vault
@@ -83,7 +83,7 @@ class Storage:
         """As `write`, but an existing file is not replaced: of two engines that try, one wins."""
         try:
             if self._remote is None:
-                _publish(Path(self.path(name)), self.vault.encrypt(name, chunks), os.link)
+                local_files.publish(Path(self.path(name)), self.vault.encrypt(name, chunks), os.link)
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
@@ -147,10 +147,11 @@ class Storage:
         """A local file with the content of `name`, which must never change: fetched once per host if remote."""
         if self._remote is None:
             return Path(self.path(name))
-        _claim(self._cache.parent)
+        local_files.claim_folder(self._cache.parent)
         cached = self._cache / name
         if not cached.exists():
-            _publish(cached, [self.read_as_is(name)], os.replace)  # an encrypted file stays encrypted on this disk, too
+            # An encrypted file stays encrypted on this disk, too.
+            local_files.publish(cached, [self.read_as_is(name)], os.replace)
         return cached
 
     def forget(self, name: str) -> None:
@@ -190,7 +191,7 @@ class Storage:
                     out.write(chunk)
             self.forget(name)  # a draft that failed may have had a file of this name
             return
-        _publish(Path(self.path(name)), chunks, os.replace, durable)
+        local_files.publish(Path(self.path(name)), chunks, os.replace, durable)
 
     def _check_key(self) -> None:
         """Refuse a key that is not the checkpoint's, before anything is written with it."""
@@ -273,43 +274,3 @@ def _reopen(root: str, key: KeySource | None) -> Storage:
     storage = Storage(root, encrypts=False)
     storage.vault = Vault(storage.root, key)
     return storage
-
-
-def _claim(folder: Path) -> None:
-    """Make a folder that no other user can write to: files cached in it are trusted."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = folder.lstat()
-    if held.st_uid != os.getuid() or not stat.S_ISDIR(held.st_mode):
-        raise SettingsError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
-    if held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        folder.chmod(0o700)
-
-
-def _publish(path: Path, chunks: Chunks, place: Any, durable: bool = True) -> None:
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if durable:
-            _sync_folder(path.parent.parent)
-    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            os.fchmod(handle, 0o644)  # workers may run as another user
-            for chunk in chunks:
-                rest = memoryview(chunk)
-                while len(rest):
-                    rest = rest[file.write(rest) :]
-            if durable:
-                os.fsync(file.fileno())
-        place(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)  # gone already after a replace
-    if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -174,16 +174,16 @@ def write(
     """The words of each post into `text`; post i is text[ends[i] : ends[i + 1]]. Draw 5 of an id is its length."""
     at = 0
     ends[0] = 0
-    said = np.empty(2 * int(DRAWS_PER_ID), np.int64)
+    words = np.empty(2 * int(DRAWS_PER_ID), np.int64)
     for i in range(len(ids)):
         region = region_of(key, ids[i], x[i], y[i], lexicon.frame)
         count = WORDS_PER_POST[0] + int(uniform(key, ids[i], 5) * (WORDS_PER_POST[1] - WORDS_PER_POST[0] + 1))
         for k in range(count):  # a loop of its own, so that the looking up does not wait for the writing
-            said[k] = word_of(bits(~key, 2 * ids[i], k), region, lexicon)  # another key and twice the id: 16 draws
+            words[k] = word_of(bits(~key, 2 * ids[i], k), region, lexicon)  # another key and twice the id: 16 draws
         for k in range(count):
             for b in range(WIDTH):  # always all eight; the next word covers what was too much
-                text[at + b] = lexicon.letters[said[k], b]
-            at += int(lexicon.sizes[said[k]])
+                text[at + b] = lexicon.letters[words[k], b]
+            at += int(lexicon.sizes[words[k]])
         at -= 1
         ends[i + 1] = at
 

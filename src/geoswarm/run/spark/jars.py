@@ -182,7 +182,7 @@ def _maven(environ: Mapping[str, str]) -> Fetch:
             "<project><modelVersion>4.0.0</modelVersion><groupId>geoswarm</groupId><artifactId>jars</artifactId>"
             f"<version>1</version><packaging>pom</packaging><dependencies>{needs}</dependencies></project>"
         )
-        said = _run(
+        output = _run(
             [
                 mvn,
                 "-B",
@@ -194,7 +194,7 @@ def _maven(environ: Mapping[str, str]) -> Fetch:
             scratch,
             environ,
         )
-        return None if said is None else _first(r"\[ERROR\] (.+)", said=said)
+        return None if output is None else _first(r"\[ERROR\] (.+)", output=output)
 
     return fetch
 
@@ -223,17 +223,17 @@ def _ivy(environ: Mapping[str, str]) -> Fetch:
         pattern = f"{jars}/[artifact]-[revision](-[classifier]).[ext]"
         command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(scratch / "ivy.xml")]
         command += ["-cache", str(scratch / "cache"), "-retrieve", pattern, "-confs", "default"]
-        said = _run([*command, "-types", "jar", "bundle"], scratch, environ)
-        if said is None:
+        output = _run([*command, "-types", "jar", "bundle"], scratch, environ)
+        if output is None:
             return None
         # An untrusted certificate or a dead proxy also ends in "not found"; the access error shows it.
-        return _first(r"Server access error at url (.+)", r":: (\S+: .+)", said=said)
+        return _first(r"Server access error at url (.+)", r":: (\S+: .+)", output=output)
 
     return fetch
 
 
 def _run(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """None if the command succeeds, else all its output."""
+    """None if the command succeeds, else its whole output."""
     try:
         done = subprocess.run(
             command,
@@ -250,9 +250,9 @@ def _run(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> st
     return None if done.returncode == 0 else done.stdout + done.stderr
 
 
-def _first(*patterns: str, said: str) -> str:
-    found = next(filter(None, (re.search(pattern, said) for pattern in patterns)), None)
-    text = found.group(1) if found else (said.strip().splitlines() or ["it failed without a word"])[-1]
+def _first(*patterns: str, output: str) -> str:
+    found = next(filter(None, (re.search(pattern, output) for pattern in patterns)), None)
+    text = found.group(1) if found else (output.strip().splitlines() or ["it failed without a message"])[-1]
     return text if len(text) <= 300 else text[:300] + "…"
 
 

@@ -157,7 +157,7 @@ def try_session() -> str:
             f"Spark did not start within {TRIAL_S_MAX:.0f} s: free some memory and cores, then try again"
         ) from error
     if done.returncode != 0:
-        last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        last = (done.stderr.strip() or "there was no output").splitlines()[-1]
         raise MachineError(f"Spark did not run ({last}): see `geoswarm doctor` for what it needs")
     return done.stdout.strip()
 

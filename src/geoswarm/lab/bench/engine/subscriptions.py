@@ -58,7 +58,7 @@ SIZES = {
 
 class Taken(NamedTuple):
     wall_s: float
-    """What the stream waits; the disk's part and the neighbours' are in it."""
+    """The time that the stream waits, with the time of the disk and of other processes in it."""
     cpu_s: float
 
 
@@ -122,7 +122,7 @@ def _open(root: str) -> Checkpoint:
 
 
 def _register(checkpoint: Checkpoint, workload: Tweets, count: int, report: Progress) -> list[Taken]:
-    """What each call took."""
+    """The time of each call."""
     taken: list[Taken] = []
     for start in range(0, count, BULK_ROWS):
         report(f"registering in bulk, {start:,} of {count:,}")

@@ -1,4 +1,4 @@
-"""What came of half an hour with an attack, and what is read from several of them: losses, blocks, recovery.
+"""The outcome of half an hour with an attack, and figures from several of them: losses, blocks, recovery.
 
 Nothing is run here: `half_hours.py` runs them, and says what the kinds and the figures are.
 """

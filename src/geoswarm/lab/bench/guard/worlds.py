@@ -123,7 +123,7 @@ def measure_worlds(chosen: Sequence[GuardWorld], sizes: HalfHourSizes, report: P
 
 
 def play_world(case: GuardWorld, sizes: HalfHourSizes) -> tuple[AttackOutcome, float]:
-    """What came of it, and the share of the attackers' wishes after their second hotspot that was refused."""
+    """The outcome, and the share of the attackers' wishes after their second hotspot that was refused."""
     cluster = guarded_cluster(case, sizes)
     for _ in run_world(cluster.world, [cluster]):
         pass
@@ -185,7 +185,7 @@ def world_traffic(case: GuardWorld, sizes: HalfHourSizes) -> Traffic:
 
 
 def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float], start_s: float) -> EventStream:
-    """Where something is on, people also post."""
+    """The stream with more posts at the place of an event, as people there also post."""
     lasts_s = {"festival": 3600.0, "in-hotspot": 3600.0, "news": 900.0}.get(case.kind)
     if lasts_s is None:
         return calm

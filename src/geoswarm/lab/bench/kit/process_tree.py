@@ -12,7 +12,7 @@ from types import TracebackType
 
 PERIOD_S = 0.2
 HIGHER = 1.02
-"""What is a new height."""
+"""The growth over the greatest height so far that makes a new height."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 

@@ -42,7 +42,7 @@ from geoswarm.store.storage import Storage
 
 EXECUTORS = 15
 ROUND_S = 10.0
-"""Between two looks at the load."""
+"""Seconds between two decisions about the table."""
 IDEAL, PKG = "ideal", "pkg"
 TRIAL_SHARES = (1.0, 0.5, 0.1, 0.25)
 
@@ -100,7 +100,7 @@ class KeyedRounds(NamedTuple):
     of: dict[str, list[KeyedRound]]
     """The rounds of each contestant, in order."""
     trials: list[tuple[str, KeyedRound]]
-    """Rounds on parts of the first batch, which tell the cost of a row from that of a task."""
+    """Rounds on parts of the first batch, which separate the cost of a row from that of a task."""
 
 
 def run_keyed_race(

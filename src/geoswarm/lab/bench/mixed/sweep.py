@@ -116,8 +116,8 @@ def migration_ratio(rows: Sequence[dict[str, Any]], name: str = "mixed", rival: 
 
 
 def setting_config(setting: PlannerSetting, intervals: int) -> dict[str, Any]:
-    said = {k: v for k, v in vars(setting).items() if k != "limits"}
-    return {"intervals": intervals, **said, **vars(setting.limits)}
+    fields = {k: v for k, v in vars(setting).items() if k != "limits"}
+    return {"intervals": intervals, **fields, **vars(setting.limits)}
 
 
 def two_panels(
