@@ -25,13 +25,13 @@ from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_options, parameters_of, suggestion
 
 T = TypeVar("T")
-Load = Callable[[], Any]
+Loader = Callable[[], Any]
 """Imports a class, or raises the error that prevented it."""
 OURS = "geoswarm"
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegistryEntry:
     """One class that a registry knows of."""
 
     name: str
@@ -48,7 +48,7 @@ class Entry:
 
 class Registry(Generic[T]):
     def __init__(
-        self, noun: str, group: str, ours: Callable[[], Mapping[str, Load]], parts: tuple[str, ...] = ()
+        self, noun: str, group: str, ours: Callable[[], Mapping[str, Loader]], parts: tuple[str, ...] = ()
     ) -> None:
         """`ours` comes from `classes_in` or `lazy_classes`; a class of another package must have all of `parts`."""
         self.noun, self.group = noun, group
@@ -83,17 +83,17 @@ class Registry(Generic[T]):
         made: T = kind(**{key: value for key, value in offers.items() if key in taken}, **checked)
         return made
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[RegistryEntry]:
         """All classes, ours first."""
         ours = self._ours()
-        found = [Entry(name, OURS, load()) for name, load in sorted(ours.items())]
+        found = [RegistryEntry(name, OURS, load()) for name, load in sorted(ours.items())]
         for point in sorted(self._outside(), key=lambda point: (point.name, _package(point))):
             try:
                 if point.name in ours:
                     raise SettingsError(f"{OURS} has a {self.noun} of this name, which is used: choose another name")
-                found.append(Entry(point.name, _package(point), self.kind(point.name)))
+                found.append(RegistryEntry(point.name, _package(point), self.kind(point.name)))
             except SettingsError as error:
-                found.append(Entry(point.name, _package(point), problem=str(error)))
+                found.append(RegistryEntry(point.name, _package(point), problem=str(error)))
         return found
 
     def _outside(self) -> Iterator[EntryPoint]:
@@ -118,16 +118,16 @@ class Registry(Generic[T]):
         return cast("type[T]", kind)
 
 
-def classes_in(home: str, name_of: Callable[[Any], str | None]) -> Callable[[], Mapping[str, Load]]:
+def classes_in(home: str, name_of: Callable[[Any], str | None]) -> Callable[[], Mapping[str, Loader]]:
     """The classes of a module, or of all modules of a package, by what `name_of` returns; None leaves one out."""
     return partial(_classes_in, home, name_of)
 
 
 @cache
-def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str, Load]:
+def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str, Loader]:
     top = importlib.import_module(home)
     inner = sorted(module.name for module in pkgutil.iter_modules(getattr(top, "__path__", [])))
-    found: dict[str, Load] = {}
+    found: dict[str, Loader] = {}
     for module in (top, *(importlib.import_module(f"{home}.{name}") for name in inner)):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             name = name_of(kind) if kind.__module__ == module.__name__ else None
@@ -136,7 +136,7 @@ def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str,
     return found
 
 
-def lazy_classes(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Load]]:
+def lazy_classes(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Loader]]:
     """Classes given as "module:class", imported on request, so that a lower floor can name classes of a higher one."""
     return lambda: {name: partial(_import, target) for name, target in targets.items()}
 

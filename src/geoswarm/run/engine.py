@@ -37,7 +37,7 @@ from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.loading import LoadResult, Progress, load
+from geoswarm.store.loading import LoadProgress, LoadResult, load
 
 Rectangle = tuple[float, float, float, float]
 
@@ -140,7 +140,7 @@ class BaseEngine:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def load(self, path: str, progress: Progress | None = None) -> LoadResult:
+    def load(self, path: str, progress: LoadProgress | None = None) -> LoadResult:
         """Register every row of a Parquet file, once: a file that was loaded before is skipped, and a load that was cut
         short is continued. Rows that cannot be used become dead letters. `progress` is called with the rows done and
         the rows in all."""

@@ -30,7 +30,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Sink, as_sink
-from geoswarm.run.stages import Following, Stage
+from geoswarm.run.stages import Stage, TransitionRun
 from geoswarm.run.steering import Steering
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
@@ -68,7 +68,7 @@ class Pipeline:
         self._sink, self._clock = sink, clock
         self._steering = Steering(checkpoint, tuning, strategy)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
-        self._following = Following(checkpoint, tuning)
+        self._following = TransitionRun(checkpoint, tuning)
         self._stages = [
             (
                 stage,

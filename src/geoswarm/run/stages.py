@@ -73,7 +73,7 @@ def _check_names(stages: Sequence[Stage]) -> None:
         raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
 
 
-class Following:
+class TransitionRun:
     """Turns matches into transitions, for subscriptions to objects that enter, leave or stay."""
 
     def __init__(self, checkpoint: Checkpoint, tuning: Tuning) -> None:

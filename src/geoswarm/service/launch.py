@@ -20,7 +20,7 @@ from geoswarm.config import KeyTuning
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.run.registry import SINKS
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.cli.settings_sections import Named
+from geoswarm.service.cli.settings_sections import ClassSetting
 from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
     return stages
 
 
-def _sink(sink: Named, terminal: Console) -> "Sink":
+def _sink(sink: ClassSetting, terminal: Console) -> "Sink":
     """A console sink prints to the terminal."""
     made: Sink = SINKS.make(sink.kind, sink.options, terminal=terminal)
     return made

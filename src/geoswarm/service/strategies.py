@@ -14,7 +14,7 @@ from geoswarm.config import KeyTuning
 from geoswarm.control.keyed.registry import LIMITS_OF_TUNING, PLANNERS, planner_parameters
 from geoswarm.control.registry import STRATEGIES
 from geoswarm.parameters import PLAIN, Parameter, parameters_of
-from geoswarm.registry import OURS, Entry
+from geoswarm.registry import OURS, RegistryEntry
 
 TITLES = {
     "strategies": 'Strategies, which draw the plan of the map: Tuning(strategy="...", options={...}), [tuning.options]',
@@ -30,7 +30,7 @@ def list_strategies() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _values_of(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
+def _values_of(entry: RegistryEntry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
     if entry.problem:
         return {"name": entry.name, "package": entry.package, "problem": entry.problem}
     return {

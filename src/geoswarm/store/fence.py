@@ -15,7 +15,7 @@ from typing import IO
 from geoswarm.errors import FencedOut
 from geoswarm.store.storage import Storage
 
-FOLDER = "terms"
+TERMS_FOLDER = "terms"
 
 
 class Fence:
@@ -28,8 +28,8 @@ class Fence:
             self.token = uuid.uuid4().hex
             self._holder = {"term": self.term, "token": self.token}
             storage.write_document(_name(self.term), self._holder, replace=False)
-            for name in storage.names(FOLDER)[:-2]:
-                storage.remove(f"{FOLDER}/{name}")
+            for name in storage.names(TERMS_FOLDER)[:-2]:
+                storage.remove(f"{TERMS_FOLDER}/{name}")
         except BaseException:
             self.release()
             raise
@@ -49,11 +49,11 @@ class Fence:
 
 
 def _name(term: int) -> str:
-    return f"{FOLDER}/{term:08d}.json"
+    return f"{TERMS_FOLDER}/{term:08d}.json"
 
 
 def newest_term(storage: Storage) -> int:
-    return max((int(name.split(".")[0]) for name in storage.names(FOLDER)), default=0)
+    return max((int(name.split(".")[0]) for name in storage.names(TERMS_FOLDER)), default=0)
 
 
 def _lock(storage: Storage) -> IO[str] | None:

@@ -31,8 +31,8 @@ def create_or_check(storage: Storage, contract: Contract, first_plan: Callable[[
 
 
 def _create(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
-    for name in storage.names(plans.FOLDER):  # left by a first start that was killed here
-        storage.remove(f"{plans.FOLDER}/{name}")
+    for name in storage.names(plans.PLANS_FOLDER):  # left by a first start that was killed here
+        storage.remove(f"{plans.PLANS_FOLDER}/{name}")
     plans.write(storage, first_plan(Grid.of(contract), contract.executors))
     manifest.remove(storage, 0)
     manifest.write(storage, replace(EMPTY, term=fence.term, token=fence.token))

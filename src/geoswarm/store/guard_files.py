@@ -36,7 +36,7 @@ from geoswarm.store.owners import OwnedSubscriptions, owners_in_segment, owners_
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
-FOLDER = "guard"
+GUARD_FOLDER = "guard"
 COMMANDS_FOLDER = "commands"
 WAITING_MAX = 10_000
 """The most commands that may wait; with more, no engine seems to be applying them."""
@@ -113,7 +113,7 @@ class GuardFiles:
         name = f"{draft.version:012d}-{draft.token[:8]}"
         parts = {"guard": self.guard.to_bytes(), "obeyed": json.dumps(self._taken).encode()}
         arrays = {part: np.frombuffer(data, np.uint8) for part, data in parts.items()}
-        self._storage.write_arrays(f"{FOLDER}/{name}", arrays)
+        self._storage.write_arrays(f"{GUARD_FOLDER}/{name}", arrays)
         return replace(draft, guard=name)
 
     def confirm(self) -> None:
@@ -135,7 +135,7 @@ def read_guard(storage: Storage, manifest: Manifest, settings: GuardSettings | N
     """Guard's memory at a version; None if it was never on."""
     if manifest.guard is None:
         return None
-    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    arrays = storage.map_arrays(f"{GUARD_FOLDER}/{manifest.guard}")
     return Guard.from_bytes(arrays["guard"].tobytes(), settings)
 
 
@@ -143,14 +143,14 @@ def read_obeyed(storage: Storage, manifest: Manifest) -> list[str]:
     """The names of the commands that a version contains."""
     if manifest.guard is None:
         return []
-    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    arrays = storage.map_arrays(f"{GUARD_FOLDER}/{manifest.guard}")
     return list(json.loads(arrays["obeyed"].tobytes())) if "obeyed" in arrays else []
 
 
 def collect_garbage(storage: Storage, used: set[str | None]) -> None:
-    for name in storage.names(FOLDER):
+    for name in storage.names(GUARD_FOLDER):
         if name not in used:
-            storage.remove(f"{FOLDER}/{name}")
+            storage.remove(f"{GUARD_FOLDER}/{name}")
 
 
 def put_command(storage: Storage, command: Command) -> None:

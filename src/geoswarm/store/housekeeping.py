@@ -9,7 +9,7 @@ from geoswarm.errors import CorruptState
 from geoswarm.store import dead_files, guard_files, inbox, manifest, plans
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import repair_index
-from geoswarm.store.segments.segment import FOLDER as SEGMENTS
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
 
 
@@ -20,7 +20,13 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
         raise CorruptState(
             f"plan {newest.plan_epoch} of version {newest.version} is missing from plans/: restore it from a backup"
         )
-    for folder in (plans.FOLDER, inbox.FOLDER, manifest.FOLDER, SEGMENTS, guard_files.FOLDER):
+    for folder in (
+        plans.PLANS_FOLDER,
+        inbox.INBOX_FOLDER,
+        manifest.MANIFESTS_FOLDER,
+        SEGMENTS_FOLDER,
+        guard_files.GUARD_FOLDER,
+    ):
         storage.sweep(folder)
     # Also those of the version that the last batch had: it may be run again.
     versions = [manifest.read(storage, version) for version in manifest.versions(storage)]
@@ -43,10 +49,10 @@ def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max:
             used.update(entry.name for entry in held.segments)
             used.add(held.tombstones)
             guards.add(held.guard)
-    for name in storage.names(SEGMENTS):
+    for name in storage.names(SEGMENTS_FOLDER):
         stem, _, kind = name.rpartition(".")
         if (name if kind == "dead" else stem) not in used:
-            storage.remove(f"{SEGMENTS}/{name}")
+            storage.remove(f"{SEGMENTS_FOLDER}/{name}")
     guard_files.collect_garbage(storage, guards)
     dead_files.forget(storage, dead_letter_folders_max, newest.version)
     plans.forget_old(storage)

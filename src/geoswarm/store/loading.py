@@ -22,7 +22,7 @@ from geoswarm.store.region_files import read_regions
 STEP_ROWS = 1_000_000
 """Rows in one step: about 200 MB in the driver."""
 REQUIRED = {"sub_id", *SIDES}
-Progress = Callable[[int, int], None]
+LoadProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class LoadResult:
     seconds: float
 
 
-def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> LoadResult:
+def load(checkpoint: Checkpoint, path: str, now_us: int, progress: LoadProgress | None = None) -> LoadResult:
     """Register every row, unless this very file has been loaded. `progress` is called with the rows done and the rows
     in all."""
     began_s = time.perf_counter()

@@ -12,7 +12,7 @@ from geoswarm.errors import CorruptState
 from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.storage import Storage
 
-FOLDER = "manifests"
+MANIFESTS_FOLDER = "manifests"
 HEAD = "newest-version"
 FORMAT = 1
 
@@ -96,7 +96,9 @@ def newest(storage: Storage) -> Manifest:
     numbers = versions(storage)
     head = _head(storage)
     if not numbers or numbers[-1] < head:
-        raise CorruptState(f"version {head} of the subscriptions is missing from {FOLDER}/: restore it from a backup")
+        raise CorruptState(
+            f"version {head} of the subscriptions is missing from {MANIFESTS_FOLDER}/: restore it from a backup"
+        )
     return read(storage, numbers[-1])
 
 
@@ -112,7 +114,7 @@ def for_batch(storage: Storage, batch: int) -> Manifest | None:
 
 
 def versions(storage: Storage) -> list[int]:
-    return [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+    return [int(name.split(".")[0]) for name in storage.names(MANIFESTS_FOLDER)]
 
 
 def _head(storage: Storage) -> int:
@@ -129,4 +131,4 @@ def remove(storage: Storage, version: int) -> None:
 
 
 def _name(version: int) -> str:
-    return f"{FOLDER}/{version:012d}.json"
+    return f"{MANIFESTS_FOLDER}/{version:012d}.json"

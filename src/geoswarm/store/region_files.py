@@ -25,7 +25,7 @@ from geoswarm.core.shapes.survey import NESTED_MAX
 from geoswarm.core.subscriptions.columns import BESIDE_GEOMETRY
 from geoswarm.errors import InputError, SchemaError
 
-Progress = Callable[[int, int, int], None]
+ReadProgress = Callable[[int, int, int], None]
 """Called after each batch: rows so far, bytes so far, bytes in all."""
 ROWS_MAX = 16_384
 """The most regions in one batch."""
@@ -38,7 +38,7 @@ _SPACE = " \t\n\r\x1e\ufeff"
 
 
 def read_regions(
-    path: Path, *, id_name: str | None = None, rows_max: int = ROWS_MAX, progress: Progress | None = None
+    path: Path, *, id_name: str | None = None, rows_max: int = ROWS_MAX, progress: ReadProgress | None = None
 ) -> Iterator[pa.RecordBatch]:
     """`id_name` is the column or property that holds ids; without it `sub_id`, then `id`, as far as there is one."""
     if not path.is_file():
@@ -49,7 +49,7 @@ def read_regions(
 
 
 def _from_parquet(
-    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+    path: Path, id_name: str | None, rows_max: int, progress: ReadProgress | None
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
@@ -101,7 +101,7 @@ def _foreign_crs(crs: Any) -> str | None:
 
 
 def _from_geojson(
-    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+    path: Path, id_name: str | None, rows_max: int, progress: ReadProgress | None
 ) -> Iterator[pa.RecordBatch]:
     rows, chars, total, features = 0, 0, path.stat().st_size, list[_Feature]()
     with path.open(encoding="utf-8", errors="replace") as file:

@@ -20,7 +20,7 @@ from geoswarm.run.engine import BaseEngine
 from geoswarm.run.local.log import StreamLog
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
-from geoswarm.run.local.sources import Source, TableSource, Task
+from geoswarm.run.local.sources import ReadTask, Source, TableSource
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
 from geoswarm.run.sinks import SinkLike
@@ -52,7 +52,7 @@ class LocalEngine(BaseEngine):
         where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
         log, offsets = StreamLog(where), OffsetLog(where)
 
-        def run_batch(number: int, rows: list[list[Task]]) -> None:
+        def run_batch(number: int, rows: list[list[ReadTask]]) -> None:
             with self._lock:
                 self._run_pipeline(pipeline, number, rows, columns, offsets)
 
@@ -61,9 +61,9 @@ class LocalEngine(BaseEngine):
         return run
 
     def _run_pipeline(
-        self, pipeline: Pipeline, number: int, rows: list[list[Task]], columns: pa.Schema, offsets: OffsetLog
+        self, pipeline: Pipeline, number: int, rows: list[list[ReadTask]], columns: pa.Schema, offsets: OffsetLog
     ) -> None:
-        tasks: list[Task] = [partial(_cast, task, columns) for task in rows[0]] or [lambda: iter(())]
+        tasks: list[ReadTask] = [partial(_cast, task, columns) for task in rows[0]] or [lambda: iter(())]
         events = LocalRows.of_tasks(columns, tasks)
         operations = partial(_tables, rows[1] if len(rows) > 1 else [])
         pipeline.run(Batch(number, events, without_malformed(columns), operations, offsets.digest(number)))
@@ -76,11 +76,11 @@ def as_source(given: SourceLike) -> Source:
     return TableSource(tables)
 
 
-def _cast(task: Task, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _cast(task: ReadTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     return (cast_events(batch, columns) for batch in task())
 
 
-def _tables(tasks: Sequence[Task]) -> Iterator[pa.Table]:
+def _tables(tasks: Sequence[ReadTask]) -> Iterator[pa.Table]:
     for task in tasks:
         batches = [batch for batch in task() if len(batch)]
         if batches:

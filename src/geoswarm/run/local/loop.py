@@ -11,14 +11,14 @@ from collections.abc import Callable, Sequence
 
 from geoswarm.errors import StreamError
 from geoswarm.run.local.log import Offset, StreamLog
-from geoswarm.run.local.sources import Source, Task
+from geoswarm.run.local.sources import ReadTask, Source
 
 POLL_S = 0.01
 """Seconds between two looks for new rows."""
 STOP_S_MAX = 20.0
 """Seconds that `stop` waits for the current batch."""
 
-RunBatch = Callable[[int, list[list[Task]]], None]
+RunBatch = Callable[[int, list[list[ReadTask]]], None]
 """Runs a batch, given its number and the rows of each source, by task."""
 
 
@@ -91,7 +91,7 @@ class LocalRun:
             number += 1
             self._rest(began_s + self._every_s - time.monotonic())
 
-    def _rows(self, starts: list[Offset | None], ends: list[Offset | None]) -> list[list[Task]]:
+    def _rows(self, starts: list[Offset | None], ends: list[Offset | None]) -> list[list[ReadTask]]:
         return [
             source.read(start, end) if end is not None and end != start else []
             for source, start, end in zip(self._sources, starts, ends, strict=True)

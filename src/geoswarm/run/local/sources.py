@@ -23,7 +23,7 @@ from geoswarm.run.local.ddl import parse_columns
 from geoswarm.run.local.files import read_file
 from geoswarm.run.local.log import Offset, StreamLog, TakenFile
 
-Task = Callable[[], Iterator[pa.RecordBatch]]
+ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 
 
 class Source(ABC):
@@ -39,7 +39,7 @@ class Source(ABC):
         """How far the next batch may go from `start`, where None is the beginning; `start` if there is nothing new."""
 
     @abstractmethod
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         """The rows between two offsets, the same each time."""
 
 
@@ -70,7 +70,7 @@ class FileSource(Source):
         self._seen.update(file.path for file in fresh)
         return {"logOffset": last + 1}
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         after = -1 if start is None else int(start["logOffset"])
         files = sorted(self._log.files(self._number, after, int(end["logOffset"])), key=_age)
 
@@ -105,7 +105,7 @@ class TableSource(Source):
         done = 0 if start is None else int(start["tables"])
         return {"tables": done + 1} if done < len(self._tables) else start
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first = 0 if start is None else int(start["tables"])
         tables = self._tables[first : int(end["tables"])]
         return [partial(_batches_of, table) for table in tables]
@@ -132,7 +132,7 @@ class GeneratedSource(Source):
         end_id = min(self._offering.end_id(next_id), next_id + self._pace.rows_per_batch)
         return {"next_id": end_id} if end_id > next_id else start
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first_id = 0 if start is None else int(start["next_id"])
         ranges = id_ranges(first_id, int(end["next_id"]) - first_id, self._pace.partitions)
         return [partial(read_range, self._workload, *piece) for piece in ranges]

@@ -44,7 +44,7 @@ from geoswarm.store.key_source import KeySource
 from geoswarm.store.region_files import ROWS_MAX, read_regions
 from geoswarm.store.storage import Storage
 
-REGION = "region"
+REGION_COLUMN = "region"
 NAMES = "names.arrow"
 PLACE = ("_geoswarm_x", "_geoswarm_y")
 """Columns that carry the place to workers, if the points' own cannot; an area is in the first."""
@@ -110,8 +110,8 @@ class JoinedPairs:
         place = (x, y) if geometry is None else (geometry,)
         wanted = list(points.columns if columns is None else columns)
         missing = [name for name in (*place, *wanted) if name not in points.columns]
-        if missing or REGION in wanted:
-            problem = f"no columns {', '.join(missing)}" if missing else f"a column {REGION}, made here as well"
+        if missing or REGION_COLUMN in wanted:
+            problem = f"no columns {', '.join(missing)}" if missing else f"a column {REGION_COLUMN}, made here as well"
             raise SchemaError(
                 f"points have {problem}, of {', '.join(points.columns)}: rename some, or give x and y, or geometry"
             )
@@ -132,7 +132,7 @@ class JoinedPairs:
             self.close()
             raise
         named = LongType() if pa.types.is_integer(names.type) else StringType()
-        pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION, named)])
+        pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION_COLUMN, named)])
         self.pairs = _columns_to_send(points, place, wanted).mapInArrow(
             _Matcher(index, Grid.of(contract), tuning, place, len(wanted)).run, pairs
         )
@@ -186,7 +186,7 @@ def _rows_at_once(file: Path) -> int:
 
 def _as_bytes(names: pa.Array) -> bytes:
     sink = pa.BufferOutputStream()
-    table = pa.table({REGION: names})
+    table = pa.table({REGION_COLUMN: names})
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
@@ -199,7 +199,7 @@ def _names(storage: Storage) -> pa.Array:
     """The ids of regions, by their number. A worker reads them once, and keeps those of one join."""
     if storage.root not in _held:
         _held.clear()
-        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION].combine_chunks()
+        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION_COLUMN].combine_chunks()
     return _held[storage.root]
 
 
@@ -247,7 +247,7 @@ class _Matcher:
                 rows = np.repeat(met.events["event_id"].to_numpy(), np.diff(met.offsets))
                 for first, end in cuts(sizes[rows], OUTPUT_BYTES_MAX):
                     own = batch.take(pa.array(rows[first:end]))
-                    yield own.append_column(REGION, names.take(pa.array(met.subs[first:end])))
+                    yield own.append_column(REGION_COLUMN, names.take(pa.array(met.subs[first:end])))
 
     def _points(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The points within the bounds, numbered by their rows."""

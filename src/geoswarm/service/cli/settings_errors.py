@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from geoswarm.parameters import remedy_for, suggestion
 from geoswarm.service.cli.toml_lines import Location
 
-Problem = tuple[Location, str]
+SettingsProblem = tuple[Location, str]
 """The location of an error, and its message."""
 
 NEEDED = {
@@ -33,7 +33,7 @@ def invalid_toml(file: Path, why: str) -> str:
     return f"{file}, line {at[1]}: no valid TOML at column {at[2]} ({what}): {remedy}"
 
 
-def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type[BaseModel]) -> Problem:
+def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type[BaseModel]) -> SettingsProblem:
     """One of pydantic's errors, in the words of the file."""
     location, kind, given = error["loc"], error["type"], error["input"]
     header, key = _split(location, data)
@@ -64,7 +64,7 @@ def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type
     return location, f"{header} {key} is {_toml(given)}: {_remedy(key, error)}"
 
 
-def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> Problem:
+def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> SettingsProblem:
     """The same for an error in a parameter of a strategy, sink, operator or workload."""
     key = str(error["loc"][0])
     location, header = (*section, key), f"[{'.'.join(map(str, section))}]"

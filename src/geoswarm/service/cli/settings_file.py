@@ -21,21 +21,27 @@ from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.run.registry import WORKLOADS
-from geoswarm.service.cli.settings_errors import Problem, invalid_toml, key_location, problem_of, problem_of_option
+from geoswarm.service.cli.settings_errors import (
+    SettingsProblem,
+    invalid_toml,
+    key_location,
+    problem_of,
+    problem_of_option,
+)
 from geoswarm.service.cli.settings_sections import (
     CheckpointSection,
-    Delivery,
+    DeliverySetting,
     EncryptionSection,
-    Events,
+    EventsSetting,
     GeneratedEvents,
-    Operations,
+    OperationsSetting,
     Section,
-    Sink,
+    SinkSetting,
     SparkSection,
-    Stage,
     StageSection,
+    StageSetting,
     SubscriptionsSection,
-    Trending,
+    TrendingSetting,
     TriggerSection,
 )
 from geoswarm.service.cli.toml_lines import Location, find_line, key_lines
@@ -49,16 +55,16 @@ class PipelineSettings(Section):
     guard: GuardSettings | None = None
     """None if no user is limited."""
     spark: SparkSection = SparkSection()
-    events: Events
-    operations: Operations | None = None
+    events: EventsSetting
+    operations: OperationsSetting | None = None
     subscriptions: SubscriptionsSection | None = None
-    sink: Sink
+    sink: SinkSetting
     trigger: TriggerSection = TriggerSection()
-    stages: list[Stage] = Field(default=[])
+    stages: list[StageSetting] = Field(default=[])
     """Keyed operators beside the matching."""
-    delivery: Delivery | None = None
+    delivery: DeliverySetting | None = None
     """A stage whose section has the name of its operator."""
-    trending: Trending | None = None
+    trending: TrendingSetting | None = None
 
     @property
     def all_stages(self) -> list[tuple[Location, StageSection]]:
@@ -122,7 +128,7 @@ def _stage_at_home(stage: StageSection, folder: Path) -> StageSection:
 # -- relations between sections, checked once every section is valid
 
 
-def _relations(settings: PipelineSettings) -> Iterator[Problem]:
+def _relations(settings: PipelineSettings) -> Iterator[SettingsProblem]:
     events, trigger = settings.events, settings.trigger
     yield from _strategy_relations(settings.tuning)
     for location, stage in settings.all_stages:
@@ -146,7 +152,7 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
             yield (name, "path"), f"[{name}] path {path} is no folder: create it; files put there are read as a stream"
 
 
-def _strategy_relations(tuning: Tuning) -> Iterator[Problem]:
+def _strategy_relations(tuning: Tuning) -> Iterator[SettingsProblem]:
     try:
         kind: Any = STRATEGIES.kind(tuning.strategy)
     except SettingsError as why:
@@ -163,7 +169,7 @@ def _strategy_relations(tuning: Tuning) -> Iterator[Problem]:
         yield ("tuning", "options"), f"[tuning.options] {why}"
 
 
-def _stage_relations(location: Location, stage: StageSection) -> Iterator[Problem]:
+def _stage_relations(location: Location, stage: StageSection) -> Iterator[SettingsProblem]:
     header = f"[{location[0]}]" if len(location) == 1 else f"[[{location[0]}]]"
     try:
         OPERATORS.make(stage.operator.kind, stage.operator.options)
@@ -175,7 +181,7 @@ def _stage_relations(location: Location, stage: StageSection) -> Iterator[Proble
         yield (*location, "tuning"), f"[{location[0]}.tuning] {why}"
 
 
-def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) -> Iterator[Problem]:
+def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) -> Iterator[SettingsProblem]:
     if settings.trigger.available_now and events.pace.rows_total is None:
         message = f"[trigger] available_now never ends on {events.kind} without an end: give [events] rows_total"
         yield ("trigger", "available_now"), message

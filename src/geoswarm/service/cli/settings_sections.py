@@ -63,21 +63,23 @@ Format = Literal["parquet", "json", "csv"]
 
 
 @dataclass(frozen=True)
-class Named:
+class ClassSetting:
     """A class of a registry, by its name, with checked parameters."""
 
     kind: str
     options: Mapping[str, Any]
 
-    def at_home(self, folder: Path) -> "Named":
+    def at_home(self, folder: Path) -> "ClassSetting":
         """The same with relative paths made absolute: those of parameters `path` or `..._path`."""
         paths = {key: value for key, value in self.options.items() if key == "path" or key.endswith("_path")}
         found = {key: str(folder / value) for key, value in paths.items() if value and "://" not in value}
         return replace(self, options={**self.options, **found})
 
 
-def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()) -> Named:
-    if isinstance(value, Named):
+def _read_named(
+    registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()
+) -> ClassSetting:
+    if isinstance(value, ClassSetting):
         return value
     kind: Any = registry.kind(_tag(value, tag, registry.names()))
     given = {key: part for key, part in value.items() if key != tag}
@@ -90,7 +92,7 @@ def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_be
             if key in parameters and parameters[key].is_required and part == "":
                 empty = _custom_error("value_error", "is empty: give it a value")
                 raise _refusal([InitErrorDetails(type=empty, loc=(key,), input=part)])
-        return Named(value[tag], constructor_values(kind, given))
+        return ClassSetting(value[tag], constructor_values(kind, given))
     except ValidationError as why:
         raise _refusal(_details(why, [tag, *parameters, *known_beside])) from None
 
@@ -187,7 +189,7 @@ class KafkaEvents(KafkaSource):
 class GeneratedEvents(Section):
     """Generated events of a workload, for trials."""
 
-    workload: Named
+    workload: ClassSetting
     pace: Pace
 
     @property
@@ -205,9 +207,11 @@ class TriggerSection(Section):
     available_now: bool = False
 
 
-Sink = Annotated[Named, PlainValidator(partial(_read_named, SINKS))]
-Operations = Annotated[FilesSource | KafkaSource, PlainValidator(lambda value: _read_source(value, OPERATIONS, []))]
-Events = Annotated[
+SinkSetting = Annotated[ClassSetting, PlainValidator(partial(_read_named, SINKS))]
+OperationsSetting = Annotated[
+    FilesSource | KafkaSource, PlainValidator(lambda value: _read_source(value, OPERATIONS, []))
+]
+EventsSetting = Annotated[
     FilesEvents | KafkaEvents | GeneratedEvents,
     PlainValidator(lambda value: _read_source(value, EVENTS, WORKLOADS.names())),
 ]
@@ -243,11 +247,11 @@ class StageFields(Section):
     executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
     """None for as many as the matching has."""
     tuning: KeyBalancing = KeyBalancing()
-    sink: Sink
+    sink: SinkSetting
 
 
 class StageSection(StageFields):
-    operator: Named
+    operator: ClassSetting
 
 
 def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
@@ -270,6 +274,6 @@ def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> Sta
     return StageSection(operator=named, **{name: getattr(fields, name) for name in known})
 
 
-Stage = Annotated[StageSection, PlainValidator(_read_stage)]
-Delivery = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="delivery", on="matches"))]
-Trending = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="trending"))]
+StageSetting = Annotated[StageSection, PlainValidator(_read_stage)]
+DeliverySetting = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="delivery", on="matches"))]
+TrendingSetting = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="trending"))]

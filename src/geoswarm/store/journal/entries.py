@@ -1,4 +1,4 @@
-"""The kinds of entries of the journal: every batch, and what happened to files and users. `KINDS` lists all of them.
+"""The kinds of entries of the journal: every batch, and what happened to files and users. `ENTRY_KINDS` lists all.
 
 Entries of the control plane are declared in `control/outcome.py` and Guard's in `guard/findings.py`, where they are
 made. A field that is added here gets a default, which lines that were written before are read with.
@@ -176,7 +176,7 @@ class RepairEntry(JournalEntry):
     what: str
 
 
-KINDS: dict[str, type[JournalEntry]] = {
+ENTRY_KINDS: dict[str, type[JournalEntry]] = {
     kind.kind: kind
     for kind in (BatchEntry, RoundEntry, KeyRoundEntry, KeyedBatchEntry, DetectionEntry, CommandEntry, RepairEntry)
 }

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from geoswarm.core.journal_entry import JournalEntry
-from geoswarm.store.journal.entries import KINDS, BatchEntry, RunTotals
+from geoswarm.store.journal.entries import ENTRY_KINDS, BatchEntry, RunTotals
 from geoswarm.store.journal.mapping import Json, UnreadableError, from_json, to_json
-from geoswarm.store.journal.writer import FOLDER, entry_json
+from geoswarm.store.journal.writer import JOURNAL_FOLDER, entry_json
 from geoswarm.store.lines import read_lines
 from geoswarm.store.storage import Storage
 
@@ -24,16 +24,16 @@ class JournalReader:
 
     def read(self, *kinds: type[E]) -> Iterator[E]:
         """The entries of these kinds, oldest first; of all kinds by `read(JournalEntry)`."""
-        for name in self._storage.names(FOLDER):
-            for line in read_lines(self._storage, f"{FOLDER}/{name}")[0]:
+        for name in self._storage.names(JOURNAL_FOLDER):
+            for line in read_lines(self._storage, f"{JOURNAL_FOLDER}/{name}")[0]:
                 entry = parse_line(line, *kinds)
                 if entry is not None:
                     yield entry
 
     def last(self, kind: type[E]) -> E | None:
         """The newest entry of a kind."""
-        for name in reversed(self._storage.names(FOLDER)):
-            for line in reversed(read_lines(self._storage, f"{FOLDER}/{name}")[0]):
+        for name in reversed(self._storage.names(JOURNAL_FOLDER)):
+            for line in reversed(read_lines(self._storage, f"{JOURNAL_FOLDER}/{name}")[0]):
                 entry = parse_line(line, kind)
                 if entry is not None:
                     return entry
@@ -65,12 +65,12 @@ class Follower(Generic[E]):
         return [entry for entry in entries if entry is not None]
 
     def _lines(self) -> Iterator[str]:
-        names = self._storage.names(FOLDER)
+        names = self._storage.names(JOURNAL_FOLDER)
         newest_read = max(self._offsets, default="")
         self._offsets = {name: self._offsets.get(name, 0) for name in names}
         for name in names:
             if name >= newest_read:
-                lines, self._offsets[name] = read_lines(self._storage, f"{FOLDER}/{name}", self._offsets[name])
+                lines, self._offsets[name] = read_lines(self._storage, f"{JOURNAL_FOLDER}/{name}", self._offsets[name])
                 yield from lines
 
 
@@ -81,7 +81,7 @@ def parse_line(line: str, *kinds: type[E]) -> E | None:
     except ValueError:
         return None  # cut short by a crash
     name = written.pop("kind", None) if isinstance(written, dict) else None
-    kind = KINDS.get(name) if isinstance(name, str) else None
+    kind = ENTRY_KINDS.get(name) if isinstance(name, str) else None
     if kind is None or not issubclass(kind, kinds):
         return None
     try:

@@ -27,7 +27,7 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
 from geoswarm.store.segments.dead_bits import NONE_DEAD
 
-FOLDER = "subscriptions"
+SEGMENTS_FOLDER = "subscriptions"
 V = TypeVar("V")
 S = TypeVar("S")
 

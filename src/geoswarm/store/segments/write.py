@@ -11,7 +11,7 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import INSIDE
 from geoswarm.store.segments.derive import derive_index
-from geoswarm.store.segments.segment import FOLDER, SegmentEntry
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.storage import Storage
 
 
@@ -30,6 +30,6 @@ def write_segment(
     records: Arrays = {"ids": subs.ids, "ids_sorted": subs.ids[by_id], "order_by_id": by_id.astype(np.uint32)}
     for attribute in ATTRIBUTES:
         records |= attribute.write(subs.values[attribute.name], placement)
-    size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{FOLDER}/{name}.index", derive_index(grid, records))
+    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records)
+    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
     return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))

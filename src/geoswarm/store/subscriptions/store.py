@@ -26,7 +26,7 @@ from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
-from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
@@ -139,7 +139,7 @@ class Store:
             entries[number] = replace(entry, dead=entry.dead + fresh, transitions=entry.transitions - asking)
             bitmaps[entry.name] = bits
         name = f"{draft.version:012d}-{draft.token[:8]}.dead"
-        self.storage.write_arrays(f"{FOLDER}/{name}", bitmaps)
+        self.storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", bitmaps)
         return replace(draft, segments=tuple(entries), tombstones=name)
 
 

@@ -19,7 +19,7 @@ from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import NONE_DEAD
 from geoswarm.store.segments.open import open_segment
-from geoswarm.store.segments.segment import FOLDER, Segment, places
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
 
 
@@ -35,7 +35,7 @@ class View:
         known = before.segments if before else {}
         names = [entry.name for entry in manifest.segments]
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
-        bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
+        bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
 
     def searchables(self) -> list[Searchable]:

@@ -38,7 +38,7 @@ from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY_FILE, KeySource, make_key_file
 from geoswarm.store.loading import load
 from geoswarm.store.segments.open import open_segment
-from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 
 CLEAR, ENCRYPTED = "clear", "encrypted"
 DENSITY = 1.0
@@ -148,7 +148,7 @@ def _memory(root: Path, keys: dict[str, KeySource | None]) -> tuple[int, dict[st
         before = _anonymous()
         opened = open_segment(checkpoint.storage, held)
         private[name] = max(0, _anonymous() - before)
-        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / FOLDER).glob(f"{held}.*"))
+        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / SEGMENTS_FOLDER).glob(f"{held}.*"))
         del opened
     return size, private
 

@@ -31,7 +31,7 @@ EXECUTORS, WINDOWS, LONG_WINDOWS = (5, 10, 15, 20, 25, 30, 35, 40), (1, 5), (1, 
 THETAS, FEW_THETAS = (0.02, 0.05, 0.08, 0.1, 0.2, 0.3), (0.02, 0.08, 0.15)
 BETAS = (1.0, 1.2, 1.4, 1.5, 1.6, 1.8, 2.0)
 BOTH = ("mixed", "min-table")
-Rows = Sequence[dict[str, Any]]
+RowDicts = Sequence[dict[str, Any]]
 
 
 class SweepSizes(NamedTuple):
@@ -100,20 +100,20 @@ def _over_beta(sizes: SweepSizes) -> list[SweepPoint]:
     ]
 
 
-def _by_window(rows: Rows) -> dict[str, float]:
+def _by_window(rows: RowDicts) -> dict[str, float]:
     return {f"migration_vs_mintable_w{w}": migration_ratio([r for r in rows if r["window"] == w]) for w in WINDOWS}
 
 
-def _executors_summary(rows: Rows) -> dict[str, float]:
+def _executors_summary(rows: RowDicts) -> dict[str, float]:
     return _by_window(rows) | {"skew_max": max(row["skew"] for row in rows if row["planner"] == "mixed")}
 
 
-def _tolerance_summary(rows: Rows) -> dict[str, float]:
+def _tolerance_summary(rows: RowDicts) -> dict[str, float]:
     strict = [row for row in rows if row["planner"] == "mixed" and row["theta_max"] == THETAS[0]]
     return _by_window(rows) | {"plan_s_strict": max(row["plan_ms_max"] for row in strict) / 1e3}
 
 
-def _keys_summary(rows: Rows) -> dict[str, float]:
+def _keys_summary(rows: RowDicts) -> dict[str, float]:
     most = [row for row in rows if row["keys"] == rows[-1]["keys"] and row["window"] == WINDOWS[-1]]
     mixed = next(row for row in most if row["planner"] == "mixed")
     return {
@@ -123,17 +123,17 @@ def _keys_summary(rows: Rows) -> dict[str, float]:
     }
 
 
-def _table_summary(rows: Rows) -> dict[str, float]:
+def _table_summary(rows: RowDicts) -> dict[str, float]:
     soft = [row for row in rows if row["soft"] and row["theta_max"] == 0.08]
     return {"migration_widest_vs_narrowest": soft[-1]["migration_pct"] / soft[0]["migration_pct"]}
 
 
-def _window_summary(rows: Rows) -> dict[str, float]:
+def _window_summary(rows: RowDicts) -> dict[str, float]:
     mixed = [row["migration_pct"] for row in rows if row["planner"] == "mixed"]
     return {"migration_vs_mintable": migration_ratio(rows), "migration_w20_vs_w1": mixed[-1] / mixed[0]}
 
 
-def _beta_summary(rows: Rows, column: str, key: str) -> dict[str, float]:
+def _beta_summary(rows: RowDicts, column: str, key: str) -> dict[str, float]:
     held = {b: sum(row[column] for row in rows if row["beta"] == b) for b in BETAS}
     return {f"{key}_beta2_vs_beta1": held[2.0] / held[1.0], f"{key}_beta2_vs_beta1_5": held[2.0] / held[1.5]}
 
@@ -158,7 +158,7 @@ def _draw_table(result: Result, title: str) -> "Figure":
 class PlannerFigure(FigureRow):
     planners: tuple[str, ...]
     points: Callable[[SweepSizes], list[SweepPoint]]
-    summarise: Callable[[Rows], dict[str, float]]
+    summarise: Callable[[RowDicts], dict[str, float]]
     draw: "Callable[[Result, str], Figure]"
     title: str
     sizes: Mapping[Scale, SweepSizes]
