@@ -53,7 +53,7 @@ _LATER = {
     "Stage": "geoswarm.run.stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
-"""By public name, the module that defines it, or the module itself."""
+"""The module of each public name, or the module that the name is."""
 
 __all__ = ["Contract", "KeyTuning", "Tuning", "__version__", *_LATER]
 

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
 MAGIC = b"GEOCRPT1"
-"""It is also the version of the format."""
+"""The first bytes of an encrypted file; they include the version of the format."""
 ID_BYTES, SALT_BYTES, NONCE_BYTES, TAG_BYTES = 8, 16, 12, 16
 HEAD_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
 CHUNK_BYTES = 1 << 20

@@ -90,7 +90,7 @@ def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
-    """By user, the number of live subscriptions and their cost."""
+    """The number of live subscriptions of each user, and their cost."""
     found: dict[str, tuple[int, float]] = {}
     for names, codes, paid in OwnedSubscriptions(grid, view, now_us).owned():
         counts, sums = np.bincount(codes), np.bincount(codes, paid / THOUSANDTHS)

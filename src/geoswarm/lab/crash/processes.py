@@ -52,7 +52,7 @@ def kill_session(session: int, *, last: int | None = None) -> None:
 
 
 def end_with_parent() -> None:
-    """From now on, kill this process and its whole session when standard input is closed.
+    """Start a thread that kills this process and its whole session when standard input is closed.
 
     The parent holds the other end of the pipe. The operating system closes it when the parent ends, even by SIGKILL.
     Only a process that leads its own session may call this: it would take its parent along otherwise.

@@ -88,7 +88,7 @@ class Story:
 
     @property
     def skews(self) -> list[float]:
-        """By batch, the busiest executor's CPU over the mean: 1 is perfect balance."""
+        """For each batch, the busiest executor's CPU over the mean: 1 is perfect balance."""
         return [skew(seconds) for seconds in self.cpu_s]
 
     @property

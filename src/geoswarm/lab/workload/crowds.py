@@ -120,7 +120,7 @@ class Gathering:
     stay_s: float = 3600.0
     side_share: float = 0.02
     prefix: str = "user"
-    """With the prefix of `NormalUsers` these are the same users."""
+    """The prefix of users' names; with that of `NormalUsers` these are the same users."""
 
     def standing(self) -> Changes:
         return nothing()

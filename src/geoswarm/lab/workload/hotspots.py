@@ -177,7 +177,7 @@ class Hotspots:
 
 @kernel
 def intensity(age: float, step: bool) -> float:
-    """From 0 to 1 over a life of age 0 to 1. The bell is the density of `draw.bell`: near to normal, 0 at both ends,
+    """The intensity at an age, both from 0 to 1. The bell is the density of `draw.bell`: near to normal, 0 at the ends,
     and without a function whose last bit could differ between machines."""
     if age < 0.0 or age > 1.0:
         return 0.0

@@ -20,7 +20,7 @@ HOT_EXECUTORS = 3
 ENOUGH = 0.5
 """The places that a hot executor needs, as a share of an equal share; with fewer, the same would be repeated."""
 VARIETY_MIN = 0.005
-"""As many as 200 equal rows of a pool of 40,000. With 10,000 subscriptions assigned by hash, it allows 0.37 to 0.4."""
+"""The least variety: 200 equal rows of a pool of 40,000. With 10,000 subscriptions by hash, it allows 0.37 to 0.4."""
 HALVINGS, SHARES_TRIED = 40, 12
 
 

@@ -143,4 +143,4 @@ def _give(checkpoint: str, command: str, user: str, why: str = "", remove: str =
 
 
 COMMANDS: tuple[Callable[..., None], ...] = (dead_letters, explain, status, users, block, unblock, exempt)
-"""In the order of the help; a command has the name of its function."""
+"""The commands in the order of the help; each has the name of its function."""

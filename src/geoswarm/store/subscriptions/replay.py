@@ -35,7 +35,7 @@ class OperationsOutcome(NamedTuple):
     unknown: Ints
     """Rows of the batch that cancel an id that is not live."""
     final: Ints
-    """By id: the row whose subscription is in force at the end, GONE or UNCHANGED."""
+    """For each id, the row whose subscription is in force at the end, GONE or UNCHANGED."""
 
 
 def group_by_id(ids: SubIds, rows: Ints) -> OperationsById:
