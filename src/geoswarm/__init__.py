@@ -1,8 +1,8 @@
-"""geoswarm: millions of standing geo-subscriptions meet a stream on Spark, and every match goes out once.
+"""geoswarm: match a stream of located events with millions of subscriptions on Spark; every match is delivered once.
 
 The package as an object: `import geoswarm as gs`, then `gs.Engine`, `gs.Contract`, ... Names that need Spark or numba
-are imported when they are first used. They stand here twice: once for type checkers, which follow imports only, and
-once in `_LATER`, which says where to find a name at run time. `tests/docs/test_public_names.py` compares the two.
+are imported when they are first used. They are listed twice: once for type checkers, which follow imports only, and
+once in `_LATER`, for lookup at run time. `tests/docs/test_public_names.py` compares the two.
 """
 
 from importlib import import_module
@@ -53,7 +53,7 @@ _LATER = {
     "Stage": "geoswarm.run.stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
-"""By name, the module that has it, or that is it."""
+"""The module of each public name, or the module that the name is."""
 
 __all__ = ["Contract", "KeyTuning", "Tuning", "__version__", *_LATER]
 
@@ -62,7 +62,7 @@ def __dir__() -> list[str]:
     return sorted(__all__)
 
 
-if not TYPE_CHECKING:  # a type checker would take every name for known, and of any type
+if not TYPE_CHECKING:  # a type checker would accept any name, as of type `object`
 
     def __getattr__(name: str) -> object:
         if name not in _LATER:

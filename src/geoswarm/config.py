@@ -11,7 +11,7 @@ CELLS_MAX = 16_777_216
 """A plan keeps one partition number per cell: 64 MB at this size, in every worker."""
 
 EXECUTORS_MAX = 4096
-"""One shuffle partition each; more would cost the scheduler longer than the matching."""
+"""Each is one shuffle partition; with more, scheduling would take longer than matching."""
 
 
 class _Settings(BaseModel):
@@ -19,7 +19,7 @@ class _Settings(BaseModel):
 
 
 class Contract(_Settings):
-    """What a checkpoint is made for. Another value needs another checkpoint."""
+    """Settings that a checkpoint is made for. Another value needs another checkpoint."""
 
     bounds: Annotated[tuple[float, float, float, float], Field(strict=False)] = (-180.0, -90.0, 180.0, 90.0)
     """(xmin, ymin, xmax, ymax) of the world. Points on any edge are inside."""
@@ -46,26 +46,25 @@ class Contract(_Settings):
 
 
 class Tuning(_Settings):
-    """What may change from one start to the next."""
+    """Settings that may change from one start to the next."""
 
     strategy: str = "swarm-measured"
-    """Who redraws the plan: a name that `geoswarm strategies` lists. "static-uniform" keeps equal shares of the map for
-    ever."""
+    """The strategy that redraws the plan: a name in `geoswarm strategies`. "static-uniform" never redraws it."""
     options: dict[str, Any] = {}
     """Parameters of the strategy, by name."""
     round_s: float = Field(default=15.0, gt=0)
-    """Between two looks at the load (SWARM §4.3.1); shorter follows faster, and mistakes noise for change."""
+    """Seconds between two decisions about the plan (SWARM §4.3.1); if too short, noise is taken for a change."""
     object_ttl_s: float = Field(default=3600.0, gt=0)
-    """An object that is not heard of for so long is forgotten: where it was inside, it leaves without a word."""
+    """An object without events for so long is forgotten; no "exit" is reported for it."""
     matches: Literal["arrays", "pairs"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
     pipeline: Literal["spis", "sps", "rihps", "risps"] = "spis"
-    """How events find subscriptions (Distributor §4.2). "spis": both are divided by space, and found by an index. To
-    compare with: "sps", every subscription of the partition is tested; "rihps" and "risps", the router looks up who may
-    match, and sends the event to where these are, by the hash of their ids or by where they lie."""
+    """How events find subscriptions (Distributor §4.2). "spis": both are divided by space, and an index finds matches.
+    For comparison: "sps" tests every subscription of the partition; with "rihps" and "risps" the router looks up which
+    subscriptions may match, and sends the event to them, by the hash of their ids or by their place."""
     join_at: Literal["static", "stream"] = "static"
-    """Where they meet (Distributor §4.5). "static": the subscriptions stay, and workers keep what they made of them.
-    "stream", to compare with: the subscriptions of every partition travel to its events, anew for each batch."""
+    """Where they are joined (Distributor §4.5). "static": the subscriptions stay, and workers keep their index.
+    "stream", for comparison: the subscriptions of every partition are sent to its events, again for each batch."""
     exchange: Literal["packed", "rows"] = "packed"
     """How events travel to their executor; the row exchange is kept for comparison (docs/decisions)."""
     route_rows_max: int = Field(default=1_000_000, ge=1)
@@ -79,7 +78,7 @@ class Tuning(_Settings):
     inbox_files_max: int = Field(default=100_000, ge=1)
     """Calls of `subscribe` and `cancel` that may wait for the next batch; each is a file."""
     deltas_max: int = Field(default=8, ge=1, le=64)
-    """Small segments before they are merged; each costs every event one look-up."""
+    """Small segments before they are merged; each costs one look-up per event."""
     segment_subs_max: int = Field(default=2_000_000, ge=1000, le=100_000_000)
     """Subscriptions in one segment; writing one takes about a second per million, and the stream waits for it."""
     subscriptions_max: int = Field(default=200_000_000, ge=1)
@@ -87,22 +86,22 @@ class Tuning(_Settings):
     dead_share_max: float = Field(default=0.25, gt=0, le=1)
     """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
     dead_letter_folders_max: int = Field(default=10_000, ge=1)
-    """Batches whose dead letters are kept; the oldest go first."""
+    """Batches whose dead letters are kept; the oldest are removed first."""
 
 
 class KeyBalancing(_Settings):
-    """Who deals the keys of an operator out to executors, and within which limits (Mixed, Table II)."""
+    """How the keys of an operator are assigned to executors, and within which limits (Mixed, Table II)."""
 
     round_s: float | None = Field(default=None, ge=0.001)
-    """Between two looks at the load; None: when an interval ends. Shorter follows faster."""
+    """Seconds between two decisions about the table; None: when an interval ends."""
     planner: str = "mixed"
-    """Who redraws the table: a name that `geoswarm strategies` lists. "hash" never does."""
+    """The planner that redraws the table: a name that `geoswarm strategies` lists. "hash" never does."""
     options: dict[str, Any] = {}
     """Parameters of the planner, by name."""
     theta_max: float = Field(default=0.08, ge=0)
-    """θ_max: how far an executor may lie above the average load, as a share of it."""
+    """θ_max: how far an executor's load may be above the average, as a share of it."""
     table_max: int = Field(default=3000, ge=0)
-    """A_max: keys that may live elsewhere than their hash says; 0 is plain hashing."""
+    """A_max: keys that may be assigned otherwise than by their hash; 0 is plain hashing."""
     beta: float = Field(default=1.5, ge=0, le=10)
     """β: above 1, few heavy keys are moved rather than many light ones."""
 
@@ -111,6 +110,6 @@ class KeyTuning(KeyBalancing):
     """How a keyed operator is spread over executors. May change from one start to the next."""
 
     executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
-    """That share the keys; also a running stream can be given more or fewer."""
+    """Executors that share the keys; their number can also be changed while the stream runs."""
     interval_s: float = Field(default=10.0, ge=0.001)
-    """State is kept per interval, and forgotten by intervals."""
+    """Seconds of an interval; state is kept and forgotten by intervals."""

@@ -1,10 +1,10 @@
-"""The nouns as Arrow schemas: Event, Match, DeadLetter. Operations, the changes of subscriptions, have the columns that
-subscriptions are made of (`core/subscriptions/columns.py`).
+"""The Arrow schemas of events, matches and dead letters. Operations, the changes of subscriptions, have the columns of
+subscriptions (`core/subscriptions/columns.py`).
 
-An event may carry any further columns; they travel through to its matches untouched. Three of them have a meaning:
-`text` is what `keywords` are looked for in, `object_id` says whose event it is, for subscriptions that ask `on` what an
-object does: with which event it comes inside, leaves, or has stayed; and an event with a `geometry` is that area. The
-region of a subscription is a rectangle, or a `geometry`.
+An event may have any further columns; its matches carry them unchanged. Three of them have a meaning: keywords are
+looked for in `text`; `object_id` is the object that the event is about, for subscriptions `on` its entering, leaving or
+staying in a region; and an event with a `geometry` is that area. The region of a subscription is a rectangle, or a
+`geometry`.
 """
 
 import pyarrow as pa
@@ -19,14 +19,14 @@ EVENT = pa.schema(
         pa.field("y", pa.float64(), nullable=False),
     ]
 )
-"""What every event has. `x` and `y` are lon and lat by default; any planar bounds work."""
+"""The columns of every event. `x` and `y` are lon and lat by default; any planar bounds work."""
 
 TEXT = pa.field("text", pa.string())
-"""What an event may say. Without the column, or where it is null, it says nothing."""
+"""The text of an event. Without the column, or where it is null, the event has no words."""
 
 OBJECT = pa.field("object_id", pa.int64())
-"""Which object an event is of, a vehicle or a phone: any integer or a string. Without the column, or where it is null,
-no object enters or leaves by it."""
+"""The object that an event is about, such as a vehicle or a phone: any integer or a string. Without the column, or
+where it is null, no object enters or leaves."""
 
 GEOMETRY = pa.field("geometry", pa.binary())
 """The area that an event is: WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), binary or string. `x` and `y` may then be
@@ -42,7 +42,7 @@ DEAD_LETTER = pa.schema(
         pa.field("kind", pa.string(), nullable=False),  # event | operation
         pa.field("reason", pa.string(), nullable=False),  # one of the reasons of flow/dead_letters.py
         pa.field("detail", pa.string(), nullable=False),  # what is wrong and what to do, for a person
-        pa.field("row", pa.string(), nullable=False),  # the row as it came, as JSON
+        pa.field("row", pa.string(), nullable=False),  # the row as it arrived, as JSON
     ]
 )
 

@@ -1,9 +1,9 @@
-"""The parameters of a class: what its constructor takes, from its signature alone.
+"""The parameters of a class, read from the signature of its constructor alone.
 
     def __init__(self, *, beta: Annotated[int, Field(ge=1, description="β: how often ...")] = 20) -> None: ...
 
-Types are checked strictly, limits are pydantic's, and the description is what `geoswarm strategies` shows. What is
-asked for by name is checked by `registry.py`; with `check_arguments` a constructor also checks what code calls it with.
+Types are checked strictly, limits are pydantic's, and `geoswarm strategies` shows the description. `registry.py` checks
+the parameters of what is made by name; with `check_arguments` a constructor also checks the arguments of calls in code.
 """
 
 import ast
@@ -25,7 +25,7 @@ from geoswarm.errors import SettingsError
 P = ParamSpec("P")
 S = TypeVar("S")
 PLAIN = (int, float, str, bool, NoneType, list, tuple, dict)
-"""What a settings file can hold."""
+"""Types that a settings file can hold."""
 WORDS: dict[Any, str] = {
     int: "whole number",
     float: "number",
@@ -42,9 +42,9 @@ class Parameter:
     name: str
     annotation: Any
     default: Any = MISSING
-    """MISSING: it must be given."""
+    """MISSING if it must be given."""
     doc: str = ""
-    """What stands below it where it is a field of a dataclass."""
+    """The docstring below it, if it is a field of a dataclass."""
 
     @property
     def is_required(self) -> bool:
@@ -52,7 +52,7 @@ class Parameter:
 
     @property
     def is_plain(self) -> bool:
-        """Whether a settings file can hold it; others are given in code."""
+        """Whether a settings file can hold it; other parameters are given in code."""
         return _is_plain(self.annotation)
 
     @property
@@ -67,18 +67,18 @@ class Parameter:
 
 @cache
 def parameters_of(kind: Any) -> tuple[Parameter, ...]:
-    """In the order of the signature; `*args` and `**kwargs` are none."""
+    """The parameters in the order of the signature, without `*args` and `**kwargs`."""
     docs = field_docs(kind)
     return tuple(replace(p, doc=docs.get(p.name, "")) for p in _parameters(kind.__init__)[1:])
 
 
 def fits_a_file(kind: Any) -> bool:
-    """Whether a settings file can hold all that its constructor must be given."""
+    """Whether a settings file can hold all required parameters of its constructor."""
     return all(parameter.is_plain for parameter in parameters_of(kind) if parameter.is_required)
 
 
 def field_docs(kind: type) -> dict[str, str]:
-    """The texts below the fields of a class, by field."""
+    """The docstrings below the fields of a class, by field."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     except (OSError, TypeError, SyntaxError):
@@ -92,10 +92,10 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def _parameters(function: Callable[..., Any]) -> list[Parameter]:
-    """Of a function, `self` included."""
+    """The parameters of a function, `self` included."""
     try:
         hints = get_type_hints(function, include_extras=True)
-    except NameError:  # of types that were imported for type checkers only
+    except NameError:  # types that were imported for type checkers only
         hints = {}
     found = []
     for parameter in inspect.signature(function).parameters.values():
@@ -120,8 +120,8 @@ def _model(function: Callable[..., Any]) -> type[BaseModel]:
     return create_model("Options", __config__=config, **fields)
 
 
-def checked_values(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options as the constructor takes them. Raises pydantic's ValidationError, of names as they were given."""
+def constructor_values(kind: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options in the types of the constructor. Raises pydantic's ValidationError, with the names of the options."""
     return _values(kind.__init__, options)
 
 
@@ -133,16 +133,16 @@ def _values(function: Callable[..., Any], options: Mapping[str, Any]) -> dict[st
 
 
 def check_options(kind: Any, options: Mapping[str, Any], who: str) -> dict[str, Any]:
-    """The same, with a SettingsError that says all that is wrong with the parameters of `who`."""
+    """As `constructor_values`, but raises a SettingsError that lists all that is wrong with the parameters of `who`."""
     try:
-        return checked_values(kind, options)
+        return constructor_values(kind, options)
     except ValidationError as why:
         known = [parameter.name for parameter in parameters_of(kind)]
         raise SettingsError("; ".join(_sentence(who, error, known) for error in why.errors())) from None
 
 
 def check_arguments(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """A constructor that checks in code, too, what it is called with against its own signature."""
+    """Decorate a constructor so that it checks its arguments against its own signature."""
 
     @wraps(init)
     def checking(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
@@ -151,8 +151,8 @@ def check_arguments(init: Callable[Concatenate[S, P], None]) -> Callable[Concate
         try:
             _values(init, given)
         except ValidationError as why:
-            said = (_sentence(type(self).__name__, error, []) for error in why.errors())
-            raise SettingsError("; ".join(said)) from None
+            sentences = (_sentence(type(self).__name__, error, []) for error in why.errors())
+            raise SettingsError("; ".join(sentences)) from None
         init(self, *args, **kwargs)
 
     return checking
@@ -165,11 +165,11 @@ def _sentence(who: str, error: Any, known: list[str]) -> str:
         return f"{who} has no parameter {name!r}: {remedy}"
     if error["type"] == "missing":
         return f"{who} lacks its parameter {name!r}: give it"
-    return f"{who}: {name} is {error['input']!r}: {wanted(error)}"
+    return f"{who}: {name} is {error['input']!r}: {remedy_for(error)}"
 
 
 def suggestion(word: str, known: list[str], form: str = "'{}'", *, lists: bool = False) -> str:
-    """A remedy for a name that is not known. If it `lists`, all that are known follow what was probably meant."""
+    """A remedy for an unknown name. If it `lists`, all known names follow the one that was probably meant."""
     close, all_known = difflib.get_close_matches(word, known, n=1), ", ".join(form.format(name) for name in known)
     if close:
         return f"did you mean {form.format(close[0])}?" + (f" There are {all_known}" if lists else "")
@@ -193,8 +193,8 @@ KINDS = {
 }
 
 
-def wanted(error: Mapping[str, Any]) -> str:
-    """What one of pydantic's errors asks for, as a remedy."""
+def remedy_for(error: Mapping[str, Any]) -> str:
+    """A remedy for one of pydantic's errors."""
     kind = error["type"]
     if kind in LIMITS:
         limit, words = LIMITS[kind]
@@ -205,7 +205,7 @@ def wanted(error: Mapping[str, Any]) -> str:
 
 
 def _as_tuple(value: Any, annotation: Any) -> Any:
-    """TOML has lists only."""
+    """A list as a tuple, where the annotation asks for one: TOML has lists only."""
     is_tuple = any(get_origin(part) is tuple for part in _alternatives(annotation))
     return tuple(value) if isinstance(value, list) and is_tuple else value
 

@@ -1,14 +1,14 @@
-"""Things found by name: strategies, planners, sinks, operators and workloads, ours and those of other packages.
+"""Classes found by name: strategies, planners, sinks, operators and workloads, ours and those of other packages.
 
-Ours join by existing, in the module or package that a registry looks into. Those of others are entry points of their
-package, in the registry's group:
+A registry finds ours in the module or package that it searches. Those of other packages are entry points, in the
+registry's group:
 
     [project.entry-points."geoswarm.strategies"]
     mine = "my_package.balance:Mine"
 
-What a thing is called, takes and does is declared once, by its class: its parameters are those of its constructor
-(`parameters.py`), the sentence about it is the first of its docstring. A package that cannot be imported is an error of
-whoever asks for what is in it, and of no one else. Of two things with one name, ours is the one that is found.
+A class declares its name, its parameters (those of its constructor, `parameters.py`) and its description (the first
+sentence of its docstring). A package that cannot be imported is an error only for those who ask for a class in it. Of
+two classes with one name, ours is used.
 """
 
 import importlib
@@ -25,14 +25,14 @@ from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_options, parameters_of, suggestion
 
 T = TypeVar("T")
-Load = Callable[[], Any]
-"""Imports a class, or raises what kept it from that."""
+Loader = Callable[[], Any]
+"""Imports a class, or raises the error that prevented it."""
 OURS = "geoswarm"
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One thing that a registry knows of."""
+class RegistryEntry:
+    """One class that a registry knows of."""
 
     name: str
     package: str
@@ -48,9 +48,9 @@ class Entry:
 
 class Registry(Generic[T]):
     def __init__(
-        self, noun: str, group: str, ours: Callable[[], Mapping[str, Load]], parts: tuple[str, ...] = ()
+        self, noun: str, group: str, ours: Callable[[], Mapping[str, Loader]], parts: tuple[str, ...] = ()
     ) -> None:
-        """`ours` is made by `classes_in` or `lazy_classes`; a class of another package must have all of `parts`."""
+        """`ours` comes from `classes_in` or `lazy_classes`; a class of another package must have all of `parts`."""
         self.noun, self.group = noun, group
         self._ours, self._parts = ours, parts
 
@@ -59,7 +59,7 @@ class Registry(Generic[T]):
         return {name: load() for name, load in self._ours().items()}
 
     def names(self) -> list[str]:
-        """Of all that there are, also of those that cannot be used."""
+        """All names, also those of classes that cannot be used."""
         return sorted({*self._ours(), *(point.name for point in self._outside())})
 
     def kind(self, name: str) -> type[T]:
@@ -76,24 +76,24 @@ class Registry(Generic[T]):
         return self._load(found[0])
 
     def make(self, name: str, options: Mapping[str, Any] | None = None, **offers: Any) -> T:
-        """One of this name, with these parameters. `offers` are given to what has a parameter of that name."""
+        """An instance of the class of this name. Of `offers` it gets those for which it has a parameter."""
         kind: Any = self.kind(name)
         checked = check_options(kind, options or {}, f"{self.noun} {name}")
         taken = {parameter.name for parameter in parameters_of(kind)}
         made: T = kind(**{key: value for key, value in offers.items() if key in taken}, **checked)
         return made
 
-    def entries(self) -> list[Entry]:
-        """All that there are, ours first."""
+    def entries(self) -> list[RegistryEntry]:
+        """All classes, ours first."""
         ours = self._ours()
-        found = [Entry(name, OURS, load()) for name, load in sorted(ours.items())]
+        found = [RegistryEntry(name, OURS, load()) for name, load in sorted(ours.items())]
         for point in sorted(self._outside(), key=lambda point: (point.name, _package(point))):
             try:
                 if point.name in ours:
                     raise SettingsError(f"{OURS} has a {self.noun} of this name, which is used: choose another name")
-                found.append(Entry(point.name, _package(point), self.kind(point.name)))
+                found.append(RegistryEntry(point.name, _package(point), self.kind(point.name)))
             except SettingsError as error:
-                found.append(Entry(point.name, _package(point), problem=str(error)))
+                found.append(RegistryEntry(point.name, _package(point), problem=str(error)))
         return found
 
     def _outside(self) -> Iterator[EntryPoint]:
@@ -118,16 +118,16 @@ class Registry(Generic[T]):
         return cast("type[T]", kind)
 
 
-def classes_in(home: str, name_of: Callable[[Any], str | None]) -> Callable[[], Mapping[str, Load]]:
-    """The classes of a module, or of all modules of a package, by what `name_of` calls them; None: not this one."""
+def classes_in(home: str, name_of: Callable[[Any], str | None]) -> Callable[[], Mapping[str, Loader]]:
+    """The classes of a module, or of all modules of a package, by what `name_of` returns; None leaves one out."""
     return partial(_classes_in, home, name_of)
 
 
 @cache
-def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str, Load]:
+def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str, Loader]:
     top = importlib.import_module(home)
     inner = sorted(module.name for module in pkgutil.iter_modules(getattr(top, "__path__", [])))
-    found: dict[str, Load] = {}
+    found: dict[str, Loader] = {}
     for module in (top, *(importlib.import_module(f"{home}.{name}") for name in inner)):
         for _, kind in inspect.getmembers(module, inspect.isclass):
             name = name_of(kind) if kind.__module__ == module.__name__ else None
@@ -136,8 +136,8 @@ def _classes_in(home: str, name_of: Callable[[Any], str | None]) -> Mapping[str,
     return found
 
 
-def lazy_classes(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Load]]:
-    """Classes given as "module:class", imported when one is asked for: so a lower floor can name what is above it."""
+def lazy_classes(targets: Mapping[str, str]) -> Callable[[], Mapping[str, Loader]]:
+    """Classes given as "module:class", imported on request, so that a lower floor can name classes of a higher one."""
     return lambda: {name: partial(_import, target) for name, target in targets.items()}
 
 
@@ -160,7 +160,7 @@ def name_in_dashes(kind: type) -> str:
 
 
 def first_sentence(kind: Any) -> str:
-    """Of a class's own docstring, else of its module's."""
+    """The first sentence of a class's own docstring, else of its module's."""
     own = kind.__dict__.get("__doc__")
     if own is None or own.startswith(f"{kind.__name__}("):  # a dataclass without one is given its signature
         own = getattr(inspect.getmodule(kind), "__doc__", None)

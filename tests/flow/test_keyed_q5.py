@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.q5 import Q5Join, Q5Totals, nations_of
-from geoswarm.lab.workload.tpch import ARRIVAL, Static, Tpch
+from geoswarm.lab.workload.tpch import ARRIVAL, FixedTables, Tpch
 from geoswarm.run.oracle.q5 import q5
 from keyed_harness import Batch, KeyedWorld, moments
 
 ASIA = 2
-STATIC = Static(
+STATIC = FixedTables(
     np.array([-1, 0, 1, 2, 3, 0, 1, 2, 3]),
     np.array([-1, 0, 1, 2, 3, 1]),
     ("A", "B", "C", "D"),
@@ -23,7 +23,7 @@ STATIC = Static(
 )
 
 
-def join(window: int, static: Static = STATIC, early: bool = True) -> Q5Join:
+def join(window: int, static: FixedTables = STATIC, early: bool = True) -> Q5Join:
     nations = np.flatnonzero(static.nation_region == ASIA).tolist()
     return Q5Join(static.customer_nation, static.supplier_nation, nations, window, early=early)
 
@@ -46,7 +46,7 @@ def random_rows(rng: np.random.Generator, orders: list[int], n: int) -> pa.Recor
 
 
 def totals_of(
-    stream: list[Batch], window: int, rng: np.random.Generator, static: Static = STATIC, early: bool = True
+    stream: list[Batch], window: int, rng: np.random.Generator, static: FixedTables = STATIC, early: bool = True
 ) -> dict[int, dict[int, int]]:
     """Both operators, one behind the other, in worlds of chance: {interval: {nation: revenue}} at its end."""
     first, second = join(window, static, early), Q5Totals(window)
@@ -61,7 +61,7 @@ def totals_of(
     return {interval: {row["nation"]: row["revenue"] for row in rows} for interval, rows in closes.items()}
 
 
-def expected_totals(stream: list[Batch], window: int, interval: int, static: Static = STATIC) -> dict[int, int]:
+def expected_totals(stream: list[Batch], window: int, interval: int, static: FixedTables = STATIC) -> dict[int, int]:
     held = [batch.rows for batch in stream if interval - window < batch.interval <= interval]
     table = pa.Table.from_batches(held, ARRIVAL)
     return q5(table, static.customer_nation, static.supplier_nation, static.nation_region, ASIA)

@@ -59,7 +59,7 @@ def test_one_plan_is_explained_from_the_plan_before_it(checkpoint_of_rounds: str
 def test_a_plan_that_does_not_exist_is_an_error_that_lists_those_that_do(checkpoint_of_rounds: str) -> None:
     done = CliRunner().invoke(app, ["explain", checkpoint_of_rounds, "999"])
     assert done.exit_code == 2
-    assert "does not say how plan 999 came about: plans 1 to" in done.stderr
+    assert "does not show how plan 999 came about: plans 1 to" in done.stderr
 
 
 def test_a_journal_written_before_gives_the_sentences_it_gave_then(tmp_path: Path) -> None:

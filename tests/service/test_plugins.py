@@ -18,7 +18,7 @@ from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.run.registry import SINKS, WORKLOAD_PLACES, WORKLOADS
 from geoswarm.service import launch
 from geoswarm.service.cli.settings_file import read_settings
-from geoswarm.service.cli.settings_sections import Named
+from geoswarm.service.cli.settings_sections import ClassSetting
 from geoswarm.service.strategies import list_strategies
 from geoswarm.store import plans
 from geoswarm.store.storage import Storage
@@ -74,7 +74,7 @@ def test_settings_name_things_of_another_package_and_give_them_parameters(plugin
     chosen = resolve_strategy(settings.tuning.strategy, settings.tuning.options)
     assert (chosen.name, vars(chosen)) == ("tiny-round-robin", {"every_rounds": 2})
     assert first_plan(chosen, None, Grid(0.0, 0.0, 1.0, 1.0, columns=4, rows=4), 2).drawn_by == "tiny-round-robin"
-    assert settings.sink == Named("tiny-lines", {"path": str(tmp_path / "matches")})
+    assert settings.sink == ClassSetting("tiny-lines", {"path": str(tmp_path / "matches")})
     (stage,) = launch._stages(settings, Console(quiet=True))
     assert type(stage.operator).__name__ == "Parity"
     assert (stage.operator.name, stage.operator.window) == ("parity", 3)

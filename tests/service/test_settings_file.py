@@ -8,7 +8,7 @@ from geoswarm.config import Contract, KeyBalancing, Tuning
 from geoswarm.control.registry import strategies
 from geoswarm.errors import SettingsError
 from geoswarm.service.cli.settings_file import PipelineSettings, read_settings
-from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents, Named
+from geoswarm.service.cli.settings_sections import ClassSetting, FilesSource, GeneratedEvents
 from geoswarm.service.cli.toml_lines import find_line, key_lines
 
 GOOD = """\
@@ -50,7 +50,7 @@ def test_posts_with_words_are_a_source_with_options_of_their_own(tmp_path: Path)
     text = GOOD.replace('"tweets"', '"posts"\ncountry = "DE"\nwords = 500\nrows_total = 9')
     settings = read(tmp_path, text)
     assert isinstance(settings.events, GeneratedEvents)
-    assert settings.events.workload == Named("posts", {"country": "DE", "words": 500})
+    assert settings.events.workload == ClassSetting("posts", {"country": "DE", "words": 500})
     assert settings.events.pace.rows_total == 9
     (complaint,) = complaints(tmp_path, text.replace("words = 500", "words = 5"))
     assert complaint == "pipeline.toml, line 7: [events] words of the posts is 5: give a value from 100 to 621435"
@@ -76,9 +76,9 @@ sink = { kind = "kafka", bootstrap = "b", topic = "t" }
     settings = read_settings(file)
     assert settings.delivery is not None
     assert settings.trending is not None
-    assert settings.delivery.sink == Named("parquet", {"path": str(tmp_path / "out")})
+    assert settings.delivery.sink == ClassSetting("parquet", {"path": str(tmp_path / "out")})
     assert settings.delivery.on == "matches"
-    assert settings.trending.operator == Named("trending", {"region_deg": 2.0})
+    assert settings.trending.operator == ClassSetting("trending", {"region_deg": 2.0})
     assert settings.needs_kafka
     file.write_text(text.replace("per_interval = 5", "per_interval = 0\ndigest = false"))
     with pytest.raises(SettingsError, match=r"line 8: \[delivery\] 0 matches per interval without a digest"):
@@ -111,10 +111,10 @@ options = { level_bits = 5 }
 def test_any_operator_is_a_stage_with_its_own_parameters(tmp_path: Path) -> None:
     settings = read(tmp_path, STAGES)
     words, countries = settings.stages
-    assert words.operator == Named("word-count", {"window": 5})
+    assert words.operator == ClassSetting("word-count", {"window": 5})
     assert (words.on, words.interval_s, words.executors) == ("matches", 30.0, None)
-    assert words.sink == Named("parquet", {"path": str(tmp_path / "words")})
-    assert countries.operator == Named("count", {"key": "country"})
+    assert words.sink == ClassSetting("parquet", {"path": str(tmp_path / "words")})
+    assert countries.operator == ClassSetting("count", {"key": "country"})
     assert countries.sink.options["options"] == {"acks": "1"}
     assert countries.tuning == KeyBalancing(planner="mixed-compact", theta_max=0.2, options={"level_bits": 5})
     assert settings.needs_kafka
@@ -133,7 +133,7 @@ def test_relative_paths_start_at_the_settings_file(tmp_path: Path, monkeypatch: 
     assert settings.checkpoint.path == str(tmp_path / "state")
     assert isinstance(settings.events, FilesSource)
     assert settings.events.path == str(tmp_path / "in")
-    assert settings.sink == Named("parquet", {"path": "s3://bucket/out"})
+    assert settings.sink == ClassSetting("parquet", {"path": "s3://bucket/out"})
 
 
 def test_options_with_dots_need_no_quotes_and_become_text(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ def test_a_block_by_hand_is_explained_and_may_remove_what_the_user_has(checkpoin
     lines = output_of("explain", checkpoint, "--user", "ana").splitlines()
     assert "ana is blocked since" in lines[0]
     assert "(spam), and has 0 live subscriptions" in lines[0]
-    assert lines[1].endswith("an operator said block (spam)")
+    assert lines[1].endswith("an operator gave the command block (spam)")
     assert json.loads(output_of("explain", checkpoint, "--user", "ana", "--json"))["state"] == "blocked"
     assert "neither blocked nor suspected" in output_of("explain", checkpoint, "--user", "nobody")
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from geoswarm.service.watch import Totals, rates
+from geoswarm.service.watch import WatchedTotals, rates
 from geoswarm.store.journal import Journal, JournalReader
 from geoswarm.store.journal.entries import BatchEntry, RepairEntry
 from geoswarm.store.journal.reader import Follower
@@ -47,7 +47,7 @@ def test_a_line_that_is_half_written_is_left_until_it_is_whole(tmp_path: Path) -
 
 
 def test_a_batch_that_a_crash_made_run_twice_counts_once(tmp_path: Path) -> None:
-    storage, totals = Storage(str(tmp_path)), Totals()
+    storage, totals = Storage(str(tmp_path)), WatchedTotals()
     follower, journal = follow(storage), Journal(storage)
     for batch in (0, 1, 1):
         append(journal, batch)

@@ -72,7 +72,7 @@ class Batches:
 
     def letters(self, version: int) -> list[tuple[str, str]]:
         folder = dead_files.folder_of(dead_files.OPERATIONS, version).rpartition("/")[2]
-        if folder not in self.held.storage.folders(dead_files.FOLDER):
+        if folder not in self.held.storage.folders(dead_files.DEAD_FOLDER):
             return []
         rows = [row for part in dead_files.read(self.held.storage) for row in part.to_pylist()]
         return [(row["reason"], row["detail"]) for row in rows if row["batch_id"] == self.number]

@@ -13,7 +13,7 @@ from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.guard.findings import Cluster, DetectionEntry
 from geoswarm.store.journal import Journal, JournalReader, writer
 from geoswarm.store.journal.entries import (
-    KINDS,
+    ENTRY_KINDS,
     BatchEntry,
     CommandEntry,
     KeyedBatchEntry,
@@ -80,7 +80,7 @@ def test_a_line_written_before_is_read_and_would_be_written_the_same(line: str) 
 
 def test_lines_written_before_are_of_every_kind_and_their_values_have_names(tmp_path: Path) -> None:
     found = entries_of(tmp_path, *BEFORE)
-    assert {type(entry) for entry in found} == set(KINDS.values())
+    assert {type(entry) for entry in found} == set(ENTRY_KINDS.values())
     reader = JournalReader(Storage(str(tmp_path)))
     batch, keyed = reader.last(BatchEntry), reader.last(KeyedBatchEntry)
     assert batch is not None
@@ -137,7 +137,7 @@ def test_a_batch_that_is_run_again_after_a_crash_counts_once() -> None:
     assert (again.executors, again.events_in, again.batch_s) == ({1: Load(7, 4, 5, 100)}, 10, 0.2)
 
 
-@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: str(kind.kind))
+@pytest.mark.parametrize("kind", ENTRY_KINDS.values(), ids=lambda kind: str(kind.kind))
 def test_a_kind_is_declared_once_and_its_name_is_no_field(kind: type[JournalEntry]) -> None:
-    assert KINDS[kind.kind] is kind
+    assert ENTRY_KINDS[kind.kind] is kind
     assert "kind" not in {each.name for each in fields(kind)}  # type: ignore[arg-type]

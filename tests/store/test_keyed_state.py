@@ -18,7 +18,7 @@ from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
 from geoswarm.flow.keyed.state import DELTAS_MAX, NOTHING_KEPT
 from geoswarm.flow.keyed.turn import group
-from geoswarm.store import storage
+from geoswarm.store import local_files
 from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
 from stepped_keyed import SteppedKeyed, random_key_plan
@@ -153,7 +153,7 @@ class Crash(Exception):  # noqa: N818 - stands for a process that is gone
 
 
 def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, left = storage._publish, -1
+    publish, left = local_files.publish, -1
 
     def publish_or_crash(*args: Any) -> None:
         nonlocal left
@@ -162,7 +162,7 @@ def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypa
         if left == 0:
             raise Crash
 
-    monkeypatch.setattr(storage, "_publish", publish_or_crash)
+    monkeypatch.setattr(local_files, "publish", publish_or_crash)
     batches = [rows_of(np.random.default_rng(b), b, 20) for b in range(5)]
     memory = Memory(2)
     want = [memory.batch(b // 2, rows) for b, rows in enumerate(batches)]

@@ -16,7 +16,7 @@ from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.loading import load
 from geoswarm.store.manifest import Manifest
-from geoswarm.store.segments.segment import FOLDER, SegmentEntry
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.subscriptions import View
 from worlds import BOUNDS, operations, with_on
 
@@ -73,7 +73,7 @@ def test_a_manifest_says_whether_any_subscription_asks(open_checkpoint: Checkpoi
 
 def test_those_who_ask_for_nothing_cost_nothing(open_checkpoint: Checkpoint) -> None:
     plain = open_checkpoint.prepare(0, lambda: [registers(0, [None] * 5)], 0)
-    records = open_checkpoint.storage.map_arrays(f"{FOLDER}/{plain.segments[0].name}.records")
+    records = open_checkpoint.storage.map_arrays(f"{SEGMENTS_FOLDER}/{plain.segments[0].name}.records")
     assert not [name for name in records if name.startswith(ON_ARRAYS)]  # as all records were, before there was `on`
     assert on(open_checkpoint, plain, *range(5)) == [INSIDE] * 5
 
@@ -99,7 +99,7 @@ def test_an_index_of_an_older_version_is_made_again(tmp_path: Path) -> None:
     held.submit(words)
     held.fold(0)
     (entry,) = held.manifest.segments
-    file = f"{FOLDER}/{entry.name}.index"
+    file = f"{SEGMENTS_FOLDER}/{entry.name}.index"
     new = held.storage.map_arrays(file)
     old = {name: np.array(array) for name, array in new.items() if name not in ("text_boxed", "text_frame")}
     held.storage.write_arrays(file, old | {"text_entries": np.zeros(1, np.uint32)})

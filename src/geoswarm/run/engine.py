@@ -1,6 +1,6 @@
-"""An engine as a user meets it: subscribe, look, scale, block. `start` is for those who run it, on Spark or here.
+"""The engine's API without `start`, which the engines on Spark and in one process add: subscribe, status, scale, block.
 
-Owns a checkpoint for as long as it lives. `pipeline.py` has what happens to a batch.
+An engine owns its checkpoint until it is closed. `pipeline.py` processes a batch.
 """
 
 import threading
@@ -37,13 +37,13 @@ from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.loading import Loaded, Progress, load
+from geoswarm.store.loading import LoadProgress, LoadResult, load
 
 Rectangle = tuple[float, float, float, float]
 
 
 class BaseEngine:
-    """All of an engine but where its stream comes from and what its tasks run on."""
+    """All of an engine except its sources and what its tasks run on."""
 
     def __init__(
         self,
@@ -57,11 +57,11 @@ class BaseEngine:
         guard: GuardRules | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...). `strategy` is a name, or one that is
-        made already; without it the tuning names it, and its options. `sample` is what is known of the
-        stream beforehand, for strategies whose first plan rests on it. With a `key`, or one in the environment,
+        """`checkpoint` is a path, or an address that pyarrow.fs knows (s3://...). `strategy` is a name or an
+        instance; without it the tuning names the strategy and its options. `sample` is a sample of the stream, for
+        strategies that draw their first plan from it. With a `key`, or one in the environment,
         everything at rest is encrypted (`docs/running.md`). With a `guard`, rules or GuardSettings, users are limited
-        and may be blocked (`docs/guard.md`); then every operation says its user."""
+        and may be blocked (`docs/guard.md`); then every operation needs a user."""
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         self._clock = clock
         options = {} if strategy is not None and strategy != self.tuning.strategy else self.tuning.options
@@ -98,24 +98,24 @@ class BaseEngine:
         replace: bool = False,
         **attributes: Any,
     ) -> None:
-        """Events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as "flood AND (river OR dam)";
-        the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat, metres)". `on` is "inside",
-        every such event, which is the default; or, of events that have an `object_id`, those with which an object
-        begins to be inside ("enter"), no longer is ("exit"), or has been for so long ("dwell(SECONDS)"). `predicate` is
-        how the region must lie to an event, which may be an area: "intersects", the default, "contains", "within" or
-        "covers". On disk when it returns, in force from the next batch on. A region that could never match is an error
-        here; an id that turns out to be taken becomes a dead letter. `attributes` are further columns of operations
-        (`core/subscriptions/columns.py`)."""
+        """Register a subscription to events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as
+        "flood AND (river OR dam)"; the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat,
+        metres)". `on` is "inside", every such event, by default; or, for events that have an `object_id`, those with
+        which an object enters the region ("enter"), leaves it ("exit"), or has stayed in it for so long
+        ("dwell(SECONDS)"). `predicate` is the relation of the region to an event, which may be an area: "intersects",
+        the default, "contains", "within" or "covers". The subscription is on disk when this returns, and in force from
+        the next batch on. A region that could never match is an error here; a taken id becomes a dead letter.
+        `attributes` are further columns of operations (`core/subscriptions/columns.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on}
         row = registration(sub_id, rectangle, replace=replace, predicate=predicate, **said, **attributes)
         self.submit(operation_table([row]))
 
     def cancel(self, *sub_ids: int, user: str | None = None) -> None:
-        """With Guard on, only the `user` whose they are may cancel subscriptions."""
+        """Cancel subscriptions. With Guard on, only the `user` who owns them may."""
         self.submit(operation_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
 
     def submit(self, operations: pa.Table) -> None:
-        """Many operations at once, in order, with the columns of `columns.OPERATION`. All or none are taken."""
+        """Submit operations, in order, with the columns of `columns.OPERATION`. All or none are accepted."""
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
         for batch in table.to_batches():
@@ -126,16 +126,16 @@ class BaseEngine:
             )
         nameless = pc.sum(pc.equal(pc.binary_length(table["user"]).fill_null(0), 0)).as_py() or 0
         if self._checkpoint.guarding is not None and nameless:
-            raise InputError(f"{nameless} of {len(table)} operations say no user: Guard is on and must know who asks")
+            raise InputError(f"{nameless} of {len(table)} operations have no user: Guard is on and needs it")
         self._checkpoint.submit(table)
         if not self.is_running:
             with self._lock:
                 self._checkpoint.fold(self._now_us())
 
-    def load(self, path: str, progress: Progress | None = None) -> Loaded:
-        """Register every row of a Parquet file, once: a file that is in already is passed over, one that was cut short
-        is gone on with. Rows that cannot be taken become dead letters; `progress` is called with the rows done and
-        all."""
+    def load(self, path: str, progress: LoadProgress | None = None) -> LoadResult:
+        """Register every row of a Parquet file, once: a file that was loaded before is skipped, and a load that was cut
+        short is continued. Rows that cannot be used become dead letters. `progress` is called with the rows done and
+        the rows in all."""
         if self.is_running:
             raise StreamError(
                 "a bulk load would hold up the running stream: stop it first, or send the file as operations"
@@ -146,7 +146,7 @@ class BaseEngine:
     # -- the stream
 
     def _prepare_stream(self, columns: pa.Schema, sink: SinkLike, stages: Sequence[Stage]) -> Pipeline:
-        """What every `start` does first; `columns` are those of validated events."""
+        """The first step of every `start`; `columns` are those of validated events."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
         target = as_sink(sink)
@@ -159,8 +159,8 @@ class BaseEngine:
         return self._pipeline
 
     def scale(self, executors: int) -> None:
-        """So many executors that match, from the next batch on, while the stream runs. No subscription moves: who joins
-        maps the same files. Those that have joined get work as the strategy finds that they have none."""
+        """Change the number of executors that match, from the next batch on, while the stream runs. No subscription
+        moves: new executors map the same files. The strategy gives them work once it sees that they have none."""
         limit = min(EXECUTORS_MAX, self.contract.columns * self.contract.rows)
         if not 1 <= executors <= limit:
             raise SettingsError(f"{executors} executors: use 1 to {limit}")
@@ -175,29 +175,29 @@ class BaseEngine:
     # -- users
 
     def block(self, user: str, why: str = "", *, remove: Removes = "nothing") -> None:
-        """Refuse what a user asks for, from the next batch on, and cancel "recent" or "all" of what the user has."""
+        """Refuse a user's operations from the next batch on, and cancel "recent" or "all" subscriptions of the user."""
         self._command("block", user, why, remove)
 
     def unblock(self, user: str) -> None:
-        """Also forget what was held against the user."""
+        """End a block, and forget the findings against the user."""
         self._command("unblock", user)
 
     def exempt(self, user: str) -> None:
-        """Never block the user, and set no limits; a block ends."""
+        """Never block or limit the user; a block ends."""
         self._command("exempt", user)
 
     def unexempt(self, user: str) -> None:
         self._command("unexempt", user)
 
     def blocked(self) -> list[tuple[str, float, str]]:
-        """Users, since when in seconds since 1970, and why."""
+        """The blocked users, each with the start of the block, in seconds since 1970, and its reason."""
         return self._guarding().guard.blocked()
 
     def exempted(self) -> list[str]:
         return self._guarding().guard.exempted()
 
     def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
-        """On disk when it returns. In force then, or from the next batch on while a stream runs."""
+        """Write a command to disk. It is in force at once, or from the next batch on while a stream runs."""
         self._guarding()
         put_command(self._checkpoint.storage, Command(command, user, self._now_us(), why, removes))
         if not self.is_running:
@@ -209,7 +209,7 @@ class BaseEngine:
             raise SettingsError("Guard is off: start the engine with guard=GuardRules(), or [guard] in the settings")
         return self._checkpoint.guarding
 
-    # -- looking
+    # -- status
 
     def status(self) -> dict[str, Any]:
         """Totals since the checkpoint was made, and the newest batch."""
@@ -227,7 +227,7 @@ class BaseEngine:
         return pa.concat_tables([DEAD_LETTER.empty_table(), *dead_files.read(self._checkpoint.storage)])
 
     def close(self) -> None:
-        """Stop, and leave the checkpoint to the next engine."""
+        """Stop, and release the checkpoint for the next engine."""
         if self._run is not None:
             self._run.stop()
         self._checkpoint.close()
@@ -236,7 +236,7 @@ class BaseEngine:
         return first_plan(self._make_strategy(), sample, grid, executors)
 
     def _take_over(self, draw: Callable[[Grid, int], Plan]) -> None:
-        """Another strategy begins with its own first plan: it may not understand the plan of the one before."""
+        """Draw the first plan of a new strategy, which may not understand the plan of the one before."""
         checkpoint = self._checkpoint
         try:
             before, fresh = checkpoint.plan, draw(checkpoint.grid, self.contract.executors)

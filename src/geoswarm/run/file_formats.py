@@ -1,4 +1,4 @@
-"""Which format the files of a folder have, by their names."""
+"""Find the format of the files of a folder by their names."""
 
 from pathlib import Path
 

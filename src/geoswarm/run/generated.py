@@ -1,4 +1,4 @@
-"""A made-up stream as a source: rows that depend on their id alone, so an offset is the id of the next row.
+"""A generated stream as a source: rows depend on their id alone, so an offset is the id of the next row.
 
 `spark/generator.py` and `local/sources.py` offer it to their engines; the streams themselves are in `lab/workload/`.
 """
@@ -13,12 +13,12 @@ import pyarrow as pa
 from geoswarm.errors import SettingsError
 
 READ_ROWS = 65_536
-"""Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache on their way on."""
+"""Rows per Arrow batch: 2 MB of tweets, which stay in the processor's cache for the next stage."""
 
 
 class Workload(Protocol):
     id_max: ClassVar[int]
-    """Ids end before it."""
+    """The first id that the stream does not have."""
 
     @property
     def events_per_s(self) -> float: ...
@@ -31,11 +31,11 @@ class Pace:
     """How fast the rows are offered, and how many."""
 
     rows_per_batch: int = 500_000
-    """Most rows admitted to one micro-batch."""
+    """The most rows in one micro-batch."""
     rows_total: int | None = None
-    """The stream ends here; None: never."""
+    """The number of rows after which the stream ends; None: never."""
     partitions: int = 2
-    """Input partitions, and so tasks, of a micro-batch."""
+    """Input partitions, and thereby tasks, of a micro-batch."""
     paced: bool = False
     """Offer no more than events_per_s × the seconds since this run of the query began."""
 
@@ -47,14 +47,14 @@ class Pace:
 
 
 class Offering:
-    """How many rows are there to be taken at a moment of this run."""
+    """The number of rows that are available at a moment of this run."""
 
     def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float]) -> None:
         self._workload, self._pace, self._clock_s = workload, pace, clock_s
         self._began: tuple[float, int] | None = None  # (clock, first id) of this run
 
     def end_id(self, next_id: int) -> int:
-        """The first id that is not there yet."""
+        """The first id that is not available yet."""
         total = self._workload.id_max if self._pace.rows_total is None else self._pace.rows_total
         if not self._pace.paced:
             return total
@@ -66,7 +66,7 @@ class Offering:
 
 
 def id_ranges(first_id: int, count: int, pieces: int) -> list[tuple[int, int]]:
-    """(first id, count) of each of at most so many pieces."""
+    """(first id, count) of each of at most `pieces` pieces."""
     pieces = min(pieces, count)
     cuts = [first_id + count * i // pieces for i in range(pieces + 1)] if pieces else []
     return [(a, b - a) for a, b in pairwise(cuts)]

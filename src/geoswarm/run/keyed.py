@@ -3,8 +3,8 @@
     rows -> feed -> route -> exchange -> work -> (exchange -> merge) -> sink
             └─────────── bodies in flow/stages/keyed.py ──────────┘
 
-Beside it stands its control plane: `KeyedRun` is both roads of one operator. State is committed after the sink has the
-batch; a batch that is run again sees what it saw before, and gives the same.
+`KeyedRun` is the data plane and the control plane of one operator. State is committed after the sink has the batch; a
+batch that is run again sees the same state, and gives the same rows.
 """
 
 import time
@@ -33,13 +33,13 @@ from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
 
 ROUNDS_MAX = 8
-"""Whose state per key the control plane remembers, for the cost of moving a key: 24 bytes a key and round."""
+"""Rounds whose state per key the control plane remembers, for the cost of moving a key: 24 bytes per key and round."""
 PLANS_PER_INTERVAL_MAX = 8
-"""Files of different plans are not merged, so a long interval under many plans would be slow to look into."""
+"""Files of different plans are not merged, so a long interval under many plans would be slow to read."""
 
 
 def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
-    """What the operator gives for these rows. Its state is not committed by this."""
+    """The output of the operator for these rows. Its state is not committed yet."""
     tasks = task.plan.executors[-1] + 1
     routed = rows.map(route_keys(task), PACKED).exchange(tasks)
     given: pa.Schema = task.operator.given(task.fed)
@@ -82,7 +82,7 @@ class KeyedRun:
         self._executors = tuning.executors
 
     def scale(self, executors: int) -> None:
-        """From the next batch on so many executors share the keys. Any thread may call it."""
+        """Change the number of executors that share the keys, from the next batch on. Any thread may call it."""
         if not 1 <= executors <= EXECUTORS_MAX:
             raise SettingsError(f"{executors} executors cannot share keys: use 1 or more, {EXECUTORS_MAX} at most")
         self._executors = executors
@@ -92,8 +92,8 @@ class KeyedRun:
         return self._loop.plan
 
     def apply(self, rows: Rows, batch_id: int, now_us: int, operator: Operator | None = None) -> Rows:
-        """What the operator gives for the rows. `operator` takes its place for this batch: the same, but for what it
-        has to know of the batch."""
+        """The output of the operator for the rows. `operator` replaces it for this batch: the same operator, with what
+        it needs to know about the batch."""
         operator = operator or self.operator
         self._check()
         before = self._state.before(batch_id)
@@ -110,19 +110,19 @@ class KeyedRun:
             fed_schema(operator, rows.schema),
             cpu_s=time.thread_time,
             fresh_name=fresh_name,
-            attempt=fresh_name(),  # tasks of a driver that is gone may still be reporting
+            attempt=fresh_name(),  # tasks of a killed driver may still be reporting
         )
         if before.files and before.columns != str(task.columns):
             raise StateError(
                 f"operator {operator.name} has kept rows of other columns than it would now: give it another name, "
                 f"or remove {self._state.folder} from the checkpoint"
             )
-        self._state.forget_reports()  # of attempts that crashed
+        self._state.forget_reports()  # those of crashed attempts
         self._task, self._given = task, apply_operator(rows, task)
         return self._given
 
     def forget(self, batch_id: int) -> None:
-        """Nothing that is remembered is needed in this batch: a batch that needs it, later, begins with nothing."""
+        """Drop all state in this batch: a later batch begins with none."""
         if self._may_hold:
             before = self._state.before(batch_id)
             if before.files:
@@ -131,7 +131,7 @@ class KeyedRun:
             self._may_hold = False
 
     def _steer(self, moment: Moment, before: Commit) -> None:
-        """Between two batches: others at work, or an interval that has ended and a plan that answers it."""
+        """Between two batches, apply a change of executors, or redraw the plan if an interval has ended."""
         if len(self.plan.executors) != self._executors:
             executors = len(self.plan.executors)
             self._adopt(self._loop.scale(range(self._executors)))
@@ -155,7 +155,7 @@ class KeyedRun:
         self._seal = self._state.write_plan(plan)
 
     def finish(self) -> KeyedBatchEntry:
-        """The sink has the batch: what its executors keep is kept. Returns what goes to the journal."""
+        """Commit the state of a batch that the sink has received. Returns the entry for the journal."""
         task, given = self._task, self._given
         assert task is not None, "apply comes first"
         assert given is not None
@@ -184,8 +184,7 @@ class KeyedRun:
         return entry
 
     def _whole_reports(self, task: KeyedTask, given: Rows) -> tuple[dict[int, KeyedReport], dict[int, KeyedReport]]:
-        """By task of each stage. A sink that looked at part of the rows only has run part of the tasks: the rest is
-        run."""
+        """The reports of both stages, by task. If the sink read only part of the rows, the other tasks are run here."""
         for attempt in range(2):
             stages = self._state.reports(task.reports)
             routed, worked = stages["route"], stages["work"]
@@ -195,7 +194,7 @@ class KeyedRun:
             if attempt == 0:
                 given.run()
         if not routed and not worked:
-            return routed, worked  # the batch held no partition of rows at all
+            return routed, worked  # the batch had no partition of rows at all
         raise StreamError(
             f"batch {task.moment.batch} of operator {self.operator.name}: {sent} rows were sent to their keys, "
             f"{sum(r.rows for r in worked.values())} arrived at {len(worked)} executors of {len(task.plan.executors)}, "
@@ -204,7 +203,7 @@ class KeyedRun:
 
     def _commit(self, task: KeyedTask, worked: dict[int, KeyedReport]) -> Commit:
         before, moment = task.before, task.moment
-        if not worked:  # no executor was asked about ends of intervals either
+        if not worked:  # nor has any executor ended its intervals
             return replace(before, batch=moment.batch)
         added = [file for report in worked.values() for file in report.added]
         gone = {name for report in worked.values() for name in report.gone}

@@ -1,7 +1,7 @@
-"""Keyed operators on any stream, without subscriptions: counts, joins, or what a user writes. All but the runner.
+"""Keyed operators on any stream, without subscriptions: counts, joins, or a user's own operators.
 
-Owns a checkpoint for as long as it lives. `keyed.py` has what happens to a batch; in an engine the same operators run
-beside the matching (`engine.py`).
+`spark/` and `local/` add `start`. A stream owns its checkpoint until it is closed. `keyed.py` processes a batch; in an
+engine the same operators run beside the matching (`engine.py`).
 """
 
 import time
@@ -39,7 +39,7 @@ class BaseKeyedStream:
         key: KeySource | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without a `key` it is the environment's, if that has one."""
+        """Without a `key`, the key of the environment is used, if there is one."""
         self.operator, self._clock = operator, clock
         self._storage = Storage(str(checkpoint), key=key)
         self._fence = Fence(self._storage)
@@ -61,7 +61,7 @@ class BaseKeyedStream:
         self.close()
 
     def _prepare_stream(self, columns: pa.Schema, sink: SinkLike) -> Sink:
-        """What every `start` does first; `columns` are those of the rows."""
+        """The first step of every `start`; `columns` are those of the rows."""
         if self._run is not None and self._run.is_active:
             raise StreamError("this stream is running already: stop it first, or use another checkpoint")
         fed_schema(self.operator, columns)  # what cannot work is refused before the stream starts
@@ -78,21 +78,21 @@ class BaseKeyedStream:
         dead_files.forget(self._storage, DEAD_LETTER_FOLDERS_MAX, -1)
 
     def scale(self, executors: int) -> None:
-        """So many executors share the keys from the next batch on, also while the stream runs."""
+        """Change the number of executors that share the keys, from the next batch on, also while the stream runs."""
         self._keyed.scale(executors)
 
     def dead_letters(self) -> pa.Table:
         return pa.concat_tables([DEAD_LETTER.empty_table(), *dead_files.read(self._storage)])
 
     def close(self) -> None:
-        """Stop, and leave the checkpoint to the next."""
+        """Stop, and release the checkpoint for the next stream."""
         if self._run is not None:
             self._run.stop()
         self._fence.release()
 
     def _identify(self, operator: Operator) -> None:
         if self._storage.exists("identity.json"):
-            held = self._storage.read_document("identity.json").get("operator", "nobody, but of an engine")
+            held = self._storage.read_document("identity.json").get("operator", "none, but of an engine")
             if held != operator.name:
                 raise SettingsError(
                     f"checkpoint {self._storage.root} holds the state of operator {held}, not of {operator.name}: "

@@ -1,4 +1,4 @@
-"""Spark's own log of what each batch holds, read only to notice when it was tampered with.
+"""Spark's own log of the content of each batch, read only to notice when it was changed.
 
 Spark writes `offsets/N` before batch N runs and reads it again for a replay. If the entry is removed, Spark makes a
 new one, perhaps with more in it, under the same number; the engine would take it for a replay and leave events out.
@@ -14,14 +14,14 @@ from geoswarm.store.storage import Storage
 
 class OffsetLog:
     def __init__(self, folder: str) -> None:
-        """`folder` is Spark's checkpoint. Where only Spark can read it, digests are empty and nothing is noticed."""
+        """`folder` is Spark's checkpoint. If only Spark can read it, digests are empty and changes are not noticed."""
         try:
             self._storage: Storage | None = Storage(folder, encrypts=False)  # the files are Spark's
         except (GeoswarmError, OSError, ValueError):  # an address for Hadoop that Arrow does not know
             self._storage = None
 
     def digest(self, batch_id: int) -> str:
-        """Of the sources' offsets alone: the lines before them hold the time and settings of the attempt."""
+        """A digest of the sources' offsets alone: the lines before them hold the time and settings of the attempt."""
         if self._storage is None:
             return ""
         try:
@@ -32,7 +32,7 @@ class OffsetLog:
         return str(xxhash.xxh3_64_hexdigest(b"\n".join([*offsets, *files])))
 
     def has_new(self, batch_id: int, source: int) -> bool:
-        """Whether a batch holds anything of a source, which saves looking; True where it cannot be told."""
+        """Whether a batch has rows of a source, which otherwise need not be read; True if this is not known."""
         if self._storage is None:
             return True
         try:
@@ -44,7 +44,7 @@ class OffsetLog:
             return True
 
     def _files(self, source: int, offset: bytes) -> list[bytes]:
-        """A file source's offset is a number only; what it stands for is in a log of the source's own."""
+        """The log entries of a file source, whose offset is only the number of an entry."""
         assert self._storage is not None
         number = json.loads(offset).get("logOffset") if offset.startswith(b"{") else None
         if number is None:

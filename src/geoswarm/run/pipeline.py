@@ -1,10 +1,10 @@
-"""One batch from source to sink, whoever runs it. This file reads as the table of contents of the data plane.
+"""One batch from source to sink, on any runner. This file reads as the table of contents of the data plane.
 
     source -> validate -> route -> exchange -> match -> (exchange -> merge) -> (transitions) -> sink
               └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
 
 A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
-crash. What the control plane makes of a batch is in `steering.py`.
+crash. `steering.py` passes the counts of a batch to the control plane.
 """
 
 import time
@@ -30,7 +30,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Sink, as_sink
-from geoswarm.run.stages import Following, Stage
+from geoswarm.run.stages import Stage, TransitionRun
 from geoswarm.run.steering import Steering
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
@@ -41,16 +41,16 @@ from geoswarm.store.manifest import Manifest
 
 @dataclass(frozen=True)
 class Batch:
-    """A micro-batch as its runner hands it over."""
+    """A micro-batch from its runner."""
 
     number: int
     events: Rows
-    """Conformed, not validated."""
+    """The events with columns of the right types, not validated yet."""
     columns: pa.Schema
     """The columns of its events once they are validated."""
     operations: Callable[[], Iterator[pa.Table]]
     content: str
-    """A digest of what the source put into it; empty where that is not known."""
+    """A digest of what the source put into the batch; empty if it is not known."""
 
 
 class Pipeline:
@@ -68,7 +68,7 @@ class Pipeline:
         self._sink, self._clock = sink, clock
         self._steering = Steering(checkpoint, tuning, strategy)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
-        self._following = Following(checkpoint, tuning)
+        self._following = TransitionRun(checkpoint, tuning)
         self._stages = [
             (
                 stage,
@@ -79,7 +79,7 @@ class Pipeline:
         ]
 
     def scale(self, executors: int) -> None:
-        """So many executors from the next batch on. Any thread may call it."""
+        """Change the number of executors from the next batch on. Any thread may call it."""
         self._steering.scale(executors)
 
     def run(self, batch: Batch) -> None:
@@ -90,11 +90,11 @@ class Pipeline:
         manifest = self._prepare(batch)
         prepared_s = time.perf_counter()
         state = StoredBatch(self._checkpoint.storage, batch.number, manifest)
-        state.forget_attempt()  # of one that crashed
+        state.forget_attempt()  # files of an attempt that crashed
         task = self._task(batch, state)
         matches = self._matches(batch.events, task).add_constant("version", manifest.version)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
-        with matches.kept() if is_shared else nullcontext():
+        with matches.keep() if is_shared else nullcontext():
             self._sink.write(matches, batch.number)
             report = _whole_report(matches, state)
             self._following.finish(batch.number)
@@ -108,7 +108,7 @@ class Pipeline:
         self._steering.steer(report, manifest)
 
     def _prepare(self, batch: Batch) -> Manifest:
-        """The version that the batch runs with, and the plan, where the strategy draws one for every batch."""
+        """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch."""
 
         def replan() -> Plan:
             grid = self._checkpoint.grid
@@ -148,7 +148,7 @@ class Pipeline:
 
 
 def exchange(events: Rows, task: BatchTask) -> Rows:
-    """Events to their executors as parcels, or one row each; where the join is at the stream, subscriptions, too."""
+    """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
     if not task.packs:
         return events.map(route_rows(task), task.events.append(EXECUTOR)).exchange(task.plan().executors)
     routed = events.map(route_packed(task), PACKED)
@@ -159,8 +159,8 @@ def exchange(events: Rows, task: BatchTask) -> Rows:
 
 
 def match(exchanged: Rows, task: BatchTask) -> Rows:
-    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. Where objects are
-    followed, also the events that met no subscription."""
+    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. If objects are
+    followed, also the events that matched no subscription."""
     matches = match_schema(task.events, task.shape)
     if not task.splits_events:
         return exchanged.map(match_events(task), matches)
@@ -169,8 +169,8 @@ def match(exchanged: Rows, task: BatchTask) -> Rows:
 
 
 def _whole_report(matches: Rows, state: StoredBatch) -> LoadReport:
-    """What all tasks of the batch counted. A sink that looked at part of the matches only has run part of the tasks;
-    the rest is run here, so that every dead letter is filed and every event counted."""
+    """The counts of all tasks of the batch. If the sink read only part of the matches, the other tasks are run here, so
+    that every dead letter is written and every event counted."""
     for attempt in range(2):
         stages = state.reports()
         total = sum(stages.values(), LoadReport())
@@ -179,7 +179,7 @@ def _whole_report(matches: Rows, state: StoredBatch) -> LoadReport:
         if attempt == 0:
             matches.run()
     if not stages:
-        return total  # the batch held no partition of events at all
+        return total  # the batch had no partition of events at all
     raise StreamError(
         f"batch {state.batch_id}: {total.events_in} events came in, {total.events} reached an executor and "
         f"{total.dead} became dead letters, which does not add up: the batch is not committed; start again from the "

@@ -1,7 +1,7 @@
 """The sinks and workloads that settings can name: ours, and those of other packages.
 
-A sink is where matches go; a workload makes events to try things on. Workloads of ours are above this floor, so they
-are named here and imported when one is asked for.
+A sink receives matches; a workload generates events for trials. Our workloads are above this floor, so they are named
+here and imported on request.
 """
 
 import inspect
@@ -15,7 +15,7 @@ WORKLOAD_PLACES = {
     "tweets": "geoswarm.lab.workload.tweets:Tweets",
     "posts": "geoswarm.lab.workload.posts:Posts",
 }
-"""The same as in pyproject.toml, so that a source tree that is not installed has them; a test compares the two."""
+"""The same as in pyproject.toml, for a source tree that is not installed; a test compares the two."""
 
 
 def _name_of(kind: Any) -> str | None:

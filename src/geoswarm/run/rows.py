@@ -1,7 +1,7 @@
-"""Rows on their way through the stages, whoever runs them: tasks of Arrow batches, mapped, exchanged, then written.
+"""Rows on their way through the stages, on any runner: tasks of Arrow batches that are mapped, exchanged and written.
 
 The pipeline (`pipeline.py`) is written against this; `spark/rows.py` runs it on Spark and `local/rows.py` in this
-process. Nothing runs before somebody asks for the result, and asking twice runs it twice, unless it is `kept`.
+process. Nothing runs before the result is read, and reading it twice runs it twice, except within `keep`.
 """
 
 from abc import ABC, abstractmethod
@@ -18,25 +18,25 @@ class Rows(ABC):
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:
-        """The columns as tasks see them."""
+        """The columns that tasks receive."""
 
     # -- through the stages
 
     @abstractmethod
     def map(self, body: Body, schema: pa.Schema) -> "Rows":
-        """What each task makes of its batches, in columns of `schema`."""
+        """Apply `body` to the batches of each task; the result has the columns of `schema`."""
 
     @abstractmethod
     def exchange(self, tasks: int) -> "Rows":
-        """Each row to the task whose number is in its column `executor`."""
+        """Send each row to the task whose number is in its column `executor`."""
 
     @abstractmethod
     def union(self, other: "Rows") -> "Rows":
-        """Tasks of both; the columns are the same."""
+        """The tasks of both; their columns are the same."""
 
     @abstractmethod
     def numbers(self, count: int) -> "Rows":
-        """Rows 0 to `count` - 1 in one column of integers, over tasks of the same runner."""
+        """The numbers 0 to `count` - 1 in one column, over tasks of the same runner."""
 
     @abstractmethod
     def select(self, names: Sequence[str]) -> "Rows": ...
@@ -48,23 +48,23 @@ class Rows(ABC):
 
     @abstractmethod
     def run(self) -> None:
-        """Run every task, and keep nothing."""
+        """Run every task, and discard the rows."""
 
     @abstractmethod
-    def kept(self) -> AbstractContextManager[None]:
-        """Within it, tasks run once, however often the result is asked for."""
+    def keep(self) -> AbstractContextManager[None]:
+        """A context in which tasks run once, however often the result is read."""
 
     @abstractmethod
     def to_arrow(self) -> pa.Table: ...
 
     @abstractmethod
     def write_parquet(self, folder: str) -> None:
-        """Into files of a folder that does not exist yet."""
+        """Write files into a folder that does not exist yet."""
 
     @abstractmethod
     def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
-        """One JSON message per row, keyed by the first of these columns that is there and not null."""
+        """Send one JSON message per row, keyed by the first of these columns that exists and is not null."""
 
     @abstractmethod
     def native(self) -> Any:
-        """What a function of the user's gets: a DataFrame on Spark, an Arrow table in one process."""
+        """The argument of a user's function: a DataFrame on Spark, an Arrow table in one process."""

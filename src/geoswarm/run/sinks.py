@@ -1,8 +1,8 @@
-"""Where matches go. A sink writes one batch; asked for the same batch again, it leaves the same result.
+"""Sinks, which receive the matches. If a sink writes the same batch again, the result is the same.
 
 `Parquet` and `Memory` are exactly once by themselves: a batch has one place, filled in one step. `Kafka` and
 `Console` may repeat a batch after a crash; a row carries (event_id, subscription, version), by which a reader drops
-repeats. The same sinks serve every engine: what differs is in `Rows`.
+repeats. The same sinks serve every engine; the differences are in `Rows`.
 """
 
 import shutil
@@ -25,8 +25,8 @@ KEYS = ("event_id", "user", "key", "region")
 
 
 class Sink(ABC):
-    def bind(self, checkpoint: str) -> None:  # noqa: B027 - most sinks need not know
-        """Called once before the first batch, with the identity of the checkpoint whose batches will come."""
+    def bind(self, checkpoint: str) -> None:  # noqa: B027 - most sinks do not need it
+        """Called once before the first batch, with the identity of the checkpoint that the batches come from."""
 
     @abstractmethod
     def write(self, matches: Rows, batch_id: int) -> None: ...
@@ -56,10 +56,10 @@ class Parquet(Sink):
     def write(self, matches: Rows, batch_id: int) -> None:
         final = self.path / f"batch={batch_id}"
         if final.exists():
-            return  # a replay: what is there is whole
+            return  # a replay: the folder is complete
         for left in self.path.glob(f"_staged-{batch_id}-*"):
             shutil.rmtree(left, ignore_errors=True)
-        # A name of its own: a Spark that outlived its driver may still be writing the last one.
+        # A new name: a Spark that outlived its driver may still be writing the last one.
         staged = self.path / f"_staged-{batch_id}-{uuid.uuid4().hex}"
         matches.write_parquet(str(staged))
         staged.rename(final)

@@ -1,9 +1,9 @@
-"""Keyed operators beside the matching: on the stream of events, or on that of matches. And the one in its midst.
+"""Keyed operators beside the matching, on the stream of events or on that of matches; and transitions within it.
 
     events ── route, match ──┬── transitions ── sink
       └── Stage(on="events") └── Stage(on="matches")
 
-`keyed.py` has what happens to the rows; here is where they come from.
+`keyed.py` processes the rows; this file connects it to the two streams.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from geoswarm.run.sinks import Console, Kafka, Parquet, Sink, SinkLike, as_sink
 from geoswarm.store.checkpoint import Checkpoint
 
 OBJECT_INTERVALS = 4
-"""An object's whereabouts are kept for three whole intervals and the one under way."""
+"""Where an object was is kept for three whole intervals and the current one."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,12 @@ class Stage:
     operator: Operator
     sink: SinkLike
     on: Literal["events", "matches"] = "events"
-    """Validated events; or matches, one row for each event and subscription, with its `user`."""
+    """The stream: "events", validated; or "matches", one row for each event and subscription, with its `user`."""
     tuning: KeyTuning = field(default_factory=KeyTuning)
 
 
 def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None:
-    """Refuse what cannot work, before the stream starts."""
+    """Refuse stages that cannot work, before the stream starts."""
     _check_names(stages)
     sinks = [sink, *(as_sink(stage.sink) for stage in stages)]
     places = [s.path if isinstance(s, Parquet) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
@@ -66,15 +66,15 @@ def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None
 
 
 def _check_names(stages: Sequence[Stage]) -> None:
-    """State lies in a folder named by the operator: two of one name would take each other's for their own."""
+    """Refuse two operators with one name: they would use the same folder for their state."""
     names = [stage.operator.name for stage in stages]
     taken = sorted({name for name in names if names.count(name) > 1 or name == Transitions.name})
     if taken:
         raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
 
 
-class Following:
-    """Transitions: what becomes of matches where subscriptions ask for what objects do."""
+class TransitionRun:
+    """Turns matches into transitions, for subscriptions to objects that enter, leave or stay."""
 
     def __init__(self, checkpoint: Checkpoint, tuning: Tuning) -> None:
         keys = KeyTuning(
@@ -87,7 +87,7 @@ class Following:
         self._is_under_way = False
 
     def apply(self, matches: Rows, task: BatchTask) -> Rows:
-        """`matches` are of the shape "arrays"; where objects are followed, with every event."""
+        """`matches` have the shape "arrays"; if objects are followed, they include every event."""
         self._is_under_way = task.follows
         if task.follows:
             operator = Transitions(task.state.on, OBJECT_INTERVALS)
@@ -103,7 +103,7 @@ class Following:
         self._run.scale(executors)
 
     def finish(self, batch_id: int) -> None:
-        """While no subscription asks, objects are not followed: what is known of them is out of date, and forgotten."""
+        """Commit what is known about objects; while no subscription asks for it, it is outdated, and dropped."""
         if self._is_under_way:
             self._run.finish()
             self._is_under_way = False

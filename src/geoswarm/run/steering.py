@@ -1,6 +1,6 @@
-"""What the control plane makes of each batch: its counts go to the loop, and the loop may answer with a plan.
+"""The link to the control plane: the counts of each batch go to the loop, and the loop may answer with a plan.
 
-Runs nothing of the data plane; `pipeline.py` does. The journey of a plan begins and ends here.
+`pipeline.py` runs the data plane. The journey of a plan begins and ends here.
 """
 
 import threading
@@ -21,7 +21,7 @@ from geoswarm.store.manifest import Manifest
 class Steering:
     def __init__(self, checkpoint: Checkpoint, tuning: Tuning, strategy: Strategy) -> None:
         self._checkpoint = checkpoint
-        checkpoint.take_churn()  # the loop counts what is live now by itself
+        checkpoint.take_churn()  # the loop counts live subscriptions by itself
         _check_pipeline(tuning, strategy, checkpoint.plan)
         self._loop = ControlLoop(strategy, checkpoint.plan, tuning.round_s, checkpoint)
         self._work_us: dict[int, float] = {}  # by partition, since the round began
@@ -37,12 +37,12 @@ class Steering:
         return self._loop.plans_batches
 
     def scale(self, executors: int) -> None:
-        """Ask for so many executors. Any thread may call it."""
+        """Request a number of executors. Any thread may call it."""
         with self._scaling:
             self._executors = executors
 
     def apply_scaling(self) -> int | None:
-        """Between two batches: put in force what was asked for since the last one, and return it."""
+        """Between two batches, put the requested number of executors in force, and return it."""
         with self._scaling:
             wanted, self._executors = self._executors, None
         if wanted is not None:
@@ -76,7 +76,7 @@ class Steering:
 
 
 def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
-    """Refuse what cannot work together, before the stream starts."""
+    """Refuse settings that cannot work together, before the stream starts."""
     if tuning.pipeline == "spis" and tuning.join_at == "static":
         return
     named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"

@@ -1,17 +1,17 @@
-"""A stream under way, whoever runs it: waited for, drained, stopped."""
+"""A running stream, on any runner: wait for its end, drain it, stop it."""
 
 from typing import Protocol
 
 
 class Run(Protocol):
     def wait(self, timeout_s: float | None = None) -> bool:
-        """True once it has ended. Raises what made it end, if that was an error."""
+        """Wait for the end; True if it has ended. Raises the error that ended it, if any."""
 
     def drain(self) -> None:
-        """Return when everything that was there at the call has gone through."""
+        """Wait until everything that was available at the call is processed."""
 
     def stop(self) -> None:
-        """Let the batch under way finish, unless it takes long, then stop."""
+        """Let the current batch finish, unless it takes long, then stop."""
 
     @property
     def is_active(self) -> bool: ...

@@ -1,7 +1,7 @@
-"""Every stage of the data plane once, on two events and two subscriptions, so that its kernels are compiled and loaded.
+"""Run every stage of the data plane once, on two events and two subscriptions, to compile and load its kernels.
 
-numba compiles for the exact kinds of arrays it meets: here they are what tasks meet in service, mapped files and Arrow
-buffers, none of which can be written to. `run/spark/daemon.py` calls this before it forks workers.
+numba compiles for the exact types of its arguments: here they are those of real tasks, mapped files and Arrow buffers,
+all of them read-only. `run/spark/daemon.py` calls this before it forks workers.
 """
 
 import numpy as np
@@ -26,21 +26,21 @@ from geoswarm.flow.route import route
 from geoswarm.model import EVENT, TEXT
 
 TRIANGLE = np.array([shapely.Polygon([(0.5, 0.0), (1.0, 0.0), (0.5, 0.5)])])
-"""Away from both events, though not from their cells."""
+"""Contains neither event, but overlaps their cells."""
 
 
 def warm_up() -> int:
-    """Returns the matches found, which are two."""
+    """Returns the number of matches, which is two."""
     grid = Grid(0, 0, 1, 1, columns=2, rows=2)
     rects, ids = np.array([[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]]), np.array([7, 8])
-    records = Records(*(_sealed(a) for a in (rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))))
-    levels = {k: Level(*(_sealed(array) for array in level)) for k, level in build(grid, rects[:1]).items()}
+    records = Records(*(_read_only(a) for a in (rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))))
+    levels = {k: Level(*(_read_only(array) for array in level)) for k, level in build(grid, rects[:1]).items()}
     words, _ = compile_expressions(pa.array([None, "flood river OR dam"]))
-    words = Expressions.from_arrays({name: _sealed(array) for name, array in words.to_arrays().items()})
-    text = TextIndex(*(_sealed(array) for array in build_text(grid, rects, words)))
-    shapes = Shapes.from_arrays({name: _sealed(a) for name, a in of_polygons(TRIANGLE).to_arrays().items()})
-    cells = {k: Level(*map(_sealed, c)) for k, c in build_regions(grid, shapes, np.ones(1, np.bool_)).items()}
-    regions = Regions(shapes, _sealed(np.zeros(1, np.uint32)), cells, np.empty(0, np.int64))
+    words = Expressions.from_arrays({name: _read_only(array) for name, array in words.to_arrays().items()})
+    text = TextIndex(*(_read_only(array) for array in build_text(grid, rects, words)))
+    shapes = Shapes.from_arrays({name: _read_only(a) for name, a in of_polygons(TRIANGLE).to_arrays().items()})
+    cells = {k: Level(*map(_read_only, c)) for k, c in build_regions(grid, shapes, np.ones(1, np.bool_)).items()}
+    regions = Regions(shapes, _read_only(np.zeros(1, np.uint32)), cells, np.empty(0, np.int64))
     segment = Searchable(records, levels, text, conditions_of(words), regions)
     rows = [
         {"event_id": 1, "ts": 0, "x": 0.2, "y": 0.2, "text": "Dam"},
@@ -56,6 +56,6 @@ def warm_up() -> int:
     return found
 
 
-def _sealed(array: Array) -> Array:
+def _read_only(array: Array) -> Array:
     array.setflags(write=False)
     return array

@@ -1,6 +1,6 @@
-"""Look at this machine and say what would keep geoswarm from running well, with a remedy for each.
+"""Examine this machine for what would keep geoswarm from running well, with a remedy for each finding.
 
-Findings are data: `cli.py` prints them. What Spark and Java have to say comes through `geoswarm.run.spark`.
+Findings are data: `cli/commands.py` prints them. What concerns Spark and Java comes through `geoswarm.run.spark`.
 """
 
 import os
@@ -37,7 +37,7 @@ class Finding:
     ok: Health
     what: str
     remedy: str = ""
-    """Empty when all is well."""
+    """What to do about it; empty if nothing is wrong."""
 
 
 def examine(folder: Path | None = None, *, start_spark: bool = False) -> list[Finding]:
@@ -107,7 +107,7 @@ def look_at_kernels() -> Finding:
     except Exception as error:  # whatever numba or LLVM raises, it is the finding
         return Finding("kernels", "fail", f"numba cannot compile ({error})", remedy)
     if cell != 3:
-        return Finding("kernels", "fail", f"a kernel said cell {cell} instead of 3", remedy)
+        return Finding("kernels", "fail", f"a kernel returned cell {cell} instead of 3", remedy)
     return Finding("kernels", "ok", "numba compiles")
 
 
@@ -130,7 +130,7 @@ def look_at_memory(free_gb: float | None = None) -> Finding:
 def look_at_disk(folder: Path | None = None) -> Finding:
     folder = Path(tempfile.gettempdir()) if folder is None else folder
     there = folder.absolute()
-    while not there.exists():  # a checkpoint that is yet to be made: ask the disk it will be on
+    while not there.exists():  # the checkpoint does not exist yet: look at the disk that it will be on
         there = there.parent
     if not there.is_dir() or not os.access(there, os.W_OK):
         remedy = "choose another folder, or change its owner"
@@ -143,7 +143,7 @@ def look_at_disk(folder: Path | None = None) -> Finding:
 
 
 def look_at_encryption() -> Finding:
-    """On or off, and which key; never the key."""
+    """Whether encryption is on, and the id of the key; never the key itself."""
     try:
         source = KeySource.from_environment()
         if source is None:
@@ -164,7 +164,7 @@ def look_at_session() -> Finding:
 
 
 def _memory_free_gb() -> float:
-    """What this process may still take: the machine's, or less if a container limits it."""
+    """The memory that this process may still take: the machine's, or less if a container limits it."""
     facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
     free = float(facts["MemAvailable"].split()[0]) * 1024
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")

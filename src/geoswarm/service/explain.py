@@ -1,6 +1,6 @@
-"""Why a plan is as it is: the journal's rounds as sentences.
+"""How a plan came about: the journal's rounds as sentences.
 
-Reads only. The numbers are those the strategy and the coordinator wrote down when they decided.
+Nothing is written. The numbers are those that the strategy and the coordinator journalled when they decided.
 """
 
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def rounds(storage: Storage, epoch: int | None) -> list[RoundEntry]:
     if not ends:
         made = [entry.epoch_next for entry in entries if entry.epoch_next is not None]
         known = f"plans {min(made)} to {max(made)} are" if made else "no plan but the first is"
-        raise InputError(f"the journal does not say how plan {epoch} came about: {known} in it")
+        raise InputError(f"the journal does not show how plan {epoch} came about: {known} in it")
     begins = [i for i, entry in enumerate(entries[: ends[-1]]) if entry.epoch_next is not None]
     return entries[begins[-1] + 1 if begins else 0 : ends[-1] + 1]
 
@@ -54,12 +54,12 @@ def sentences(entries: list[RoundEntry]) -> Iterator[str]:
 
 
 def key_rounds(storage: Storage, operator: str) -> list[KeyRoundEntry]:
-    """Every look that was taken at the keys of an operator."""
+    """All rounds in which the keys of an operator were examined."""
     entries = list(JournalReader(storage).read(KeyRoundEntry))
     known = sorted({entry.operator for entry in entries})
     if operator not in known:
-        said = f"it tells of {', '.join(known)}" if known else "no round of any operator has ended yet"
-        raise InputError(f"the journal does not tell of operator {operator}: {said}")
+        others = f"it has {', '.join(known)}" if known else "no round of any operator has ended yet"
+        raise InputError(f"the journal has no round of operator {operator}: {others}")
     return [entry for entry in entries if entry.operator == operator]
 
 

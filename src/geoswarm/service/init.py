@@ -1,7 +1,7 @@
 """Write an example pipeline into a folder: a settings file, the folders that it names, and sample rows.
 
 Overwrites nothing: if one file is in the way, none is written. The examples lie in `service/examples/`: `NAME.toml` is
-the settings file, and a folder `NAME/`, where there is one, holds what belongs beside it. An example joins by existing.
+the settings file, and a folder `NAME/`, if any, holds files that are copied beside it. Every such file is an example.
 Settings are read and checked by `cli/settings_file.py`.
 """
 
@@ -17,19 +17,19 @@ EXAMPLES = Path(__file__).parent / "examples"
 
 
 @dataclass(frozen=True)
-class Written:
+class ExampleFiles:
     settings_file: Path
     files: tuple[Path, ...]
     """All files that were written, the settings file first."""
     empty_folders: tuple[Path, ...]
-    """Folders that the settings name and that the example puts nothing into."""
+    """Folders that the settings name and that the example leaves empty."""
 
 
 def example_names() -> list[str]:
     return sorted(file.stem for file in EXAMPLES.glob("*.toml"))
 
 
-def write_example(folder: Path, name: str) -> Written:
+def write_example(folder: Path, name: str) -> ExampleFiles:
     """Copy an example into `folder`, which is made if it does not exist."""
     if name not in example_names():
         raise SettingsError(f"there is no example {name!r}: use one of {', '.join(example_names())}")
@@ -41,11 +41,11 @@ def write_example(folder: Path, name: str) -> Written:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(source, target)
     settings_file, *_ = copies.values()
-    return Written(settings_file, tuple(copies.values()), tuple(_make_input_folders(settings_file)))
+    return ExampleFiles(settings_file, tuple(copies.values()), tuple(_make_input_folders(settings_file)))
 
 
-def describe(written: Written) -> list[str]:
-    """What was written and what to do next, a sentence for each."""
+def describe(written: ExampleFiles) -> list[str]:
+    """Sentences about what was written and what to do next."""
     lines = [f"wrote {file}" for file in written.files]
     lines += [f"made {folder}/, which is empty: put files with rows into it" for folder in written.empty_folders]
     return [*lines, f"next: geoswarm run {shlex.quote(str(written.settings_file))}"]
@@ -56,12 +56,12 @@ def _refuse_to_overwrite(folder: Path, targets: list[Path]) -> None:
         raise SettingsError(f"{folder} is a file: give a folder, or a name that does not exist yet")
     there = [str(target) for target in targets if target.exists()]
     if there:
-        say = "exists already: nothing was written; give another folder, or remove it"
-        raise SettingsError(f"{', '.join(there)} {say}")
+        problem = "exists already: nothing was written; give another folder, or remove it"
+        raise SettingsError(f"{', '.join(there)} {problem}")
 
 
 def _make_input_folders(settings_file: Path) -> list[Path]:
-    """Make the folders of file sources where the example has none; return those that are new."""
+    """Make the folders of file sources that the example does not have; return the new ones."""
     sections = tomllib.loads(settings_file.read_text())
     sources = [sections.get(name, {}) for name in ("events", "operations")]
     folders = [settings_file.parent / source["path"] for source in sources if source.get("kind") == "files"]

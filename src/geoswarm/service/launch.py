@@ -1,4 +1,4 @@
-"""From settings to a running stream, and what to watch while it runs.
+"""Start a stream from settings, and follow it while it runs.
 
 `settings_file.py` has checked the settings; `cli/` prints. What differs between the engines is in `launch_spark.py` and
 `launch_local.py`; either is imported when a stream is built, not before.
@@ -20,7 +20,7 @@ from geoswarm.config import KeyTuning
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.run.registry import SINKS
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.cli.settings_sections import Named
+from geoswarm.service.cli.settings_sections import ClassSetting
 from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from geoswarm.run.sinks import Sink
     from geoswarm.run.stages import Stage
     from geoswarm.run.stream import Run
-    from geoswarm.store.loading import Loaded
+    from geoswarm.store.loading import LoadResult
 
 LOOK_S = 0.25
-"""Between two looks at the journal while a stream runs."""
+"""Seconds between two looks at the journal while a stream runs."""
 
 
 def build_engine(settings: PipelineSettings, *, local: bool = False) -> "BaseEngine":
-    """On Spark, or with `local` in this process, without Java."""
+    """An engine on Spark, or with `local` in this process, without Java."""
     if settings.encryption is not None:
-        # As if it had been in the environment: whatever this process opens or starts, it does with the key.
+        # In the environment, so that all files and processes that this process opens or starts use the key.
         os.environ[KEY_FILE] = settings.encryption.key_file
     engine: BaseEngine = _runner(local).build_engine(settings)
     return engine
 
 
-def load(engine: "BaseEngine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "Loaded | None":
-    """Bulk-load the file of [subscriptions], if there is one. The engine knows which files it has."""
+def load(engine: "BaseEngine", settings: PipelineSettings, progress: Callable[[int, int], None]) -> "LoadResult | None":
+    """Bulk-load the file of [subscriptions], if there is one. The engine skips files that it has loaded."""
     return engine.load(settings.subscriptions.path, progress) if settings.subscriptions else None
 
 
 def start(engine: "BaseEngine", settings: PipelineSettings, terminal: Console, *, local: bool = False) -> "Run":
-    """`terminal` is where a console sink prints; `local` is as it was for `build_engine`."""
+    """Start the stream. A console sink prints to `terminal`; `local` is the same as for `build_engine`."""
     sources = _runner(local).build_sources(settings)
     run: Run = cast(Any, engine).start(
         **sources,
@@ -78,7 +78,7 @@ def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
     return stages
 
 
-def _sink(sink: Named, terminal: Console) -> "Sink":
+def _sink(sink: ClassSetting, terminal: Console) -> "Sink":
     """A console sink prints to the terminal."""
     made: Sink = SINKS.make(sink.kind, sink.options, terminal=terminal)
     return made
@@ -86,9 +86,9 @@ def _sink(sink: Named, terminal: Console) -> "Sink":
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that Ctrl-C or SIGTERM sets, so that a stream is stopped between two looks. A second one does not wait.
+    """An event that Ctrl-C or SIGTERM sets, so that the stream stops after its batch. A second signal does not wait.
 
-    Without it PySpark's own handler would cancel the jobs of the batch under way, and make a failure of it.
+    Without it PySpark's own handler would cancel the jobs of the current batch, and make it fail.
     """
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
@@ -109,11 +109,11 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 
 def until_done(run: "Run", asked: threading.Event, look: Callable[[], None], seconds: float | None = None) -> None:
-    """Call `look` until the stream ends, a stop is asked for, or the time is up. Raises what ended the stream."""
+    """Call `look` until the stream ends, a stop is asked for, or the time is up. Raises the stream's error, if any."""
     ends_s = time.monotonic() + seconds if seconds is not None else None
     while not asked.is_set() and (ends_s is None or time.monotonic() < ends_s):
         if not run.is_active:
-            run.wait()  # raises what ended it
+            run.wait()  # raises the error that ended it
             break
         time.sleep(LOOK_S)
         look()

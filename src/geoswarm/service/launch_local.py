@@ -1,4 +1,4 @@
-"""The engine in one process, and its sources, from settings. [spark] has no meaning here."""
+"""Build the engine in one process, and its sources, from settings. The section [spark] is ignored."""
 
 from dataclasses import asdict
 from typing import Any

@@ -1,4 +1,4 @@
-"""The engine on Spark, and its sources, from settings."""
+"""Build the engine on Spark, and its sources, from settings."""
 
 from typing import Any
 

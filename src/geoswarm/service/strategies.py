@@ -1,6 +1,6 @@
-"""`geoswarm strategies`: what can balance a stream, with the parameters of each and a sentence about it.
+"""`geoswarm strategies`: the strategies and planners, with the parameters of each and a sentence about it.
 
-Declares nothing: all of it is read from the classes (`geoswarm/registry.py`), those of other packages included.
+All of it is read from the classes (`geoswarm/registry.py`), those of other packages included.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +14,7 @@ from geoswarm.config import KeyTuning
 from geoswarm.control.keyed.registry import LIMITS_OF_TUNING, PLANNERS, planner_parameters
 from geoswarm.control.registry import STRATEGIES
 from geoswarm.parameters import PLAIN, Parameter, parameters_of
-from geoswarm.registry import OURS, Entry
+from geoswarm.registry import OURS, RegistryEntry
 
 TITLES = {
     "strategies": 'Strategies, which draw the plan of the map: Tuning(strategy="...", options={...}), [tuning.options]',
@@ -30,7 +30,7 @@ def list_strategies() -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _values_of(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
+def _values_of(entry: RegistryEntry, parameters: Callable[[Any], Iterable[Parameter]]) -> dict[str, Any]:
     if entry.problem:
         return {"name": entry.name, "package": entry.package, "problem": entry.problem}
     return {
@@ -53,7 +53,7 @@ def _values_of(entry: Entry, parameters: Callable[[Any], Iterable[Parameter]]) -
 
 
 def strategies_table(found: dict[str, list[dict[str, Any]]]) -> Group:
-    """For people."""
+    """The same as tables for the terminal."""
     tables: list[Table | str] = []
     for group, title in TITLES.items():
         table = Table(title=escape(title), title_justify="left", box=None, pad_edge=False, show_header=False)

@@ -1,7 +1,7 @@
-"""Users as operators see them: who is blocked and why, who has most, and commands that an engine takes in.
+"""Users as operators see them: who is blocked and why, who has most, and commands for the engine.
 
-Reads what the newest version names, and takes no lock; only `give` writes, one file. `store/guard_files.py` has what an
-engine does with it.
+The newest version is read without a lock; only `give` writes, one file, which the engine applies
+(`store/guard_files.py`).
 """
 
 import time
@@ -35,12 +35,12 @@ SHOWN = (
     ("lrb_involvement_faded", "was in {} hotspots"),
     ("lrb_queries_rate", "had {} of what was asked for in them"),
 )
-"""Of the features of Table 5.1, those that a person can use."""
+"""The features of Table 5.1 that are useful to a person."""
 NEVER_ON = "Guard has not been on for this checkpoint: start its engine with [guard] in the settings"
 
 
 def overview(storage: Storage, most: int) -> dict[str, Any]:
-    """Everybody of note, and so many of those who have or ask for most."""
+    """All users that are blocked, suspected or exempt, and `most` of those who have or ask for most."""
     newest, contract = _engines(storage)
     guard = read_guard(storage, newest) or Guard()
     live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
@@ -85,7 +85,7 @@ def users_table(found: dict[str, Any]) -> Table:
 
 
 def give(storage: Storage, command: str, user: str, why: str = "", removes: str = "nothing") -> str:
-    """Leave a command for the engine. Returns what to tell the operator."""
+    """Write a command for the engine. Returns a sentence for the operator."""
     newest, _ = _engines(storage)
     put_command(storage, Command(command, user, time.time_ns() // 1000, why, removes))
     taken = "the next batch takes it in, or the next start" if newest.guard else NEVER_ON
@@ -94,25 +94,25 @@ def give(storage: Storage, command: str, user: str, why: str = "", removes: str 
 
 @dataclass(frozen=True)
 class UserRecord:
-    """All that the newest version and the journal say of a user."""
+    """All that the newest version and the journal have about a user."""
 
     user: str
     state: str
-    """blocked, exempt, suspected, or empty."""
+    """One of "blocked", "exempt" and "suspected", or empty."""
     block: tuple[float, str] | None
-    """Since when, in seconds since 1970, and why."""
+    """The start of the block, in seconds since 1970, and its reason."""
     subscriptions: int
     rounds: list[DetectionEntry]
-    """In which the user was suspicious."""
+    """The rounds in which the user was suspicious."""
     commands: list[CommandEntry]
-    rounds_told: int
-    """Detection rounds in the journal, of all users."""
+    detection_rounds: int
+    """The number of detection rounds in the journal."""
     beta: float
     bounds: tuple[float, float, float, float]
-    """Of the world, for places."""
+    """The bounds of the world, for `places`."""
 
     def places(self, entry: DetectionEntry) -> list[list[float] | None]:
-        """Where the round's hotspots were, in the world's own numbers."""
+        """The places of the round's hotspots, in the world's coordinates."""
         xmin, ymin, xmax, ymax = self.bounds
         found = [hotspot.place for hotspot in entry.evidence.hotspots or ()]
         return [p and [round(xmin + p[0] * (xmax - xmin), 4), round(ymin + p[1] * (ymax - ymin), 4)] for p in found]
@@ -125,7 +125,7 @@ class UserRecord:
             "subscriptions": self.subscriptions,
             "rounds": [{**entry_json(entry), "places": self.places(entry)} for entry in self.rounds],
             "commands": [entry_json(entry) for entry in self.commands],
-            "rounds_told": self.rounds_told,
+            "rounds_told": self.detection_rounds,
             "beta": self.beta,
         }
 
@@ -136,7 +136,7 @@ def user_record(storage: Storage, user: str) -> UserRecord:
     if guard is None:
         raise InputError(NEVER_ON)
     reader = JournalReader(storage)
-    rounds = {entry.round: entry for entry in reader.read(DetectionEntry)}  # one written twice counts as written last
+    rounds = {entry.round: entry for entry in reader.read(DetectionEntry)}  # of two entries, the last counts
     given = {entry.at_us: entry for entry in reader.read(CommandEntry) if entry.user == user}
     blocked = {name: (since_s, why) for name, since_s, why in guard.blocked()}
     live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
@@ -147,7 +147,7 @@ def user_record(storage: Storage, user: str) -> UserRecord:
         subscriptions=live.get(user, (0, 0.0))[0],
         rounds=[entry for entry in rounds.values() if user in entry.suspicious or user in entry.blocked],
         commands=list(given.values()),
-        rounds_told=len(rounds),
+        detection_rounds=len(rounds),
         beta=guard.rules.beta,
         bounds=contract.bounds,
     )
@@ -170,9 +170,9 @@ def user_sentences(record: UserRecord) -> Iterator[str]:
             yield "  " + _features(entry.features[user], entry.features_others)
     for given in record.commands:
         why = f" ({given.why})" if given.why else ""
-        yield f"{when((given.at_us or 0) / 1e6)}: an operator said {given.command}{why}"
+        yield f"{when((given.at_us or 0) / 1e6)}: an operator gave the command {given.command}{why}"
     if not record.rounds and not record.commands:
-        yield f"the journal tells of {record.rounds_told} detection rounds, and {user} was suspicious in none of them"
+        yield f"the journal has {record.detection_rounds} detection rounds, and {user} was suspicious in none of them"
 
 
 def _evidence(evidence: Evidence, places: list[list[float] | None]) -> Iterator[str]:

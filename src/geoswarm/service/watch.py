@@ -1,7 +1,7 @@
-"""What a checkpoint's engine does, seen from outside: totals of the batches that are followed, status, dead letters.
+"""What the engine of a checkpoint does: totals of its batches, status, dead letters.
 
-Reads only, and takes no lock, so any number of watchers may look at an engine while it runs. A batch that a crash made
-run twice is journalled twice; it counts once here, as in the output.
+Everything is read, without a lock, so any number of processes may watch an engine while it runs. A batch that ran twice
+because of a crash is journalled twice; it counts once here, as in the output.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from geoswarm.store.storage import Storage
 
 
 class _Counted(NamedTuple):
-    """Of one batch; less than the entry, since a stream may have a million of them."""
+    """The counts of one batch: less than its entry, since a stream may have a million batches."""
 
     events: int
     matched: int
@@ -28,8 +28,8 @@ class _Counted(NamedTuple):
 
 
 @dataclass
-class Totals:
-    """Empty when made; `add` batches; read the sums."""
+class WatchedTotals:
+    """Sums over the batches that were added."""
 
     last: BatchEntry | None = None
     _of_batch: dict[int, _Counted] = field(default_factory=dict)
@@ -94,7 +94,7 @@ def status(checkpoint: str) -> dict[str, Any]:
 
 
 def existing(checkpoint: str) -> Storage:
-    """The storage of a checkpoint that is there; looking at one must not make one."""
+    """The storage of an existing checkpoint: to look at one must not create it."""
     storage = Storage(checkpoint)
     if not storage.exists("identity.json"):
         raise InputError(

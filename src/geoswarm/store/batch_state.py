@@ -1,8 +1,8 @@
-"""What the checkpoint holds for one batch, as its tasks read it, and what they report back.
+"""What the checkpoint holds for one batch, for its tasks to read, and what the tasks report back.
 
 A worker is interchangeable: everything it keeps here can be lost at any moment and found again from the checkpoint. The
 cache is keyed by what is never used again (a plan's seal, a version with its engine's token), so a stale answer cannot
-come from it, not even when a checkpoint is removed and made again at the same place.
+come from it, not even when a checkpoint is removed and made again in the same folder.
 """
 
 import json
@@ -23,7 +23,7 @@ from geoswarm.store.subscriptions import View
 
 @dataclass(frozen=True)
 class StoredBatch:
-    """A `flow.stages.task.BatchState`. Small: it names files, and opens them where it is asked."""
+    """A `flow.stages.task.BatchState`. It is small: it names files, and opens them in the process that reads them."""
 
     storage: Storage
     batch_id: int
@@ -69,7 +69,7 @@ class StoredBatch:
         return totals
 
     def forget_attempt(self) -> None:
-        """Remove what tasks of an attempt that crashed have sent back."""
+        """Remove what the tasks of a crashed attempt have sent back."""
         self.storage.remove_folder(self._report_folder)
         self.storage.remove_folder(self._dead_folder)
 
@@ -86,7 +86,7 @@ class StoredBatch:
 
 
 class _Cache:
-    """One plan and one version at a time; segments that both versions share stay open."""
+    """Holds one plan and one version at a time; segments that two versions share stay open."""
 
     def __init__(self) -> None:
         self._plan: tuple[tuple[str, int, str], Plan] | None = None

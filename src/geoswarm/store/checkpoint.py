@@ -34,7 +34,7 @@ from geoswarm.guard.rules import GuardRules
 from geoswarm.store import guard_files, inbox, manifest, plans
 from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
-from geoswarm.store.founding import found_or_check
+from geoswarm.store.founding import create_or_check
 from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.housekeeping import collect_garbage, repair
 from geoswarm.store.journal import Journal
@@ -45,9 +45,9 @@ from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
 
 TERMS_FADED = 0.98
-"""What is left of a count of terms after a batch: half of it after 34."""
+"""The share of each term's count that is left after a batch; after 34 batches it is a half."""
 LOADS_MAX = 1000
-"""Files whose bulk loads a version remembers."""
+"""The number of bulk-loaded files that a version remembers."""
 
 
 class Checkpoint:
@@ -60,15 +60,15 @@ class Checkpoint:
         key: KeySource | None = None,
         guard: GuardRules | None = None,
     ) -> None:
-        """`first_plan` is asked once, when the folder is made. Without a `key` it is the environment's, if any. Without
-        a `guard` every user may do everything; what Guard knew is kept for a start with one."""
+        """`first_plan` is called once, when the folder is made. Without a `key`, the key of the environment is used, if
+        there is one. Without a `guard` no user is limited; what Guard knew is kept for a later start with one."""
         self.storage = Storage(root, key=key)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
-            self.identity = found_or_check(self.storage, contract, first_plan, self.fence)
+            self.identity = create_or_check(self.storage, contract, first_plan, self.fence)
             self.journal = Journal(self.storage)
             self.plan, self._plan_seal = plans.newest(self.storage)
             self.manifest = manifest.newest(self.storage)
@@ -89,7 +89,7 @@ class Checkpoint:
         self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
 
     def submit(self, operations: pa.Table) -> None:
-        """On disk when it returns; taken in by the next version. Any thread may call it, also while a batch runs."""
+        """Write operations to disk, for the next version to apply. Any thread may call it, also while a batch runs."""
         self.fence.check()  # an engine that took over may number its files the same
         with self._inbox_lock:
             waiting = self._inbox_next - 1 - self.manifest.inbox_mark
@@ -102,7 +102,7 @@ class Checkpoint:
             self._inbox_next += 1
 
     def fold(self, now_us: int) -> Manifest:
-        """Take in what waits in the inbox, and what operators ask of Guard, outside any batch."""
+        """Apply the operations in the inbox, and the operators' commands to Guard, outside any batch."""
         waiting = inbox.waiting(self.storage, self.manifest.inbox_mark)
         asked = self.guarding is not None and self.storage.names(guard_files.COMMANDS_FOLDER)
         if waiting or asked:
@@ -114,7 +114,7 @@ class Checkpoint:
         return self.manifest
 
     def take_in(self, operations: pa.Table, now_us: int, loads: dict[str, int]) -> Manifest:
-        """A step of a bulk load, outside any batch: in force when it returns, or not at all."""
+        """Apply a step of a bulk load outside any batch: all of it is in force when this returns, or nothing is."""
         kept = list((self.manifest.loads | loads).items())[-LOADS_MAX:]
         with self._undo_if_it_fails():
             draft = self._draft([operations], now_us, -1, is_trusted=True)
@@ -130,9 +130,9 @@ class Checkpoint:
         content: str = "",
         replan: Callable[[], Plan] | None = None,
     ) -> Manifest:
-        """The version that `batch` runs with; the same one each time it is asked for. `content` is a digest of what the
-        source put into the batch, where it is known: a replay must have the same. `replan` draws a plan for this batch;
-        it is not asked when the batch has one from a crashed attempt."""
+        """The version that `batch` runs with, the same one at each call. `content` is a digest of what the source put
+        into the batch, where it is known: a replay must have the same. `replan` draws a plan for this batch; it is
+        not called when the batch has one from a crashed attempt."""
         self.fence.check()
         if batch < self.manifest.last_batch:
             raise StateError(
@@ -174,16 +174,16 @@ class Checkpoint:
         return self._view.live_rects(self.manifest.now_us)
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
-        """Rectangles and keywords of at most so many subscriptions in force, evenly spread."""
+        """Rectangles and keywords of at most `most` subscriptions in force, evenly spread."""
         return self._view.some_queries(most, self.manifest.now_us)
 
     def take_churn(self) -> Churn:
-        """What came and went since the last call."""
+        """The subscriptions that came into force and left it since the last call."""
         taken, self._churn = self._churn, Churn()
         return taken
 
     def sense(self, partitions: Iterable[Partition]) -> None:
-        """These, of the plan before, have made the cluster rebalance: Guard, if on, looks at what is live there."""
+        """Let Guard, if it is on, look at partitions of the plan before that have made the cluster rebalance."""
         if self.guarding is not None:
             for partition in partitions:
                 self.guarding.sense(partition, self._view, self.manifest.now_us)
@@ -195,8 +195,7 @@ class Checkpoint:
         self.plan = plan
 
     def finish(self, batch: int, texts: Sequence[str | None] = ()) -> None:
-        """The batch is through its sink; `texts` are some of what its events said. Forget what neither it nor a look
-        back needs."""
+        """Clean up after a batch that its sink has received; `texts` is a sample of the texts of its events."""
         self.fence.check()
         if texts:
             self._store.counts.take_in(tokenize(pa.array(texts, pa.string())).hashes, TERMS_FADED)
@@ -215,7 +214,7 @@ class Checkpoint:
         return make_draft(self._store, begun, view, tables, before.now_us, batch, self.guarding, is_trusted=is_trusted)
 
     def _adopt(self, draft: Draft, **changes: Any) -> None:
-        """The one atomic step. Nothing is remembered before it: a draft that fails to be written leaves no trace."""
+        """Put a draft in force: the one atomic step. A draft that fails to be written leaves no trace."""
         self.fence.check()
         new = replace(draft.manifest, **changes)
         manifest.write(self.storage, new)
@@ -223,15 +222,15 @@ class Checkpoint:
         self._churn.came += draft.churn.came
         self._churn.went += draft.churn.went
         if self.guarding is not None:
-            self.guarding.adopted()
+            self.guarding.confirm()
 
     @contextmanager
     def _undo_if_it_fails(self) -> Iterator[None]:
-        """Guard and the accounts change while a draft is made: if it fails, they are as of the version in force."""
+        """Guard and the accounts change while a draft is made; if it fails, reload them from the version in force."""
         try:
             yield
         except FencedOut:
-            raise  # it is over for this engine, and its files may be gone
+            raise  # this engine was replaced, and its files may be gone
         except BaseException:
             if self.guarding is not None:
                 self.guarding.load(self.manifest, self._view)

@@ -8,8 +8,8 @@ derived from the engine's key and a salt, so that nonces can count chunks and ne
     │ 8 bytes│ 8 bytes │ 16 bytes│                      │     │                          │
     └────────┴─────────┴─────────┴──────────────────────┴─────┴──────────────────────────┘
 
-The head stands in clear: a reader can tell that a file is encrypted, and with which key, without having it. A file's
-name belongs to what is verified, so that one file cannot stand in for another. Thesis §5: moved state is encrypted.
+The head is not encrypted: a reader sees that a file is encrypted, and with which key, without having the key. A file's
+name belongs to what is verified, so that one file cannot replace another. Thesis §5: moved state is encrypted.
 """
 
 import base64
@@ -26,22 +26,22 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 KEY_BYTES = 32
 MAGIC = b"GEOCRPT1"
-"""Also the version of the format."""
+"""The first bytes of an encrypted file; they include the version of the format."""
 ID_BYTES, SALT_BYTES, NONCE_BYTES, TAG_BYTES = 8, 16, 12, 16
 HEAD_BYTES = len(MAGIC) + ID_BYTES + SALT_BYTES
 CHUNK_BYTES = 1 << 20
-"""Of plain text. Larger is no faster, and a chunk is the least that is read before anything is believed."""
+"""Bytes of plain text in a chunk. Larger is no faster, and a whole chunk is read before any of it is trusted."""
 
 
 class Cipher:
-    """What a key can do. It is neither printed nor sent with it."""
+    """Encrypts and decrypts with one key. The key is never printed or sent to other processes."""
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
             raise ValueError(f"a key has {KEY_BYTES} bytes, not {len(key)}")
         self._key = key
         self.id = hmac.digest(key, b"geoswarm key id", hashlib.sha256)[:ID_BYTES].hex()
-        """Tells keys apart, and says nothing of the key: the key is random, and this is a keyed hash."""
+        """A keyed hash that identifies the key and reveals nothing of it."""
 
     def __repr__(self) -> str:
         return f"Cipher(key {self.id})"
@@ -53,7 +53,7 @@ class Cipher:
         salt = os.urandom(SALT_BYTES)
         yield MAGIC + bytes.fromhex(self.id) + salt
         box, bound = self._box(b"file", salt), MAGIC + name.encode()
-        held: bytes | memoryview | None = None  # one chunk back, because the last one has a mark
+        held: bytes | memoryview | None = None  # the chunk before this one: the last chunk is marked
         number = 0
         for chunk in _cut(pieces):
             if held is not None:
@@ -63,8 +63,8 @@ class Cipher:
         yield box.encrypt(_nonce(number, True), held or b"", bound)
 
     def decrypt(self, name: str, data: memoryview) -> memoryview:
-        """The plain text, read-only and beginning at a page. Raises ValueError if any of it is not what was written
-        under this name. The caller has looked at `key_id_of` before."""
+        """The plain text, read-only and aligned to a page. Raises ValueError if any of it is not what was written under
+        this name. The caller has checked `key_id_of` before."""
         salt, body = data[HEAD_BYTES - SALT_BYTES : HEAD_BYTES], data[HEAD_BYTES:]
         sealed = CHUNK_BYTES + TAG_BYTES
         count = max(1, -(-len(body) // sealed))
@@ -85,13 +85,13 @@ class Cipher:
         return plain.toreadonly()
 
     def encrypt_line(self, name: str, number: int, text: bytes) -> bytes:
-        """Of a file that grows by lines: each stands for itself, and only at its number of this file."""
+        """Encrypt one line of a file that grows by lines; it can be decrypted only as this line of this file."""
         nonce = os.urandom(NONCE_BYTES)
         sealed = self._box(b"line", name.encode()).encrypt(nonce, text, MAGIC + str(number).encode())
         return b"%d:%s" % (number, base64.b64encode(nonce + sealed))
 
     def decrypt_line(self, name: str, line: bytes) -> tuple[int, bytes]:
-        """Its number and text. Raises ValueError if it is not what was written at this number of this file."""
+        """The line's number and text. Raises ValueError if it is not what was written at this number of this file."""
         number, _, packed = line.partition(b":")
         sealed = base64.b64decode(packed, validate=True)
         try:
@@ -106,7 +106,7 @@ class Cipher:
 
 
 def key_id_of(head: bytes | memoryview) -> str | None:
-    """Which key a file is encrypted with, by its first bytes; None: it is not."""
+    """The id of the key that a file is encrypted with, from its first bytes; None if it is not encrypted."""
     head = bytes(head[:HEAD_BYTES])
     return head[len(MAGIC) : len(MAGIC) + ID_BYTES].hex() if head.startswith(MAGIC) else None
 
@@ -116,7 +116,7 @@ def _nonce(number: int, is_last: bool) -> bytes:
 
 
 def _cut(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
-    """The same bytes in chunks of CHUNK_BYTES, the last one shorter. What lies in one piece is not copied."""
+    """The same bytes in chunks of CHUNK_BYTES, the last one shorter. A chunk within one piece is not copied."""
     rest = bytearray()
     for piece in pieces:
         view = memoryview(piece).cast("B")

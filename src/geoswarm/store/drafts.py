@@ -1,7 +1,7 @@
-"""A draft: the next version of the subscriptions, on disk but for its manifest.
+"""A draft: the next version of the subscriptions, on disk except for its manifest.
 
-Makes it from the version before and some operations. What a batch is, and when a draft becomes the version in force, is
-decided in `checkpoint.py`.
+A draft is made from the version before and some operations. `checkpoint.py` decides when a draft becomes the version in
+force.
 """
 
 from collections.abc import Iterable
@@ -36,10 +36,10 @@ def make_draft(
     is_trusted: bool = False,
 ) -> Draft:
     """`begun` has the time, term and token of the draft; `view` shows the version before it, which was made at
-    `since_us`. Operations that are refused are in dead/ when it returns."""
+    `since_us`. Refused operations are in dead/ when this returns."""
     draft, now_us = begun, begun.now_us
     dead, churn = DeadLetters("operation", batch), Churn()
-    expired = view.expired(since_us, now_us)
+    expired = view.find_expired(since_us, now_us)
     churn.went.append(view.rects_at(expired))
     if guarding is not None:
         guarding.went(view, expired)

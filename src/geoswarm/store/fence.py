@@ -1,9 +1,9 @@
-"""One engine per checkpoint: the second is turned away, and one that was replaced can no longer commit.
+"""One engine per checkpoint: a second one is refused, and one that was replaced can no longer commit.
 
-Two guards, because neither suffices alone. A lock held by the process keeps a second engine out for as long as the
-first lives, on a file system that has locks. A term, a number taken once by each start, is checked before every
-commit, so that an engine which lost its place without noticing (a stalled machine, storage without locks) finds out.
-SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint is the arbiter.
+There are two protections, because neither suffices alone. A lock held by the process keeps a second engine out for as
+long as the first lives, on a file system that has locks. A term, a number taken once by each start, is checked before
+every commit, so that an engine which was replaced without noticing (a stalled machine, storage without locks) stops.
+SWARM §4.1.1 elects a new coordinator by agreement; here the checkpoint decides.
 """
 
 import fcntl
@@ -15,7 +15,7 @@ from typing import IO
 from geoswarm.errors import FencedOut
 from geoswarm.store.storage import Storage
 
-FOLDER = "terms"
+TERMS_FOLDER = "terms"
 
 
 class Fence:
@@ -24,12 +24,12 @@ class Fence:
         self._lock = _lock(storage)
         try:
             self.term = newest_term(storage) + 1
-            # On storage that cannot refuse to replace, two starts may take one number; the token tells them apart.
+            # On storage that cannot refuse to replace, two starts may take one number; the token distinguishes them.
             self.token = uuid.uuid4().hex
             self._holder = {"term": self.term, "token": self.token}
             storage.write_document(_name(self.term), self._holder, replace=False)
-            for name in storage.names(FOLDER)[:-2]:
-                storage.remove(f"{FOLDER}/{name}")
+            for name in storage.names(TERMS_FOLDER)[:-2]:
+                storage.remove(f"{TERMS_FOLDER}/{name}")
         except BaseException:
             self.release()
             raise
@@ -49,11 +49,11 @@ class Fence:
 
 
 def _name(term: int) -> str:
-    return f"{FOLDER}/{term:08d}.json"
+    return f"{TERMS_FOLDER}/{term:08d}.json"
 
 
 def newest_term(storage: Storage) -> int:
-    return max((int(name.split(".")[0]) for name in storage.names(FOLDER)), default=0)
+    return max((int(name.split(".")[0]) for name in storage.names(TERMS_FOLDER)), default=0)
 
 
 def _lock(storage: Storage) -> IO[str] | None:
@@ -66,7 +66,7 @@ def _lock(storage: Storage) -> IO[str] | None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         file.seek(0)
-        holder = file.read() or "(it has not said which yet)"
+        holder = file.read() or "(not known yet)"
         file.close()
         raise FencedOut(
             f"checkpoint {storage.root} is in use by process {holder}: stop that engine, or choose another checkpoint"

@@ -1,6 +1,6 @@
-"""The first start on a folder writes what a checkpoint begins with; every later one checks that it was made for this.
+"""The first start on a folder creates the checkpoint; every later start checks that it was made for the same contract.
 
-The contract is written last: where it is, all of the rest has been, and is missed if it is gone.
+The contract is written last: if it is there, all other files were written, and a missing one is an error.
 """
 
 import uuid
@@ -19,20 +19,20 @@ from geoswarm.store.storage import Storage
 CONTRACT, IDENTITY = "contract.json", "identity.json"
 
 
-def found_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
-    """Returns the checkpoint's identity. `first_plan` is asked once, when the folder is made."""
+def create_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
+    """Return the checkpoint's identity. `first_plan` is called once, when the folder is made."""
     if storage.exists(IDENTITY) and "operator" in storage.read_document(IDENTITY):
         raise SettingsError(f"checkpoint {storage.root} is of a KeyedStream, not of an engine: use another")
-    if storage.exists(CONTRACT) or manifest.kept(storage) not in ([], [0]):
+    if storage.exists(CONTRACT) or manifest.versions(storage) not in ([], [0]):
         _check(storage, contract)
     else:
-        _found(storage, contract, first_plan, fence)
+        _create(storage, contract, first_plan, fence)
     return str(storage.read_document(IDENTITY)["id"])
 
 
-def _found(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
-    for name in storage.names(plans.FOLDER):  # of a first start that was killed here
-        storage.remove(f"{plans.FOLDER}/{name}")
+def _create(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
+    for name in storage.names(plans.PLANS_FOLDER):  # left by a first start that was killed here
+        storage.remove(f"{plans.PLANS_FOLDER}/{name}")
     plans.write(storage, first_plan(Grid.of(contract), contract.executors))
     manifest.remove(storage, 0)
     manifest.write(storage, replace(EMPTY, term=fence.term, token=fence.token))

@@ -1,13 +1,13 @@
-"""Guard's files: what it knew at each version, and what operators ask of it.
+"""Guard's files: its memory at each version, and the commands that operators give it.
 
-Decides nothing: the door (`guard/door.py`) does, and here it meets the versions. Guard's memory rests in guard/, in a
-file that the manifest names: a version and what Guard knew of it are one. A replay finds its version made, so nothing
-is counted twice. What was sensed since the last version is lost with the process. A draft that fails is forgotten by
-`load`.
+`guard/door.py` decides; this file connects its decisions to the versions. Guard's memory lies in guard/, in a file that
+the manifest names, so that it changes together with the version. A replay finds its version made, so nothing is counted
+twice. What was sensed since the last version is lost with the process. After a draft that failed, `load` restores the
+memory of the version in force.
 
-Operators' commands are files in commands/ that wait for the next version: from any process, whether an engine runs or
-not. A command is written whole or not at all, and removed once a version that has taken it in is durable. That version
-has its name, so that nobody takes it in again after a crash in between.
+Operators' commands are files in commands/ that wait for the next version. Any process may write one, whether an engine
+runs or not. A command is written whole or not at all, and removed once a version that contains it is durable. That
+version records the command's name, so that it is not applied again after a crash in between.
 """
 
 import json
@@ -32,28 +32,28 @@ from geoswarm.guard.limits import GuardSettings
 from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import CommandEntry
 from geoswarm.store.manifest import Manifest
-from geoswarm.store.owners import OwnedSubscriptions, owned_at, owned_of
+from geoswarm.store.owners import OwnedSubscriptions, owners_in_segment, owners_of
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
-FOLDER = "guard"
+GUARD_FOLDER = "guard"
 COMMANDS_FOLDER = "commands"
 WAITING_MAX = 10_000
-"""Commands that wait; beyond, no engine seems to take them in."""
+"""The most commands that may wait; with more, no engine seems to be applying them."""
 
 
 class GuardFiles:
-    """The door of an engine, as `store/subscriptions/door.py` asks it, with its memory on disk."""
+    """The door of an engine, as `store/subscriptions/door.py` declares it, with its memory on disk."""
 
     door: GuardDoor
 
     def __init__(self, storage: Storage, grid: Grid, settings: GuardSettings, journal: Journal, seed: int) -> None:
-        """Nothing may be asked before `load`."""
+        """Call `load` before any other method."""
         self._storage, self._grid, self._settings, self._journal = storage, grid, settings, journal
         self._seed = settings.seed if settings.seed is not None else seed
-        self._is_written = False  # of the draft
+        self._is_written = False  # whether the draft has a file of its own
         self._taken: list[str] = []  # commands that are in the draft
-        self._obeyed: list[str] = []  # in the version before it, and perhaps still there
+        self._obeyed: list[str] = []  # commands in the version before it, whose files may still be there
 
     @property
     def guard(self) -> Guard:
@@ -64,13 +64,13 @@ class GuardFiles:
         return self.door.accounts
 
     def load(self, manifest: Manifest, view: View) -> None:
-        """As of a version; what came since is forgotten."""
+        """Read the memory of a version; what was counted since is forgotten."""
         guard = read_guard(self._storage, manifest, self._settings) or Guard(self._settings, self._seed)
         self._obeyed = read_obeyed(self._storage, manifest)
         self.door = GuardDoor(self._settings, self._grid, guard, self._live(view, manifest.now_us))
 
     def begin(self, now_us: int) -> list[Removal]:
-        """A draft begins. Returns which standing queries are to be cancelled."""
+        """Begin a draft. Returns which standing queries are to be cancelled."""
         found = waiting_commands(self._storage)
         for name in set(self._obeyed) & set(found):  # a crash came before they were removed
             clear_commands(self._storage, [name])
@@ -97,15 +97,15 @@ class GuardFiles:
         self.door.done(refused, now_us)
 
     def came(self, subs: Subs) -> None:
-        self.door.came(owned_of(self._grid, subs))
+        self.door.came(owners_of(self._grid, subs))
 
     def went(self, view: View, places: Ints) -> None:
         held = list(view.segments.values())
         for number in np.unique(places[0]):
-            self.door.went(owned_at(self._grid, held[number], places[1, places[0] == number]))
+            self.door.went(owners_in_segment(self._grid, held[number], places[1, places[0] == number]))
 
     def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
-        """The draft is complete: what Guard knows is on disk before the manifest that names it."""
+        """Complete the draft: write Guard's memory to disk, before the manifest that names it."""
         self.door.close(dead)
         self._is_written = self.door.has_news or draft.guard is None
         if not self._is_written:
@@ -113,18 +113,18 @@ class GuardFiles:
         name = f"{draft.version:012d}-{draft.token[:8]}"
         parts = {"guard": self.guard.to_bytes(), "obeyed": json.dumps(self._taken).encode()}
         arrays = {part: np.frombuffer(data, np.uint8) for part, data in parts.items()}
-        self._storage.write_arrays(f"{FOLDER}/{name}", arrays)
+        self._storage.write_arrays(f"{GUARD_FOLDER}/{name}", arrays)
         return replace(draft, guard=name)
 
-    def adopted(self) -> None:
-        """The manifest is durable."""
+    def confirm(self) -> None:
+        """The manifest is durable: remove the commands that it contains."""
         if self._is_written:
             self.door.mark_kept()
         clear_commands(self._storage, self._taken)
         self._taken, self._obeyed = [], []
 
     def sense(self, partition: Partition, view: View, now_us: int) -> None:
-        """This partition has made the cluster rebalance."""
+        """Look at a partition that has made the cluster rebalance."""
         self.door.sense(partition, self._live(view, now_us))
 
     def _live(self, view: View, now_us: int) -> OwnedSubscriptions:
@@ -132,29 +132,29 @@ class GuardFiles:
 
 
 def read_guard(storage: Storage, manifest: Manifest, settings: GuardSettings | None = None) -> Guard | None:
-    """What Guard knew at a version; None: it was never on."""
+    """Guard's memory at a version; None if it was never on."""
     if manifest.guard is None:
         return None
-    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    arrays = storage.map_arrays(f"{GUARD_FOLDER}/{manifest.guard}")
     return Guard.from_bytes(arrays["guard"].tobytes(), settings)
 
 
 def read_obeyed(storage: Storage, manifest: Manifest) -> list[str]:
-    """The commands that a version took in."""
+    """The names of the commands that a version contains."""
     if manifest.guard is None:
         return []
-    arrays = storage.map_arrays(f"{FOLDER}/{manifest.guard}")
+    arrays = storage.map_arrays(f"{GUARD_FOLDER}/{manifest.guard}")
     return list(json.loads(arrays["obeyed"].tobytes())) if "obeyed" in arrays else []
 
 
 def collect_garbage(storage: Storage, used: set[str | None]) -> None:
-    for name in storage.names(FOLDER):
+    for name in storage.names(GUARD_FOLDER):
         if name not in used:
-            storage.remove(f"{FOLDER}/{name}")
+            storage.remove(f"{GUARD_FOLDER}/{name}")
 
 
 def put_command(storage: Storage, command: Command) -> None:
-    """On disk when it returns."""
+    """Write a command to disk."""
     command.check()
     waiting = len(storage.names(COMMANDS_FOLDER))
     if waiting >= WAITING_MAX:
@@ -164,7 +164,7 @@ def put_command(storage: Storage, command: Command) -> None:
 
 
 def waiting_commands(storage: Storage) -> dict[str, Command | None]:
-    """By file name, the oldest first; None where a file is damaged."""
+    """The commands by file name, the oldest first; None where a file is damaged."""
     found: dict[str, Command | None] = {}
     for name in storage.names(COMMANDS_FOLDER):
         try:

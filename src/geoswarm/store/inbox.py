@@ -1,7 +1,7 @@
-"""Operations handed over by an API call or a bulk load, on disk until a version of the store has taken them in.
+"""Operations of an API call or a bulk load, on disk until a version of the store contains them.
 
 A call returns once its file is on disk: that is the acknowledgement. The manifest remembers the number of the newest
-file it contains, so a file is taken in once, whatever crashes in between.
+file it contains, so a file is applied once, whatever crashes in between.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from geoswarm.errors import CorruptState
 from geoswarm.flow.validate import conform_operations
 from geoswarm.store.storage import Storage
 
-FOLDER = "inbox"
+INBOX_FOLDER = "inbox"
 
 
 def put(storage: Storage, number: int, operations: pa.Table) -> None:
@@ -22,16 +22,16 @@ def put(storage: Storage, number: int, operations: pa.Table) -> None:
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data = sink.getvalue()
-    storage.create(f"{FOLDER}/{number:012d}.arrow", _digest(data), memoryview(data))
+    storage.create(f"{INBOX_FOLDER}/{number:012d}.arrow", _digest(data), memoryview(data))
 
 
 def waiting(storage: Storage, mark: int) -> list[int]:
-    return [n for n in (int(name.split(".")[0]) for name in storage.names(FOLDER)) if n > mark]
+    return [n for n in (int(name.split(".")[0]) for name in storage.names(INBOX_FOLDER)) if n > mark]
 
 
 def take(storage: Storage, numbers: list[int]) -> Iterator[pa.Table]:
     for number in numbers:
-        name = f"{FOLDER}/{number:012d}.arrow"
+        name = f"{INBOX_FOLDER}/{number:012d}.arrow"
         raw = storage.read(name)
         data = pa.py_buffer(raw)[8:]
         if len(raw) < 8 or raw[:8] != _digest(data):
@@ -44,10 +44,10 @@ def take(storage: Storage, numbers: list[int]) -> Iterator[pa.Table]:
 
 
 def clear(storage: Storage, mark: int) -> None:
-    """Forget what a committed version contains."""
-    for name in storage.names(FOLDER):
+    """Remove the files that a committed version contains."""
+    for name in storage.names(INBOX_FOLDER):
         if int(name.split(".")[0]) <= mark:
-            storage.remove(f"{FOLDER}/{name}")
+            storage.remove(f"{INBOX_FOLDER}/{name}")
 
 
 def _digest(data: pa.Buffer) -> bytes:

@@ -17,17 +17,17 @@ from geoswarm.store.cipher import KEY_BYTES, Cipher
 
 KEY_FILE, KEY = "GEOSWARM_KEY_FILE", "GEOSWARM_KEY"
 FILE_BYTES_MAX = 4096
-"""A key takes 45; whatever is larger is another file."""
+"""A key takes 45 bytes; a larger file is no key."""
 
 
 @dataclass(frozen=True)
 class KeySource:
     file: str | None = None
-    """None: the environment variable GEOSWARM_KEY."""
+    """The path of the key file; None for the environment variable GEOSWARM_KEY."""
 
     @staticmethod
     def from_environment(environ: Mapping[str, str] | None = None) -> "KeySource | None":
-        """None: encryption is off."""
+        """The source that the environment names; None if encryption is off."""
         environ = os.environ if environ is None else environ
         file, key = environ.get(KEY_FILE), environ.get(KEY)
         if file and key:
@@ -40,7 +40,7 @@ class KeySource:
         return f"the key file {self.file}" if self.file else f"the variable {KEY}"
 
     def cipher(self) -> Cipher:
-        """Read the key. No error says anything of what was read."""
+        """Read the key. No error message contains what was read."""
         text = self._read()
         try:
             key = base64.b64decode(text.strip(), validate=True)
@@ -82,7 +82,7 @@ def make_key_file(path: Path) -> Cipher:
             f"{path} exists: a key that is replaced takes its checkpoints along; choose another"
         ) from None
     with os.fdopen(handle, "wb") as file:
-        os.fchmod(handle, 0o600)  # whatever the umask says
+        os.fchmod(handle, 0o600)  # whatever the umask is
         file.write(base64.b64encode(key) + b"\n")
         file.flush()
         os.fsync(handle)

@@ -6,8 +6,8 @@
 
 A batch reads the state that the batch before it left, whatever has happened since: a batch that is run again finds the
 same. Files belong to an interval, and go when it leaves the window. Any worker maps any of them, so giving a key to
-another executor moves nothing; a file remembers the plan it was written under, and that plan tells which keys it may
-hold. Decides nothing about keys: `control/keyed/` does.
+another executor moves nothing; a file remembers the plan it was written under, and from that plan follows which keys it
+may hold. `control/keyed/` decides about keys.
 """
 
 import json
@@ -29,9 +29,9 @@ from geoswarm.store.storage import Storage
 
 FORMAT = 1
 COMMITS_KEPT = 2
-"""The newest may belong to a batch that will be run again, which needs the one before."""
+"""The number of commits kept. The newest may belong to a batch that will be run again, which needs the one before."""
 PLANS_KEPT = 100
-"""To look back at; those that files in force were written under are kept as long as these."""
+"""The number of plans kept for inspection; plans of files in force are kept as long as the files."""
 
 
 class KeyedState:
@@ -42,7 +42,7 @@ class KeyedState:
 
     @property
     def place(self) -> str:
-        """Names the folder among all checkpoints."""
+        """The folder's address, unique among all checkpoints."""
         return f"{self.storage.root}/{self.folder}"
 
     def sweep(self) -> None:
@@ -97,7 +97,7 @@ class KeyedState:
     # -- files
 
     def write(self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str) -> StateFile:
-        """`attempt` sets apart what two attempts at one task write."""
+        """Write rows of state. `attempt` keeps the files of two attempts at one task apart."""
         name = f"{moment.batch:012d}-{executor:05d}-{attempt}"
         payload = np.frombuffer(shelf.rows.serialize(), np.uint8)
         arrays: dict[str, Any] = {"ids": shelf.ids, "batches": shelf.batches, "payload": payload}
@@ -105,13 +105,13 @@ class KeyedState:
         return StateFile(name, shelf.interval, plan.epoch, executor, len(shelf.ids), size)
 
     def open(self, file: StateFile, schema: pa.Schema) -> Shelf:
-        """`schema` is the key's field and the operator's `kept`."""
+        """Open a file of rows. `schema` is the key's field and the operator's `kept`."""
         arrays = self.storage.map_arrays(f"{self.folder}/files/{file.name}")
         rows = pa.ipc.read_record_batch(pa.py_buffer(arrays["payload"]), schema)
         return Shelf(arrays["ids"], arrays["batches"], rows, file.interval)
 
     def forget_copies(self, names: Collection[str]) -> None:
-        """Files that this host no longer needs: drop its copies of what lies elsewhere."""
+        """Remove this host's copies of remote files that it no longer needs."""
         for name in names:
             self.storage.forget(f"{self.folder}/files/{name}")
 
@@ -139,7 +139,7 @@ class KeyedState:
         return self.storage.read(f"{self._report_folder(attempt)}/loads-{executor:05d}")
 
     def forget_reports(self, attempt: str | None = None) -> None:
-        """Those of one attempt, or of all that crashed."""
+        """Remove the reports of one attempt, or of all attempts."""
         self.storage.remove_folder(self._report_folder(attempt) if attempt else f"{self.folder}/reports")
 
     def _report_folder(self, attempt: str) -> str:

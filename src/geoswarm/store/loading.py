@@ -1,7 +1,7 @@
 """Bulk loading: a Parquet file of subscriptions, or a file of regions, into a checkpoint, many rows at a time.
 
-Each step is one version, and the version remembers how far the file has been taken in: a load that was cut short goes
-on where it was, and a file that has been loaded is not loaded again.
+Each step is one version, and the version remembers how far the file has been loaded: a load that was cut short goes
+on where it stopped, and a file that has been loaded is not loaded again.
 """
 
 import time
@@ -20,22 +20,22 @@ from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.region_files import read_regions
 
 STEP_ROWS = 1_000_000
-"""About 200 MB in the driver."""
+"""Rows in one step: about 200 MB in the driver."""
 REQUIRED = {"sub_id", *SIDES}
-Progress = Callable[[int, int], None]
+LoadProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadResult:
     registered: int
     dead: int
     """Rows that became dead letters."""
     seconds: float
 
 
-def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | None = None) -> Loaded:
-    """Register every row, unless this very file is in already. `progress` is called with the rows done and the rows in
-    all."""
+def load(checkpoint: Checkpoint, path: str, now_us: int, progress: LoadProgress | None = None) -> LoadResult:
+    """Register every row, unless this very file has been loaded. `progress` is called with the rows done and the rows
+    in all."""
     began_s = time.perf_counter()
     try:
         facts = Path(path).stat()
@@ -50,23 +50,23 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: Progress | No
             taken += len(table)
         if progress:
             progress(done, max(done, rows_all))
-    return Loaded(taken - dead, dead, time.perf_counter() - began_s)
+    return LoadResult(taken - dead, dead, time.perf_counter() - began_s)
 
 
 def _holds_regions(path: str) -> bool:
-    """A file that is no Parquet, or has a geometry and no sides."""
+    """Whether a file has regions: GeoJSON, or Parquet with a geometry and without the sides of rectangles."""
     with Path(path).open("rb") as file:
         if file.read(4) != b"PAR1":
             return Path(path).suffix.lower() in (".json", ".geojson", ".ndjson", ".geojsonl")
     try:
         held = pq.read_schema(path)
     except (pa.ArrowInvalid, OSError):
-        return False  # to be complained about as a damaged file
+        return False  # `_rows` reports it as a damaged file
     return not set(held.names) >= REQUIRED and ("geometry" in held.names or b"geo" in (held.metadata or {}))
 
 
 def _rows(path: str) -> Iterator[tuple[pa.Table, int]]:
-    """Operations, and how many there are in all."""
+    """Batches of operations, each with the number of all operations in the file."""
     try:
         file = pq.ParquetFile(path)
     except (pa.ArrowInvalid, pa.ArrowTypeError) as why:
@@ -80,7 +80,7 @@ def _rows(path: str) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
-    """GeoParquet or GeoJSON; how many regions there are in all is guessed by how far the file has been read."""
+    """Batches of a GeoParquet or GeoJSON file, each with the number of all regions, estimated from the bytes read."""
     seen = [0, 0, 1]
 
     def look(rows: int, size: int, size_all: int) -> None:
@@ -94,7 +94,7 @@ def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
 
 
 def _with_register(table: pa.Table) -> pa.Table:
-    """Rows that say no operation register."""
+    """Without a column `op`, every row is a registration."""
     if "op" in table.schema.names:
         return table
     return table.append_column("op", pa.array(np.full(len(table), "register")))

@@ -1,8 +1,8 @@
 """A manifest: one version of everything a batch depends on, in one sealed file.
 
-Versions are numbered upwards. A version made for a batch says which (`batch`), and is what that batch and
-any replay of it run with; a version made by a bulk load has `batch` None. Writing the file is the one atomic
-step between two versions: segments and bitmaps it names are on disk before it.
+Versions are numbered upwards. A version made for a batch has its number (`batch`), and that batch and any replay of it
+run with this version; a version made by a bulk load has `batch` None. Writing the file is the one atomic step between
+two versions: the segments and bitmaps that it names are on disk before it.
 """
 
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +12,7 @@ from geoswarm.errors import CorruptState
 from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.storage import Storage
 
-FOLDER = "manifests"
+MANIFESTS_FOLDER = "manifests"
 HEAD = "newest-version"
 FORMAT = 1
 
@@ -31,7 +31,7 @@ class Manifest:
     term: int
     """The engine that wrote it (`fence.py`)."""
     token: str
-    """Unlike the term never used again, also not by a checkpoint restored from a backup: names of files carry it."""
+    """Part of file names. Unlike the term it is never used again, not even by a checkpoint restored from a backup."""
     inbox_mark: int
     """Inbox files up to this number are in it."""
     segments: tuple[SegmentEntry, ...]
@@ -40,11 +40,11 @@ class Manifest:
     loads: dict[str, int]
     """Rows taken in of each file that was bulk loaded (`loading.py`)."""
     refused: int
-    """Operations that were turned away in making it."""
+    """Operations that were refused in making it."""
     tombstones: str | None
-    """The file with the bitmaps of cancelled subscriptions, if any are."""
+    """The file with the bitmaps of cancelled subscriptions, if there are any."""
     guard: str | None = None
-    """The file with what Guard knew, if it was ever on (`guard_files.py`)."""
+    """The file with Guard's memory, if it was ever on (`guard_files.py`)."""
 
     @property
     def subs(self) -> int:
@@ -92,17 +92,19 @@ def read(storage: Storage, version: int) -> Manifest:
 
 
 def newest(storage: Storage) -> Manifest:
-    """The newest version. If it is damaged or gone it is missed: an older one lacks what was acknowledged since."""
-    versions = kept(storage)
+    """The newest version. If it is damaged or missing, that is an error: an older one lacks acknowledged operations."""
+    numbers = versions(storage)
     head = _head(storage)
-    if not versions or versions[-1] < head:
-        raise CorruptState(f"version {head} of the subscriptions is missing from {FOLDER}/: restore it from a backup")
-    return read(storage, versions[-1])
+    if not numbers or numbers[-1] < head:
+        raise CorruptState(
+            f"version {head} of the subscriptions is missing from {MANIFESTS_FOLDER}/: restore it from a backup"
+        )
+    return read(storage, numbers[-1])
 
 
 def for_batch(storage: Storage, batch: int) -> Manifest | None:
-    """The version that a batch was given, if it was."""
-    for version in reversed(kept(storage)):
+    """The version that was made for a batch, if any."""
+    for version in reversed(versions(storage)):
         manifest = read(storage, version)
         if manifest.batch == batch:
             return manifest
@@ -111,12 +113,12 @@ def for_batch(storage: Storage, batch: int) -> Manifest | None:
     return None
 
 
-def kept(storage: Storage) -> list[int]:
-    return [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+def versions(storage: Storage) -> list[int]:
+    return [int(name.split(".")[0]) for name in storage.names(MANIFESTS_FOLDER)]
 
 
 def _head(storage: Storage) -> int:
-    """-1 if it is lost or damaged, which a power cut may do: its two halves differ then."""
+    """The newest version's number; -1 if it is lost or damaged, as after a power cut: its two halves differ then."""
     try:
         one, other = storage.read(HEAD).split()
         return int(one) if one == other else -1
@@ -129,4 +131,4 @@ def remove(storage: Storage, version: int) -> None:
 
 
 def _name(version: int) -> str:
-    return f"{FOLDER}/{version:012d}.json"
+    return f"{MANIFESTS_FOLDER}/{version:012d}.json"

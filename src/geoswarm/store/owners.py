@@ -1,6 +1,6 @@
-"""Whose subscriptions are and what they cost their owners, as the segments of a version say.
+"""The owners of subscriptions and what the subscriptions cost them, read from the segments of a version.
 
-Who may have how much is decided in `guard/`; `OwnedSubscriptions` is what its door (`guard/door.py`) asks for.
+`guard/` decides how much a user may have; its door (`guard/door.py`) asks `OwnedSubscriptions`.
 """
 
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ class OwnedSubscriptions(NamedTuple):
     now_us: int
 
     def owned(self) -> Iterator[Owned]:
-        """All of them, by segment."""
+        """The owners of all of them, by segment."""
         for name, held in self.view.segments.items():
-            yield owned_at(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
+            yield owners_in_segment(self.grid, held, np.flatnonzero(held.live(self.view.dead[name], self.now_us)))
 
     def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
         places = find_live(self.view, ids, self.now_us)
@@ -68,14 +68,14 @@ class OwnedSubscriptions(NamedTuple):
         return LiveQueries(np.concatenate(users), pa.concat_arrays(names), np.concatenate(born_s), x, y)
 
 
-def owned_at(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
-    """Some subscriptions of a segment."""
+def owners_in_segment(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
+    """The owners of some subscriptions of a segment."""
     stored = held[USER]
     return Owned(stored.names, stored.codes[ordinals].astype(np.int64), costs_at(grid, held, ordinals))
 
 
-def owned_of(grid: Grid, subs: Subs) -> Owned:
-    """Subscriptions that come."""
+def owners_of(grid: Grid, subs: Subs) -> Owned:
+    """The owners of subscriptions that are being registered."""
     users, region = subs[USER], subs[REGION]
     words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
     codes = users.indices.to_numpy(zero_copy_only=False)
@@ -83,14 +83,14 @@ def owned_of(grid: Grid, subs: Subs) -> Owned:
 
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
-    """In thousandths, of some subscriptions of a segment."""
+    """The costs, in thousandths, of some subscriptions of a segment."""
     return costs(
         area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals)
     )
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:
-    """By user: live subscriptions, and what they cost."""
+    """The number of live subscriptions of each user, and their cost."""
     found: dict[str, tuple[int, float]] = {}
     for names, codes, paid in OwnedSubscriptions(grid, view, now_us).owned():
         counts, sums = np.bincount(codes), np.bincount(codes, paid / THOUSANDTHS)

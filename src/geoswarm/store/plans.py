@@ -8,13 +8,13 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import CorruptState
 from geoswarm.store.storage import Storage
 
-FOLDER = "plans"
+PLANS_FOLDER = "plans"
 KEPT_MAX = 1000
-"""Older plans are only looked back at; one is about 60 bytes per partition."""
+"""The number of plans kept. Older ones are kept for inspection only; one is about 60 bytes per partition."""
 
 
 def write(storage: Storage, plan: Plan) -> str:
-    """Returns the seal. An epoch that exists belongs to another engine."""
+    """Write a plan and return its seal. An epoch that exists belongs to another engine."""
     return storage.write_document(_name(plan.epoch), plan.to_json(), replace=False)
 
 
@@ -26,22 +26,22 @@ def read(storage: Storage, epoch: int, seal: str) -> Plan:
 
 
 def at(storage: Storage, epoch: int) -> Plan:
-    """To look back at, by whoever does not route by it."""
+    """A plan for inspection; to route by a plan, use `read`, which checks its seal."""
     return Plan.from_json(storage.read_document(_name(epoch)))
 
 
 def newest(storage: Storage) -> tuple[Plan, str]:
-    names = storage.names(FOLDER)
+    names = storage.names(PLANS_FOLDER)
     if not names:
-        raise CorruptState(f"no plan is left in {storage.root}/{FOLDER}: restore it from a backup")
-    body, seal = storage.read_sealed(f"{FOLDER}/{names[-1]}")
+        raise CorruptState(f"no plan is left in {storage.root}/{PLANS_FOLDER}: restore it from a backup")
+    body, seal = storage.read_sealed(f"{PLANS_FOLDER}/{names[-1]}")
     return Plan.from_json(body), seal
 
 
 def forget_old(storage: Storage) -> None:
-    for name in storage.names(FOLDER)[:-KEPT_MAX]:
-        storage.remove(f"{FOLDER}/{name}")
+    for name in storage.names(PLANS_FOLDER)[:-KEPT_MAX]:
+        storage.remove(f"{PLANS_FOLDER}/{name}")
 
 
 def _name(epoch: int) -> str:
-    return f"{FOLDER}/{epoch:010d}.json"
+    return f"{PLANS_FOLDER}/{epoch:010d}.json"

@@ -25,20 +25,20 @@ from geoswarm.core.shapes.survey import NESTED_MAX
 from geoswarm.core.subscriptions.columns import BESIDE_GEOMETRY
 from geoswarm.errors import InputError, SchemaError
 
-Progress = Callable[[int, int, int], None]
+ReadProgress = Callable[[int, int, int], None]
 """Called after each batch: rows so far, bytes so far, bytes in all."""
 ROWS_MAX = 16_384
-"""Regions in one batch."""
+"""The most regions in one batch."""
 CHUNK_CHARS = 1 << 20
 BATCH_CHARS = 1 << 25
-"""Of the geometries in one batch."""
+"""Characters of the geometries in one batch."""
 FEATURE_CHARS_MAX = 1 << 28
-"""Of one feature, as text; a million vertices have about forty million."""
+"""Characters of one feature, as text; a million vertices have about forty million."""
 _SPACE = " \t\n\r\x1e\ufeff"
 
 
 def read_regions(
-    path: Path, *, id_name: str | None = None, rows_max: int = ROWS_MAX, progress: Progress | None = None
+    path: Path, *, id_name: str | None = None, rows_max: int = ROWS_MAX, progress: ReadProgress | None = None
 ) -> Iterator[pa.RecordBatch]:
     """`id_name` is the column or property that holds ids; without it `sub_id`, then `id`, as far as there is one."""
     if not path.is_file():
@@ -49,7 +49,7 @@ def read_regions(
 
 
 def _from_parquet(
-    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+    path: Path, id_name: str | None, rows_max: int, progress: ReadProgress | None
 ) -> Iterator[pa.RecordBatch]:
     with pq.ParquetFile(path) as file:
         names = file.schema_arrow.names
@@ -71,7 +71,7 @@ def _from_parquet(
 
 
 def _geometry_column(path: Path, schema: pa.Schema) -> str:
-    """By GeoParquet's metadata, else the column `geometry`."""
+    """The name in GeoParquet's metadata, else `geometry`."""
     try:
         geo = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
         name = str(geo.get("primary_column", "geometry"))
@@ -92,7 +92,7 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
 
 
 def _foreign_crs(crs: Any) -> str | None:
-    """The name of a PROJJSON coordinate system that is not WGS 84 degrees; None: it is, or is not said."""
+    """The name of a PROJJSON coordinate system that is not WGS 84 degrees; None if it is, or is not given."""
     if crs is None:
         return None
     code = crs.get("id") or {}
@@ -101,7 +101,7 @@ def _foreign_crs(crs: Any) -> str | None:
 
 
 def _from_geojson(
-    path: Path, id_name: str | None, rows_max: int, progress: Progress | None
+    path: Path, id_name: str | None, rows_max: int, progress: ReadProgress | None
 ) -> Iterator[pa.RecordBatch]:
     rows, chars, total, features = 0, 0, path.stat().st_size, list[_Feature]()
     with path.open(encoding="utf-8", errors="replace") as file:
@@ -130,7 +130,7 @@ class _Reader:
         self.chars = 0
 
     def features(self) -> Iterator[dict[str, Any]]:
-        """Of a collection; or of a file with one feature behind the other."""
+        """The features of a collection, or of a file with one feature after the other."""
         kind, before = None, dict[str, Any]()
         self._expect("{")
         while self._peek() != "}":
@@ -181,7 +181,7 @@ class _Reader:
         return feature
 
     def _peek(self) -> str:
-        """The next character that is no space; empty at the end."""
+        """The next character that is not a space; empty at the end."""
         while True:
             while self._at < len(self._text):
                 if self._text[self._at] not in _SPACE:
@@ -197,7 +197,7 @@ class _Reader:
         self._at += 1
 
     def _value(self) -> Any:
-        """Tried again with twice the text while it is cut short."""
+        """The next JSON value. While the text is cut short, twice as much of it is read."""
         self._peek()
         while True:
             try:
@@ -221,7 +221,7 @@ class _Reader:
 
 
 class _Feature(NamedTuple):
-    """What is kept of one: its geometry as text, which is a tenth of it as Python's lists."""
+    """One feature. Its geometry is kept as text, which takes a tenth of the memory of Python's lists."""
 
     id: Any
     geometry: str | None
@@ -229,8 +229,8 @@ class _Feature(NamedTuple):
 
 
 def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
-    said = member.get("properties")
-    properties = said if isinstance(said, dict) else {}
+    given = member.get("properties")
+    properties = given if isinstance(given, dict) else {}
     own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
     geometry = member.get("geometry")
     asked = {name: str(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
@@ -262,7 +262,7 @@ def _ids(ids: pa.Array | None, first_row: int, count: int) -> dict[str, pa.Array
 
 
 def _wkb(geometries: list[str | None]) -> pa.Array:
-    # Many braces may be nested collections, by which GEOS can be brought down: those stay text.
+    # Many braces may be nested collections, which can crash GEOS: those stay text.
     flat = np.array(
         [text if text is not None and text.count("{") <= NESTED_MAX else None for text in geometries], object
     )

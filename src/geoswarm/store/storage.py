@@ -1,6 +1,6 @@
 """Files that survive a crash: written whole or not at all, sealed with a checksum, mapped without a copy.
 
-Knows nothing of what the files mean. A write is acknowledged after fsync, rename, and fsync of the folder; on an
+This file does not know what the files mean. A write is acknowledged after fsync, rename, and fsync of the folder; on an
 object store a put is already atomic. Two shapes of file exist: a sealed JSON document, and a flat file of arrays
 (`flat_arrays.py`). With a key (`key_source.py`) every file is encrypted on its way to the disk (`vault.py`), and arrays
 are decrypted into memory instead of mapped.
@@ -10,7 +10,6 @@ import json
 import mmap
 import os
 import shutil
-import stat
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,12 +20,13 @@ import pyarrow.fs as pafs
 from geoswarm.core.arrays.flat_arrays import checksum, pack, unpack
 from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
+from geoswarm.store import local_files
 from geoswarm.store.cipher import HEAD_BYTES
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.vault import Chunks, Vault
 
 FIRST = "identity.json"
-"""A checkpoint's oldest file: how it begins says whether all of them are encrypted, and with which key."""
+"""A checkpoint's oldest file: its first bytes show whether all files are encrypted, and with which key."""
 
 
 class Storage:
@@ -35,8 +35,8 @@ class Storage:
     def __init__(
         self, root: str, cache: str | None = None, *, key: KeySource | None = None, encrypts: bool = True
     ) -> None:
-        """`cache` is where remote files are kept for mapping; by default a folder of this user's. Without a `key` it is
-        the environment's, if that has one; a folder of somebody else's files never `encrypts`."""
+        """`cache` is where remote files are kept for mapping; by default a folder of this user. Without a `key`, the
+        environment's is used, if there is one. A folder of files that others write never `encrypts`."""
         self._remote: pafs.FileSystem | None = None
         if "://" in root and not root.startswith("file://"):
             if "@" in root.split("://")[1].split("/")[0]:
@@ -55,7 +55,7 @@ class Storage:
             self._check_key()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self.root, self.vault.key)
+        return _reopen, (self.root, self.vault.key)
 
     @property
     def is_remote(self) -> bool:
@@ -65,25 +65,25 @@ class Storage:
         return f"{self._base}/{name}"
 
     def uri(self, name: str) -> str:
-        """The same for Spark, which wants the scheme back."""
+        """The address of a file for Spark, with its scheme."""
         if self._remote is None:
             return self.path(name)
         return f"{self.root.split('?')[0].rstrip('/').replace('s3://', 's3a://', 1)}/{name}"
 
     def address(self, name: str) -> str:
-        """The same for another `Storage` of what is in a folder."""
+        """The address of a folder, from which another `Storage` can be made."""
         place, mark, options = self.root.partition("?")
         return f"{place.rstrip('/')}/{name}{mark}{options}"
 
     def write(self, name: str, *chunks: bytes | memoryview, durable: bool = True) -> None:
-        """Not `durable`: seen whole or not at all by other processes, but a power cut may lose it."""
-        self._put(name, self.vault.encrypted(name, chunks), durable)
+        """Write a file, whole or not at all. If it is not `durable`, a power cut may lose it."""
+        self._put(name, self.vault.encrypt(name, chunks), durable)
 
     def create(self, name: str, *chunks: bytes | memoryview) -> None:
-        """As `write`, but refuses to replace: of two engines that try, one wins."""
+        """As `write`, but an existing file is not replaced: of two engines that try, one wins."""
         try:
             if self._remote is None:
-                _publish(Path(self.path(name)), self.vault.encrypted(name, chunks), os.link)
+                local_files.publish(Path(self.path(name)), self.vault.encrypt(name, chunks), os.link)
             elif self.exists(name):
                 raise FileExistsError(name)
             else:
@@ -93,7 +93,7 @@ class Storage:
 
     def read(self, name: str) -> bytes:
         held = self.read_as_is(name)
-        plain = self.vault.decrypted(name, memoryview(held))
+        plain = self.vault.decrypt(name, memoryview(held))
         return held if plain.obj is held else bytes(plain)
 
     def exists(self, name: str) -> bool:
@@ -102,7 +102,7 @@ class Storage:
         return bool(self._remote.get_file_info(self.path(name)).type != pafs.FileType.NotFound)
 
     def names(self, folder: str) -> list[str]:
-        """The files directly in a folder, sorted; those still being written are not among them."""
+        """The files directly in a folder, sorted, without those that are still being written."""
         if self._remote is None:
             try:
                 found = [entry.name for entry in os.scandir(self.path(folder)) if entry.is_file()]
@@ -131,14 +131,14 @@ class Storage:
             self._remote.delete_file(self.path(name))
 
     def remove_folder(self, name: str) -> None:
-        """Remove a folder and its files, also what a killed process left half written in it."""
+        """Remove a folder and its files, incomplete ones of killed processes included."""
         if self._remote is None:
             shutil.rmtree(self.path(name), ignore_errors=True)
         for file in self.names(name):
             self.remove(f"{name}/{file}")
 
     def sweep(self, folder: str) -> None:
-        """Remove what a killed process left half written in a folder that nobody else is writing to."""
+        """Remove incomplete files of killed processes from a folder that no other process writes to."""
         if self._remote is None:
             for file in Path(self.path(folder)).glob(".*"):
                 file.unlink(missing_ok=True)
@@ -147,10 +147,11 @@ class Storage:
         """A local file with the content of `name`, which must never change: fetched once per host if remote."""
         if self._remote is None:
             return Path(self.path(name))
-        _claim(self._cache.parent)
+        local_files.claim_folder(self._cache.parent)
         cached = self._cache / name
         if not cached.exists():
-            _publish(cached, [self.read_as_is(name)], os.replace)  # what is encrypted stays so on this disk, too
+            # An encrypted file stays encrypted on this disk, too.
+            local_files.publish(cached, [self.read_as_is(name)], os.replace)
         return cached
 
     def forget(self, name: str) -> None:
@@ -176,7 +177,7 @@ class Storage:
         self._put(name, [data], durable=True)
 
     def append_as_is(self, name: str, data: bytes) -> None:
-        """Not on object stores."""
+        """Append to a file; object stores cannot."""
         path = Path(self.path(name))
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("ab") as file:
@@ -190,10 +191,10 @@ class Storage:
                     out.write(chunk)
             self.forget(name)  # a draft that failed may have had a file of this name
             return
-        _publish(Path(self.path(name)), chunks, os.replace, durable)
+        local_files.publish(Path(self.path(name)), chunks, os.replace, durable)
 
     def _check_key(self) -> None:
-        """Before anything is written by a process whose key is another than the checkpoint's."""
+        """Refuse a key that is not the checkpoint's, before anything is written with it."""
         try:
             if self._remote is None:
                 with Path(self.path(FIRST)).open("rb") as local:
@@ -259,7 +260,7 @@ class Storage:
         except ValueError:
             raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
         try:
-            return unpack(self.vault.decrypted(name, memoryview(mapped)))
+            return unpack(self.vault.decrypt(name, memoryview(mapped)))
         except CorruptState:
             self.forget(name)
             raise
@@ -268,48 +269,8 @@ class Storage:
             raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
 
 
-def _reopened(root: str, key: KeySource | None) -> Storage:
-    """In a worker: the driver has looked at the checkpoint, and whether there is a key is not the worker's to say."""
+def _reopen(root: str, key: KeySource | None) -> Storage:
+    """Open a storage in a worker: the driver has checked the checkpoint, and decides whether there is a key."""
     storage = Storage(root, encrypts=False)
     storage.vault = Vault(storage.root, key)
     return storage
-
-
-def _claim(folder: Path) -> None:
-    """A folder that nobody else can write to: what is cached in it is believed."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = folder.lstat()
-    if held.st_uid != os.getuid() or not stat.S_ISDIR(held.st_mode):
-        raise SettingsError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
-    if held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        folder.chmod(0o700)
-
-
-def _publish(path: Path, chunks: Chunks, place: Any, durable: bool = True) -> None:
-    if not path.parent.is_dir():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        if durable:
-            _sync_folder(path.parent.parent)
-    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb", buffering=0) as file:
-            os.fchmod(handle, 0o644)  # workers may run as another user
-            for chunk in chunks:
-                rest = memoryview(chunk)
-                while len(rest):
-                    rest = rest[file.write(rest) :]
-            if durable:
-                os.fsync(file.fileno())
-        place(temporary, path)
-    finally:
-        Path(temporary).unlink(missing_ok=True)  # gone already after a replace
-    if durable:
-        _sync_folder(path.parent)
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

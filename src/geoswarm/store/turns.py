@@ -1,18 +1,18 @@
-"""When each batch of a stream without subscriptions runs, and what it holds: fixed before it runs, so that running it
-again is the same. An engine with subscriptions has manifests for this (`manifest.py`).
+"""The time and content of each batch of a stream without subscriptions, fixed before the batch runs, so that a replay
+gives the same. An engine with subscriptions has manifests for this (`manifest.py`).
 """
 
 from geoswarm.errors import StateError
 from geoswarm.store.storage import Storage
 
-FOLDER = "turns"
+TURNS_FOLDER = "turns"
 KEPT = 2
 
 
 def fix(storage: Storage, batch: int, now_us: int, content: str) -> int:
-    """The time, in microseconds since 1970, that the batch has had since its first attempt; never before an earlier
-    batch's. `content` is a digest of what the source put into it, where it is known."""
-    numbers = [int(name.split(".")[0]) for name in storage.names(FOLDER)]
+    """The time of a batch, in microseconds since 1970: fixed at its first attempt, and never before an earlier batch's.
+    `content` is a digest of what the source put into it, where it is known."""
+    numbers = [int(name.split(".")[0]) for name in storage.names(TURNS_FOLDER)]
     newest = max(numbers, default=-1)
     if batch in numbers:
         held = storage.read_document(_name(batch))
@@ -36,4 +36,4 @@ def fix(storage: Storage, batch: int, now_us: int, content: str) -> int:
 
 
 def _name(batch: int) -> str:
-    return f"{FOLDER}/{batch:012d}.json"
+    return f"{TURNS_FOLDER}/{batch:012d}.json"

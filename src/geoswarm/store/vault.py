@@ -1,7 +1,7 @@
 """One folder's key: what is written there is encrypted, and what is read there must be, with the same key.
 
-Everything of a checkpoint or nothing of it, so that a file in clear that turns up among encrypted ones is never
-believed. A folder without a key costs one comparison per read. `cipher.py` has the format, `key_source.py` the key.
+All files of a checkpoint are encrypted or none is, so that a plain file among encrypted ones is never
+trusted. A folder without a key costs one comparison per read. `cipher.py` has the format, `key_source.py` the key.
 """
 
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ Chunks = Iterable[bytes | memoryview]
 
 class Vault:
     def __init__(self, root: str, key: KeySource | None) -> None:
-        """`key` None: nothing is encrypted."""
+        """Without a `key` nothing is encrypted."""
         self._root, self.key = root, key
         self._cipher: Cipher | None = key.cipher() if key else None
 
-    def encrypted(self, name: str, chunks: Chunks) -> Chunks:
+    def encrypt(self, name: str, chunks: Chunks) -> Chunks:
         return chunks if self._cipher is None else self._cipher.encrypt(name, chunks)
 
-    def decrypted(self, name: str, data: memoryview) -> memoryview:
-        """The same memory where nothing is encrypted, else new."""
+    def decrypt(self, name: str, data: memoryview) -> memoryview:
+        """The plain text: the same memory where nothing is encrypted, else a copy."""
         held = key_id_of(data)
         if self._cipher is None:
             self._refuse_other_key(name, held)
@@ -41,11 +41,11 @@ class Vault:
                 f"{name} ({len(data)} bytes) cannot be decrypted: {why}; restore it from a backup of {self._root}"
             ) from None
 
-    def encrypted_line(self, name: str, number: int, line: bytes) -> bytes:
+    def encrypt_line(self, name: str, number: int, line: bytes) -> bytes:
         return line if self._cipher is None else self._cipher.encrypt_line(name, number, line)
 
-    def decrypted_lines(self, name: str, lines: list[bytes]) -> list[bytes]:
-        """Those that are what was written, in order; the others are left out."""
+    def decrypt_lines(self, name: str, lines: list[bytes]) -> list[bytes]:
+        """The lines that are as they were written, in order; the others are left out."""
         if self._cipher is None:
             return lines
         plain, newest = [], -1
@@ -53,14 +53,14 @@ class Vault:
             try:
                 number, text = self._cipher.decrypt_line(name, line)
             except ValueError:
-                continue  # torn by a crash, or changed
-            if number > newest:  # one that was copied would tell the same again
+                continue  # cut short by a crash, or changed
+            if number > newest:  # else it is a copy of an earlier line
                 plain.append(text)
                 newest = number
         return plain
 
     def check(self, name: str, head: bytes) -> None:
-        """Of a checkpoint's first file: refuse a key that is not the one it was made with, before anything is done."""
+        """Refuse a key that is not the one the checkpoint was made with, by the head of its first file."""
         held = key_id_of(head)
         self._refuse_other_key(name, held)
         if held is None and self._cipher is not None and head.startswith(b"{"):
@@ -70,7 +70,7 @@ class Vault:
             )
 
     def _refuse_other_key(self, name: str, held: str | None) -> None:
-        """No CorruptState: nothing is damaged, and nobody must repair it."""
+        """This is no CorruptState: nothing is damaged, and nothing must be repaired."""
         if held is None or (self._cipher is not None and self._cipher.id == held):
             return
         if self._cipher is None:

@@ -22,7 +22,7 @@ def test_every_operation_of_guard_is_measured_and_drawn() -> None:
 def test_the_attack_that_is_measured_is_one_that_guard_finds() -> None:
     rng = np.random.default_rng(0)
     names = pa.array([f"user{i}" for i in range(110)])
-    guard = guard_fig6_23._filled(GuardRules(), names, rng)
+    guard = guard_fig6_23._fill_guard(GuardRules(), names, rng)
     found = []
     for turn in range(2):
         guard.hotspot(guard_fig6_23._attack(guard, names, 60.0 * turn + 70, turn))

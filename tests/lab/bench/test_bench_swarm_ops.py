@@ -26,7 +26,7 @@ from geoswarm.lab.bench.kit.catalogue import bench_names
 from geoswarm.lab.bench.kit.harness import Result, cpu_s
 from geoswarm.lab.bench.swarm import fig18 as swarm_fig18
 from geoswarm.lab.bench.swarm import fig19 as swarm_fig19
-from geoswarm.lab.bench.swarm.hour import Hour, HourSizes, nothing, run_hour, spent
+from geoswarm.lab.bench.swarm.hour import Hour, HourSizes, nothing, run_hour, time_calls
 from worlds import BOUNDS, rectangles
 
 TINY = HourSizes(
@@ -91,7 +91,7 @@ def test_the_coordinator_receives_every_event_of_a_batch(hour: Hour) -> None:
     texts = swarm_fig18._texts(hour, TINY)
     assert len(texts) == TINY.executors
     before = sum(stat.by_row[0].sum() for stat in hour.stats.values())
-    after = swarm_fig18._received(texts, hour)
+    after = swarm_fig18._receive(texts, hour)
     assert sum(stat.by_row[0].sum() for stat in after.values()) == before + TINY.batch_events
 
 
@@ -104,10 +104,10 @@ def test_the_stopwatch_counts_the_work_of_one_call_and_not_its_preparation() -> 
 
         return work
 
-    took = spent(burn(0.002), lambda: burn(0.01)(None), repeats=3, turn_us=1.0)
+    took = time_calls(burn(0.002), lambda: burn(0.01)(None), repeats=3, turn_us=1.0)
     assert 2_000 <= took.cpu_us < 8_000
     assert took.wall_us >= took.cpu_us * 0.9
-    assert spent(burn(0.0002), nothing, repeats=3).cpu_us < 1_000
+    assert time_calls(burn(0.0002), nothing, repeats=3).cpu_us < 1_000
 
 
 # --- what `ControlLoop` no longer does

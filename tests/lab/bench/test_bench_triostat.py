@@ -15,7 +15,7 @@ from geoswarm.lab.bench.kit.harness import Result
 from geoswarm.lab.bench.triostat import fig6_2 as triostat_fig62
 from geoswarm.lab.bench.triostat import stored
 from geoswarm.lab.bench.triostat.size import (
-    Kept,
+    StoredSize,
     blocks,
     check_formula,
     expected_size,
@@ -75,7 +75,7 @@ def test_a_formula_that_does_not_hold_is_not_reported() -> None:
     with pytest.raises(GeoswarmError, match="one of them is wrong"):
         check_formula("squares", expected_size(numbers_best(10, 4) + 1, 4), make_and_count(blocks(10, 4)))
     with pytest.raises(GeoswarmError, match="one of them is wrong"):
-        check_formula("AQWA", expected_size(numbers_aqwa(10)), Kept(numbers_aqwa(10), 8 * numbers_aqwa(10) - 1))
+        check_formula("AQWA", expected_size(numbers_aqwa(10)), StoredSize(numbers_aqwa(10), 8 * numbers_aqwa(10) - 1))
     with pytest.raises(InputError, match="do not fit"):
         list(blocks(10, 13))
 

@@ -31,7 +31,7 @@ from geoswarm.lab.bench.distributor.race import (
 )
 from geoswarm.lab.bench.distributor.skew import SkewRun, SkewSizes, level_runs
 from geoswarm.lab.bench.kit.catalogue import bench_names
-from geoswarm.lab.workload.postcodes import Britain, made_britain
+from geoswarm.lab.workload.postcodes import Britain, make_britain
 from geoswarm.store.journal.entries import BatchEntry
 
 SWEEP = SkewSizes(CollisionSizes(10, 100, 3), ("sps", HASHED), (0.3, 0.7), (0.3, 0.4))
@@ -44,7 +44,7 @@ def silent(_: str) -> None:
 
 @pytest.fixture(scope="module")
 def country() -> Britain:
-    return made_britain(0, places=4000, sectors=250)
+    return make_britain(0, places=4000, sectors=250)
 
 
 def batch(heaped: int, *, slow: float = 1.0) -> CostedBatch:

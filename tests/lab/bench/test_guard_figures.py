@@ -14,7 +14,7 @@ from geoswarm.lab.bench.guard.outcomes import (
     GUARDED,
     KINDS,
     OURS,
-    Outcome,
+    AttackOutcome,
     availability_by_minute,
     recovery_s,
 )
@@ -32,9 +32,9 @@ def silent(_: str) -> None:
     pass
 
 
-def outcome(rates: list[float], **more: object) -> Outcome:
+def outcome(rates: list[float], **more: object) -> AttackOutcome:
     spans = [Span(i * 15.0, 15.0, 1.0, rate * 15.0, 0.0, 0.0, (0.0,), 0, 0, 1) for i, rate in enumerate(rates)]
-    plain = Outcome(OURS, ATTACK, 600, 10, 0, spans, [], {}, [], [], [])
+    plain = AttackOutcome(OURS, ATTACK, 600, 10, 0, spans, [], {}, [], [], [])
     return replace(plain, **more)  # type: ignore[arg-type]
 
 

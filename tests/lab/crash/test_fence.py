@@ -70,7 +70,7 @@ def test_an_engine_that_was_replaced_cannot_begin_a_batch(tmp_path: Path) -> Non
     replace_owner(first)
     with pytest.raises(FencedOut, match=r"number 1 .* number 2 has started since"):
         first.prepare(0, lambda: [Scenario(1).operations(0)], NOW_US)
-    assert manifest.kept(first.storage) == [0]
+    assert manifest.versions(first.storage) == [0]
 
 
 def test_an_engine_that_is_replaced_within_a_batch_can_neither_commit_nor_clean_up(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_an_engine_that_is_replaced_within_a_batch_can_neither_commit_nor_clean_
 
     with pytest.raises(FencedOut):
         first.prepare(0, operations, NOW_US)
-    assert manifest.kept(first.storage) == [0]
+    assert manifest.versions(first.storage) == [0]
     first.close()
 
     second = open_checkpoint(tmp_path)

@@ -17,7 +17,7 @@ from geoswarm.config import Contract
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
 from geoswarm.run.oracle.oracle import Oracle, Pair
-from geoswarm.store import manifest, plans, storage
+from geoswarm.store import local_files, manifest, plans
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
@@ -116,7 +116,7 @@ def test_a_crash_at_any_write_of_a_moving_plan_loses_and_repeats_nothing(
         batch, storm = world(b)
         oracle.operate(storm, 10 * b)
         want[b] = sorted(oracle.match(batch, 10 * b))
-    publish = storage._publish
+    publish = local_files.publish
     left = -1
 
     def publish_or_crash(*args: Any) -> None:
@@ -126,7 +126,7 @@ def test_a_crash_at_any_write_of_a_moving_plan_loses_and_repeats_nothing(
         if left == 0:
             raise Crash
 
-    monkeypatch.setattr(storage, "_publish", publish_or_crash)
+    monkeypatch.setattr(local_files, "publish", publish_or_crash)
     for crash_at in count(1):
         story, left = Story(tmp_path / str(crash_at), per_batch), crash_at
         with suppress(Crash):

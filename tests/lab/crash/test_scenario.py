@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from geoswarm.lab.crash.kill import Victim
-from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, Verdict, batches_of, compare, expected
+from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Comparison, Scenario, batches_of, compare, expected_batches
 from geoswarm.lab.crash.victim import process
 
 if TYPE_CHECKING:
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 SCENARIO = Scenario(seed=3)
 FILES = 4
-IN_STEP = [Batch(range(k, k + 1), range(k, k + 1)) for k in range(FILES)]
+IN_STEP = [BatchFiles(range(k, k + 1), range(k, k + 1)) for k in range(FILES)]
 
 
-def judge_run(home: Path) -> Verdict:
+def judge_run(home: Path) -> Comparison:
     return compare(SCENARIO, home / "checkpoint", home / "output")
 
 
@@ -29,7 +29,7 @@ def world(tmp_path: Path) -> Path:
 
 
 def test_the_scenario_has_something_of_everything() -> None:
-    answers = expected(SCENARIO, IN_STEP)
+    answers = expected_batches(SCENARIO, IN_STEP)
     assert all(len(answer.pairs) > 40 for answer in answers)
     assert all(answer.matched < answer.events_in - answer.dead["event"] for answer in answers), "some meet nothing"
     assert all(answer.dead["event"] == 9 and answer.dead["operation"] > 9 for answer in answers)
@@ -38,9 +38,9 @@ def test_the_scenario_has_something_of_everything() -> None:
 
 def test_the_scenario_can_tell_when_something_is_wrong() -> None:
     """Operations one batch late, or a clock that stands still, would give other matches."""
-    right = [answer.pairs for answer in expected(SCENARIO, IN_STEP)]
-    late = [Batch(batch.events, range(max(0, k - 1), k)) for k, batch in enumerate(IN_STEP)]
-    assert [answer.pairs for answer in expected(SCENARIO, late)] != right
+    right = [answer.pairs for answer in expected_batches(SCENARIO, IN_STEP)]
+    late = [BatchFiles(batch.events, range(max(0, k - 1), k)) for k, batch in enumerate(IN_STEP)]
+    assert [answer.pairs for answer in expected_batches(SCENARIO, late)] != right
     rows = [row for k in range(FILES) for row in SCENARIO.operations(k).to_pylist()]
     assert sum(row["expires"] is not None for row in rows) > 20
     again, other = (str(Scenario(seed).events(1).to_pylist()) for seed in (3, 4))
@@ -73,4 +73,4 @@ def check(home: Path) -> None:
     verdict = judge_run(home)
     assert verdict.is_equal, verdict
     assert verdict.batches == FILES
-    assert verdict.pairs == sum(len(answer.pairs) for answer in expected(SCENARIO, IN_STEP)) > 500
+    assert verdict.pairs == sum(len(answer.pairs) for answer in expected_batches(SCENARIO, IN_STEP)) > 500

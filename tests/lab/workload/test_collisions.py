@@ -16,9 +16,9 @@ from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import InputError, MachineError, SettingsError
 from geoswarm.lab.workload.collisions import PUBLICATION, SUBSCRIPTION, Collisions, write
-from geoswarm.lab.workload.postcodes import BOUNDS, FILES, Britain, britain, made_britain, real_britain
+from geoswarm.lab.workload.postcodes import BOUNDS, FILES, Britain, britain, make_britain, real_britain
 from geoswarm.lab.workload.real_posts import FOLDER_VARIABLE
-from geoswarm.lab.workload.skew import Hot, hot_executors, resampled
+from geoswarm.lab.workload.skew import Hot, hot_executors, resample
 from geoswarm.lab.workload.tiling import wiggly_cells
 from geoswarm.store.region_files import read_regions
 
@@ -28,7 +28,7 @@ EXECUTORS = 16
 
 @pytest.fixture(scope="module")
 def made_country() -> Britain:
-    return made_britain(0)
+    return make_britain(0)
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def _places(batch: pa.RecordBatch) -> Floats:
 
 
 def test_one_seed_makes_one_country() -> None:
-    again, same, other = (made_britain.__wrapped__(seed, places=500, sectors=300) for seed in (7, 7, 8))
+    again, same, other = (make_britain.__wrapped__(seed, places=500, sectors=300) for seed in (7, 7, 8))
     for one, two in zip(again.polygons, same.polygons, strict=True):
         assert shapely.to_wkb(one).tolist() == shapely.to_wkb(two).tolist()
     assert np.array_equal(again.places, same.places)
@@ -144,7 +144,7 @@ def test_without_files_a_country_is_made_up(
     with pytest.raises(MachineError, match="points_uk_collisions"):
         real_britain(tmp_path)
     with pytest.raises(InputError, match="100 sectors"):
-        made_britain(0, sectors=100)
+        make_britain(0, sectors=100)
 
 
 def test_with_files_the_real_country_is_taken(
@@ -268,14 +268,14 @@ def test_a_pool_is_resampled_to_the_share_of_its_load(share: float, heavy: bool)
     rng = np.random.default_rng(1)
     loads = rng.pareto(1.5, 20_000) * 10 + 1 if heavy else np.ones(20_000)
     pool = rng.beta(2, 8, 20_000)
-    drawn = resampled(pool, share, 20_000, rng, loads=loads)
+    drawn = resample(pool, share, 20_000, rng, loads=loads)
     assert drawn.share == pytest.approx(share, abs=0.01)
     assert (loads * pool)[drawn.rows].sum() / loads[drawn.rows].sum() == pytest.approx(drawn.share)
 
 
 def test_a_pool_that_is_right_already_is_hardly_touched() -> None:
     pool = np.random.default_rng(1).beta(2, 8, 5000)
-    drawn = resampled(pool, float(pool.mean()), 5000, np.random.default_rng(2))
+    drawn = resample(pool, float(pool.mean()), 5000, np.random.default_rng(2))
     assert len(np.unique(drawn.rows)) == 5000
     assert drawn.variety == pytest.approx(1.0)
 
@@ -283,14 +283,14 @@ def test_a_pool_that_is_right_already_is_hardly_touched() -> None:
 def test_a_share_beyond_the_pool_is_neared_and_said() -> None:
     pool = np.full(1000, 0.1)
     pool[:100] = 0.5
-    drawn = resampled(pool, 0.8, 4000, np.random.default_rng(0), variety_min=0.2)
+    drawn = resample(pool, 0.8, 4000, np.random.default_rng(0), variety_min=0.2)
     assert drawn.variety == pytest.approx(0.2, abs=0.01)
     assert 0.3 < drawn.share < 0.5
     assert len(np.unique(drawn.rows)) > 200
-    further = resampled(pool, 0.8, 4000, np.random.default_rng(0), variety_min=0.1)
+    further = resample(pool, 0.8, 4000, np.random.default_rng(0), variety_min=0.1)
     assert drawn.share < further.share <= 0.5
     with pytest.raises(InputError, match="from 0 rows"):
-        resampled(np.zeros(0), 0.5, 10, np.random.default_rng(0))
+        resample(np.zeros(0), 0.5, 10, np.random.default_rng(0))
 
 
 def test_chosen_rows_become_a_stream_of_their_own(made_country: Britain) -> None:

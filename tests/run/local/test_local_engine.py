@@ -11,7 +11,7 @@ import geoswarm as gs
 from geoswarm.control.registry import strategies
 from geoswarm.errors import SchemaError, SettingsError, StreamError
 from geoswarm.lab.crash.kill import Victim
-from geoswarm.lab.crash.scenario import TUNING, Batch, Scenario, batches_of, compare
+from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
 from worlds import events as some_events
@@ -37,7 +37,9 @@ def check(home: Path, files: int) -> None:
 def test_it_gives_what_the_oracle_gives(tmp_path: Path, exchange: str, matches: str) -> None:
     SCENARIO.write(tmp_path, range(4))
     process(tmp_path, IN_PROCESS, TUNING.model_copy(update={"exchange": exchange, "matches": matches}))
-    assert batches_of(tmp_path / "run" / "checkpoint") == [Batch(range(k, k + 1), range(k, k + 1)) for k in range(4)]
+    assert batches_of(tmp_path / "run" / "checkpoint") == [
+        BatchFiles(range(k, k + 1), range(k, k + 1)) for k in range(4)
+    ]
     check(tmp_path / "run", 4)
 
 

@@ -117,7 +117,7 @@ def test_the_log_of_files_is_compacted_and_names_every_file_once(tmp_path: Path)
     files = [TakenFile(Path(f"/data/é {n} #%.json"), n, n) for n in range(23)]
     for step, file in enumerate(files):
         log.take(0, step, [file])
-    assert log.taken(0) == files
+    assert log.all_files(0) == files
     assert log.last_step(0) == 22
     assert log.files(0, 8, 12) == files[9:13]
     assert log.files(0, 18, 19) == files[19:20]

@@ -100,9 +100,9 @@ def test_blocking_unblocking_and_exempting_hold_from_the_next_batch_on(
 def test_with_guard_a_call_without_a_user_is_an_error_and_without_it_there_are_no_blocks(
     spark: SparkSession, engine: Engine, tmp_path: Path
 ) -> None:
-    with pytest.raises(InputError, match="1 of 1 operations say no user: Guard is on"):
+    with pytest.raises(InputError, match="1 of 1 operations have no user: Guard is on"):
         engine.subscribe(1, BOUNDS)
-    with pytest.raises(InputError, match="say no user"):
+    with pytest.raises(InputError, match="have no user"):
         engine.submit(pa.Table.from_pylist([{"op": "cancel", "sub_id": 1}], schema=OPERATION))
     with Engine(spark, checkpoint=str(tmp_path / "other")) as plain:
         for call in (lambda: plain.block("ana"), plain.blocked):

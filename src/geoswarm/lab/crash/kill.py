@@ -1,4 +1,4 @@
-"""Start the engine on a scenario's files, kill a process of it with SIGKILL, start it again.
+"""Start the engine on a scenario's files, kill one of its processes with SIGKILL, start it again.
 
 `lab/bench/engine/recovery.py` and the tests decide what is killed and when. Only processes of the victim's own session
 are ever touched, and they end when this process ends, however it ends (`processes.py`).
@@ -22,7 +22,7 @@ from geoswarm.version import SOURCE_FOLDER
 
 POLL_S = 0.02
 WAIT_S_MAX = 240.0
-"""A start takes about 8 s on two idle cores; past this, something hangs."""
+"""Seconds to wait. A start takes about 8 s on two idle cores; after this, something hangs."""
 
 PROGRAM = "geoswarm.lab.crash.victim"
 MARKS = {
@@ -30,7 +30,7 @@ MARKS = {
     "executor": ("CoarseGrainedExecutorBackend",),
     "worker": ("geoswarm.run.spark.daemon",),
 }
-"""What the command line of each kind of process holds. A driver is two: Python and its JVM."""
+"""Text in the command line of each kind of process. A driver is two processes: Python and its JVM."""
 
 
 class Victim:
@@ -120,10 +120,10 @@ class Victim:
         try:
             return plans.newest(storage)[0].epoch > manifest.newest(storage).plan_epoch
         except StateError:
-            return False  # a first start that is not through, or a version that was replaced meanwhile
+            return False  # a first start that is not complete, or a version that was replaced meanwhile
 
     def until(self, condition: Callable[[], bool], what: str) -> bool:
-        """Wait for it, starting the engine again whenever it has died. False if all files are through before."""
+        """Wait for `condition`, and start the engine again whenever it has died. False if all files are done before."""
         deadline_s = time.monotonic() + WAIT_S_MAX
         while not condition():
             if time.monotonic() > deadline_s:
@@ -137,7 +137,7 @@ class Victim:
         return True
 
     def until_done(self, starts_max: int = 3) -> None:
-        """Wait until all files are through, starting the engine again after each failure."""
+        """Wait until all files are done, and start the engine again after each failure."""
         for attempt in range(starts_max):
             if self._started.wait(WAIT_S_MAX) == 0:
                 return

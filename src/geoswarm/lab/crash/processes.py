@@ -1,4 +1,4 @@
-"""The processes of one session: which they are, how they are killed, and how they end with whoever started them.
+"""The processes of one session: find them, kill them, and end them together with the process that started them.
 
 Linux only: processes are found in /proc. `kill.py` decides which of them are killed, `victim.py` ends with its parent.
 
@@ -35,7 +35,7 @@ def parent_of(pid: int) -> int:
 
 
 def kill_process(pid: int) -> None:
-    """SIGKILL; a process that has ended already is passed over."""
+    """Kill a process with SIGKILL; one that has ended already is no error."""
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
@@ -52,7 +52,7 @@ def kill_session(session: int, *, last: int | None = None) -> None:
 
 
 def end_with_parent() -> None:
-    """From now on, kill this process and its whole session when standard input is closed.
+    """Start a thread that kills this process and its whole session when standard input is closed.
 
     The parent holds the other end of the pipe. The operating system closes it when the parent ends, even by SIGKILL.
     Only a process that leads its own session may call this: it would take its parent along otherwise.
@@ -69,5 +69,5 @@ def _watch_standard_input() -> None:
 
 
 def _stat(pid: int) -> list[str]:
-    """State, parent, group, session, ...: what follows the name, which may hold anything but is in brackets."""
+    """State, parent, group, session, ...: the fields after the name, which is in brackets."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

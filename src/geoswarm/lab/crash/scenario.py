@@ -1,6 +1,6 @@
-"""One small world, drawn from a seed, for every runner: files of events and operations in, the oracle's answer out.
+"""One small world, drawn from a seed, for every runner: files of events and operations, and the oracle's answer.
 
-Runs nothing. `lab/crash/victim.py` puts the real engine on these files, on any master, and may be killed on the way.
+`lab/crash/victim.py` runs the real engine on these files, on any master, and may be killed on the way.
 Which files a batch holds is Spark's choice, and after a crash not always one of each; so it is read from Spark's
 offset log, and what must come out of those files is computed here, the slow way (`oracle.py`).
 """
@@ -34,9 +34,9 @@ STEP_S = 60.0
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
 TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S)
-"""Few deltas, so that segments are merged every few batches; objects are forgotten after as few."""
+"""Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches."""
 OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
-"""What that comes to (`run/spark/stages.py`)."""
+"""The intervals that follow from it (`run/stages.py`)."""
 
 FILES_PER_BATCH_MAX = 4
 """Each crash between the logs of the two sources may put one more file into a batch. Spark reads the files of a
@@ -123,12 +123,12 @@ class Scenario:
         return pa.Table.from_pylist(rows, schema=OPERATION)
 
     def write(self, folder: Path, numbers: Iterable[int]) -> None:
-        """The files of these numbers, each put in place whole, and one second apart: Spark sorts them by their time."""
+        """Write the files of these numbers, each in one step, with times one second apart: Spark sorts by time."""
         for name in ("events", "operations"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         for number in numbers:
             operations = [_json(row) for row in self.operations(number).to_pylist()]
-            operations.insert(len(operations) // 2, '{"op": "register", "sub_id": tw')  # no JSON at all
+            operations.insert(len(operations) // 2, '{"op": "register", "sub_id": tw')  # not JSON
             staged = folder / "staged"
             staged.write_text("\n".join(operations) + "\n")
             _place(staged, folder / "operations" / f"{number:05d}.json", number)
@@ -137,7 +137,7 @@ class Scenario:
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchFiles:
     """The numbers of the files that one batch held."""
 
     events: range
@@ -150,14 +150,13 @@ class Expected:
     dead: Counter[str]
     """Dead letters by kind."""
     events_in: int
-    matched: int
-    matches: int
-    """Events that were inside of anything, and of how much, before anybody asks for transitions."""
+    matched: int  # events inside any region, before transitions
+    matches: int  # matches, before transitions
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """The output beside the oracle's. `batches` and `pairs` say how much was compared."""
+class Comparison:
+    """The output compared with the oracle's. `batches` and `pairs` are how much was compared."""
 
     batches: int
     pairs: int
@@ -165,7 +164,7 @@ class Verdict:
     repeated: int
     wrong: int
     differences: list[str] = field(default_factory=list)
-    """Anything else that is not as it must be: counts, dead letters, extra columns."""
+    """Other differences: in counts, dead letters, extra columns."""
 
     @property
     def is_equal(self) -> bool:
@@ -173,12 +172,12 @@ class Verdict:
 
 
 def now_s(checkpoint: Path) -> float:
-    """The scenario's clock: the batch that Spark is at says how late it is, whenever and how often it runs."""
+    """The scenario's clock: the time follows from the current batch, whenever and however often it runs."""
     return START.timestamp() + STEP_S * max(_numbers(checkpoint / "spark" / "offsets"), default=0)
 
 
-def batches_of(checkpoint: Path) -> list[Batch]:
-    """What Spark put into each batch. Needs all of its offset log (spark.sql.streaming.minBatchesToRetain)."""
+def batches_of(checkpoint: Path) -> list[BatchFiles]:
+    """The files that Spark put into each batch, from its whole offset log (spark.sql.streaming.minBatchesToRetain)."""
     batches, ends = [], (-1, -1)
     numbers = _numbers(checkpoint / "spark" / "offsets")
     if numbers != list(range(len(numbers))):
@@ -189,12 +188,12 @@ def batches_of(checkpoint: Path) -> list[Batch]:
         events, operations = (
             ends[i] if line == "-" else int(json.loads(line)["logOffset"]) for i, line in enumerate(lines)
         )
-        batches.append(Batch(range(ends[0] + 1, events + 1), range(ends[1] + 1, operations + 1)))
+        batches.append(BatchFiles(range(ends[0] + 1, events + 1), range(ends[1] + 1, operations + 1)))
         ends = (events, operations)
     return batches
 
 
-def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
+def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[Expected]:
     oracle, answers = Oracle(CONTRACT.bounds), []
     for k, batch in enumerate(batches):
         if len(batch.operations) > FILES_PER_BATCH_MAX:
@@ -211,9 +210,9 @@ def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
     return answers
 
 
-def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Verdict:
-    """A finished run beside the oracle: every batch's matches as a list, its dead letters, and what it counted."""
-    want = expected(scenario, batches_of(checkpoint))
+def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
+    """Compare a finished run with the oracle: the matches of every batch as a list, its dead letters and its counts."""
+    want = expected_batches(scenario, batches_of(checkpoint))
     dead = {k: Counter[str]() for k in range(len(want))}
     for table in dead_files.read(Storage(str(checkpoint))):
         for k, kind in zip(table["batch_id"].to_pylist(), table["kind"].to_pylist(), strict=True):
@@ -238,7 +237,7 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Verdict:
         sums = [entry.events_in, entry.dead, entry.matched, entry.matches] if entry else []
         if sums != [answer.events_in, answer.dead["event"], answer.matched, answer.matches]:
             differences.append(f"batch {k}: counted {sums} instead of {answer}"[:300])
-    return Verdict(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
+    return Comparison(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
 
 
 def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[str]:
@@ -251,7 +250,7 @@ def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[s
 
 
 def is_sound(row: Row) -> bool:
-    """Whether an event can be matched, in other words than validation's."""
+    """Whether an event can be matched, independently of the engine's validation."""
     if row["geometry"] is not None:
         return row["event_id"] is not None and row["ts"] is not None and region_of(row["geometry"]) is not None
     if any(row[name] is None for name in EVENT.names):
@@ -276,7 +275,7 @@ def _region(rng: np.random.Generator) -> bytes:
 
 
 def _keywords(rng: np.random.Generator, numbers: int) -> str:
-    """Words that texts of this scenario have: all of them, many, few."""
+    """Words that occur in all texts of this scenario, in many, or in few."""
     some = " OR ".join(str(n) for n in rng.integers(0, numbers, int(rng.integers(1, 40))))
     return str(rng.choice(["Event", "file AND event", f"event ({some})", f"{some} OR nobody"]))
 

@@ -3,7 +3,7 @@
     python -m geoswarm.lab.crash.victim WORLD --master 'local[2]' --strategy swarm-measured --round-s 1
 
 WORLD holds `events/` and `operations/` (`scenario.py`); the checkpoint and the output go beside them. The process ends
-when all files are through. It measures nothing: `lab/bench/engine/recovery.py` and the tests do, through `kill.py`.
+when all files are done. `lab/bench/engine/recovery.py` and the tests measure it, through `kill.py`.
 """
 
 import argparse
@@ -19,9 +19,9 @@ from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.sinks import Parquet
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
-"""The oracle asks the offset log, of all batches, which files each of them held."""
+"""The oracle reads from the offset log which files each batch held, so the log is kept for all batches."""
 IN_PROCESS = "in-process"
-"""A master that is none: the local engine, which starts no Spark."""
+"""In place of a master: the local engine, which starts no Spark."""
 
 
 def process(
@@ -34,7 +34,7 @@ def process(
     sample: Sample | None = None,
     strategy: Strategy | None = None,
 ) -> None:
-    """Carry all files of `world` through the engine. `later_s` puts the clock forward, as a late restart would."""
+    """Process all files of `world` with the engine. `later_s` moves the clock forward, as a late restart does."""
     home = world / name
     checkpoint, sink = home / "checkpoint", Parquet(str(home / "output"))
     events, operations = str(world / "events"), str(world / "operations")
@@ -53,7 +53,7 @@ def process(
             ).wait()
         return
 
-    from geoswarm.run.spark.engine import Engine  # here: the local engine is killed and started within a second
+    from geoswarm.run.spark.engine import Engine  # imported here, since the local engine starts within a second
     from geoswarm.run.spark.session import build_session
     from geoswarm.run.spark.sources import events_from_files, operations_from_files
 

@@ -25,10 +25,10 @@ def demo(
     report: Annotated[Path, typer.Option(help="Where the report goes.")] = Path("demo-report"),
     as_json: Annotated[bool, typer.Option("--json", help="Machine-readable, nothing else on stdout.")] = False,
 ) -> None:
-    """Run the engine on an embedded workload, live in the terminal; leaves a report with pictures."""
-    from geoswarm.lab.demo.scenario import Scenario, run_demo
+    """Run the engine on a generated workload, live in the terminal, and write a report with pictures."""
+    from geoswarm.lab.demo.scenario import DemoScenario, run_demo
 
-    scenario = Scenario(
+    scenario = DemoScenario(
         seconds=seconds, subscriptions=subscriptions, executors=executors, seed=seed, checkpoint=checkpoint
     )
     story = run_demo(scenario, report, Console(quiet=as_json))

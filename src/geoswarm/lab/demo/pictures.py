@@ -22,19 +22,19 @@ NIGHT, INK, FAINT = "#0b1022", "#e8ecf4", "#8ea0c0"
 CALM = "#4fc3d9"
 BLUE, ORANGE, GREEN, RED = PALETTE[:4]
 EMBERS = ("#161c3a", "#3b1a6b", "#7d1f78", "#c43a5e", "#f2783a", "#fbc24a", "#fdf7c3")
-"""From one event, hardly lighter than the empty map, to the busiest place."""
+"""Colours from one event, hardly lighter than the empty map, to the busiest place."""
 CELLS_PER_PIXEL = 2
 """Cells of the grid that share a dot of the map, on each side: single cells are too small to see."""
 
 
 SOUTH, NORTH = -58, 78
-"""Nobody posts from beyond."""
+"""No post comes from beyond these latitudes."""
 LABEL_CELLS = 45, 30
 """Columns and rows that a partition needs for its executor's number to fit in."""
 
 
 def load_map(story: Story) -> "Figure":
-    """Above the plan that the run began with, below the one it ended with, each over the events of its time."""
+    """Two maps: the first plan of the run above, the last one below, each over the events of its time."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -52,10 +52,10 @@ def load_map(story: Story) -> "Figure":
     for axes, batches, plan, skew in ((above, early, begun, story.skew_first), (below, late, ended, story.skew_last)):
         when = "–".join(story.stream_time(story.events_until(i)) for i in (batches[0], batches[-1] + 1))
         axes.set_title(f"Plan {plan.epoch}: {len(plan.partitions)} partitions, {when} UTC", color=INK)
-        said = f"busiest executor {skew:.1f} × the mean"
+        title = f"busiest executor {skew:.1f} × the mean"
         if plan.epoch != begun.epoch:
-            said += f" ({story.skew_kept:.1f} × by plan {begun.epoch})"
-        axes.set_title(said, loc="right", color=INK, fontsize=13, fontweight="normal")
+            title += f" ({story.skew_kept:.1f} × by plan {begun.epoch})"
+        axes.set_title(title, loc="right", color=INK, fontsize=13, fontweight="normal")
     below.set_xlabel(
         "in each part: its executor · that one's CPU over the mean; red above 2, orange above 1.5", color=FAINT
     )
@@ -121,8 +121,8 @@ def balance(story: Story) -> "Figure":
         axes.axvline(numbers[i] - 0.5, color="#999999", linewidth=1.0, linestyle=":", zorder=1)
     if changed:
         axes.plot([], [], color="#999999", linewidth=1.0, linestyle=":", marker="", label="a new plan")
-        said = "had the first plan been kept"
-        axes.plot(numbers, story.skews_kept[begin:], color=RED, linestyle="--", marker="", label=said)
+        label = "had the first plan been kept"
+        axes.plot(numbers, story.skews_kept[begin:], color=RED, linestyle="--", marker="", label=label)
     axes.plot(numbers, story.skews[begin:], color=BLUE, marker="o", markersize=5, label="as it was")
     axes.axhline(1, color="#333333", linewidth=1.2)
     axes.annotate(
@@ -144,7 +144,7 @@ def balance(story: Story) -> "Figure":
 
 
 def executors(story: Story) -> "Figure":
-    """Both by rank, not by name: another executor is the busiest in every batch."""
+    """The load of executors under the first and the last plan, by rank: another one is the busiest in every batch."""
     from matplotlib.ticker import MaxNLocator
 
     drawn, (bars, curve) = figure(2, width_in=6.6, height_in=4.4)

@@ -48,7 +48,7 @@ PAGE = """<!doctype html>
 
 
 def write_report(story: Story, folder: Path) -> Path:
-    """Leaves report.html and the pictures in `folder`; gives the page's path."""
+    """Write report.html and the pictures into `folder`; returns the page's path."""
     figures = []
     with style():
         for name, (draw, caption) in PICTURES.items():

@@ -1,6 +1,6 @@
-"""`geoswarm demo`: a day of posts over the world meets standing rectangles, with some changing meanwhile.
+"""`geoswarm demo`: a day of posts over the world is matched with subscriptions, some of which change meanwhile.
 
-Runs the real engine, with nothing to feed it; `view.py` shows it while it runs, `report.py` tells it afterwards.
+It runs the real engine and needs no input; `view.py` shows it while it runs, `report.py` describes it afterwards.
 The plan begins as equal shares of the map, and follows the load from there on.
 """
 
@@ -36,29 +36,29 @@ if TYPE_CHECKING:
     from geoswarm.run.spark.engine import Engine
 
 COLUMNS, ROWS = 1440, 720
-"""Cells of a quarter of a degree."""
+"""The grid: cells of a quarter of a degree."""
 SIDE_SHARE = 0.0002
 """Rectangles of about 8 km: a part of a city, which a handful of subscriptions share."""
 EVENTS_PER_S = 100.0
-"""Of stream time. The engine is much faster, so half a minute shows most of a day going round the world."""
+"""Events per second of stream time. The engine is much faster, so half a minute shows most of a day."""
 ROWS_PER_BATCH = 150_000
 CHANGES_PER_S = 1000
 TUNING = Tuning(strategy="swarm-measured", round_s=2.0)
 """Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them."""
 WRITE_ROWS = 500_000
 STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0
-"""A machine that is busy, or compiles the kernels for the first time, starts slowly; the demo is still a short one."""
+"""Limits that keep the demo short on a machine that starts slowly, since it is busy or compiles the kernels."""
 
 
 @dataclass(frozen=True)
-class Scenario:
+class DemoScenario:
     seconds: float | None = None
-    """None: STREAM_S, or as much less as keeps all of it within TOTAL_S."""
+    """Seconds of the stream; None: STREAM_S, or less, so that the demo ends within TOTAL_S."""
     subscriptions: int = 500_000
     executors: int = 16
     seed: int = 0
     checkpoint: str | None = None
-    """None: a temporary one, removed at the end."""
+    """The folder of the checkpoint; None: a temporary one, removed at the end."""
 
     @property
     def workload(self) -> Tweets:
@@ -69,13 +69,13 @@ class Scenario:
         return Contract(columns=COLUMNS, rows=ROWS, executors=self.executors)
 
 
-def run_demo(scenario: Scenario, report: Path, out: Console) -> Story:
-    """Run it, show it, and leave the report in the folder `report`."""
+def run_demo(scenario: DemoScenario, report: Path, out: Console) -> Story:
+    """Run the demo, show it, and write the report into the folder `report`."""
     from geoswarm.run.spark.engine import Engine
     from geoswarm.run.spark.session import build_session
 
     began_s = time.monotonic()
-    report.mkdir(parents=True, exist_ok=True)  # what would fail at the end is refused at the start
+    report.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     with _folder(scenario.checkpoint) as checkpoint:
         with out.status("starting Spark"):
             spark: Any = build_session(f"local[{max(2, len(os.sched_getaffinity(0)))}]", "geoswarm demo")
@@ -105,7 +105,7 @@ def _folder(checkpoint: str | None) -> Iterator[str]:
         yield folder
 
 
-def _subscribe(engine: "Engine", scenario: Scenario, out: Console) -> None:
+def _subscribe(engine: "Engine", scenario: DemoScenario, out: Console) -> None:
     held, count = engine.status()["subscriptions"], scenario.subscriptions
     if held:
         out.print(f"the checkpoint holds {held:,} subscriptions: going on with them", highlight=False)
@@ -128,7 +128,7 @@ def _stream(
     spark: Any,
     engine: "Engine",
     checkpoint: str,
-    scenario: Scenario,
+    scenario: DemoScenario,
     asked: threading.Event,
     out: Console,
     began_s: float,
@@ -164,7 +164,7 @@ def _drop(matches: Any, batch_id: int) -> None:
 
 
 @contextlib.contextmanager
-def _churn(engine: "Engine", scenario: Scenario, story: Story) -> Iterator[None]:
+def _churn(engine: "Engine", scenario: DemoScenario, story: Story) -> Iterator[None]:
     """Register and cancel from a thread of its own, as users would while the stream runs."""
     done = threading.Event()
 
@@ -172,7 +172,7 @@ def _churn(engine: "Engine", scenario: Scenario, story: Story) -> Iterator[None]
         first = 0
         while not done.wait(1.0):
             changes = scenario.workload.operations(first, CHANGES_PER_S, scenario.subscriptions)
-            with contextlib.suppress(GeoswarmError):  # the engine is closing; the stream says why
+            with contextlib.suppress(GeoswarmError):  # the engine is closing; the stream reports why
                 engine.submit(pa.Table.from_batches([changes]))
                 story.changes += len(changes)
             first += CHANGES_PER_S

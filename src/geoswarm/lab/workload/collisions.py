@@ -1,6 +1,6 @@
 """Collisions on the roads, published as points and as postcode polygons, and subscriptions to postcode polygons.
 
-Draws by chance; the country it draws from is `postcodes.py`, who is hot is said in `skew.py`. Distributor §4.3:
+Rows are random; the country is in `postcodes.py`, the choice of hot executors in `skew.py`. Distributor §4.3:
 polygons are those of collisions picked at random, so that they are spread as collisions are, and polygons among the
 publications take longer than points do.
 
@@ -33,14 +33,14 @@ from geoswarm.model import EVENT, GEOMETRY
 PUBLICATION = EVENT.append(GEOMETRY)
 """`x` and `y` are the collision's place, also of a polygon, which is routed by it. `geometry` is WKB; null: a point."""
 SUBSCRIPTION = pa.schema([pa.field("sub_id", pa.int64(), nullable=False), GEOMETRY])
-"""What `Engine.load` needs of a file of regions."""
+"""The columns that `Engine.load` needs in a file of regions."""
 
 PUBLISHED_LEVELS = 2
 """Sectors and districts; areas are only subscribed to."""
 JITTER_DEG = 0.001
 """Points are drawn again and again from some hundred thousand collisions: each up to 100 m off, east and north."""
 ROWS_MAX = 400_000
-"""Of one batch: a polygon is about 2 kB, and Arrow's binary columns end at 2 GB."""
+"""Rows of one batch: a polygon is about 2 kB, and Arrow's binary columns end at 2 GB."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +50,7 @@ class Collisions:
     britain: Britain
     seed: int = 0
     polygon_share: float = 0.5
-    """Of the publications."""
+    """The share of polygons among the publications."""
     events_per_s: float = 10_000.0
     start_s: float = START_S
 
@@ -62,17 +62,17 @@ class Collisions:
             )
 
     def subscriptions(self, first_id: int, count: int) -> pa.RecordBatch:
-        """Each the sector, district or area of a collision, as `SUBSCRIPTION`. Popular polygons come several times."""
+        """Sectors, districts or areas of collisions, as `SUBSCRIPTION`. Popular polygons occur several times."""
         ids, key = _ids(first_id, count), key_of(self.seed, "zones")
-        places = _picked(np.arange(len(self.britain.places)), draws(key, ids, 0))
+        places = _pick(np.arange(len(self.britain.places)), draws(key, ids, 0))
         level = (draws(key, ids, 1) * len(LEVELS)).astype(np.int64)
         return pa.record_batch([pa.array(ids), self._polygons(places, level)], schema=SUBSCRIPTION)
 
     def publications(
         self, first_id: int, count: int, *, hot: Hot | None = None, share: float | None = None
     ) -> pa.RecordBatch:
-        """As `PUBLICATION`. With a skew coefficient, `share` of the publications is in the cells of `hot`, and the rest
-        is not; on either side every collision is as likely as any other, and the 3/16 of a level plan is no skew."""
+        """Rows as `PUBLICATION`. With a skew coefficient, `share` of them is in the cells of `hot`, the rest is not; on
+        either side every collision is as likely as any other, and the 3/16 of a level plan is no skew."""
         ids, key = _ids(first_id, count), key_of(self.seed, "crashes")
         places = self._places(key, ids, hot, share)
         polygon = draws(key, ids, 2) < self.polygon_share
@@ -85,7 +85,7 @@ class Collisions:
         return pa.record_batch([pa.array(ids), self._ts(ids), pa.array(x), pa.array(y), geometry], schema=PUBLICATION)
 
     def replay(self, pool: pa.RecordBatch, rows: Ints, first_id: int) -> pa.RecordBatch:
-        """Publications of a pool as a stream of its own, such as `skew.resampled` chose: ids and times go on from
+        """Publications of a pool as a stream of its own, such as `skew.resample` returns: ids and times go on from
         `first_id`."""
         ids = _ids(first_id, len(rows))
         taken = pool.take(pa.array(rows))
@@ -94,7 +94,7 @@ class Collisions:
     def _places(self, key: Key, ids: Ints, hot: Hot | None, share: float | None) -> Ints:
         drawn = draws(key, ids, 1)
         if hot is None and share is None:
-            return _picked(np.arange(len(self.britain.places)), drawn)
+            return _pick(np.arange(len(self.britain.places)), drawn)
         if hot is None or share is None:
             raise InputError("a skew coefficient needs a share and who is hot: give both, or none")
         are_hot = hot.are_hot(self.britain.places)
@@ -103,7 +103,7 @@ class Collisions:
                 f"no share of {share} can be drawn where {int(are_hot.sum())} of {len(are_hot)} places are hot: give a "
                 "share from 0 to 1, and executors that own some of them"
             )
-        warm, cold = (_picked(np.flatnonzero(side), drawn) for side in (are_hot, ~are_hot))
+        warm, cold = (_pick(np.flatnonzero(side), drawn) for side in (are_hot, ~are_hot))
         return np.where(draws(key, ids, 0) < share, warm, cold)
 
     def _polygons(self, places: Ints, level: Ints, missing: Bools | None = None) -> pa.Array:
@@ -112,7 +112,7 @@ class Collisions:
 
     @cached_property
     def _wkb(self) -> tuple[pa.Array, Ints]:
-        """Of all polygons, and where each level begins."""
+        """The WKB of all polygons, and where each level begins."""
         polygons = self.britain.polygons
         sizes = np.array([len(of_level) for of_level in polygons])
         return pa.array(shapely.to_wkb(np.concatenate(polygons)), pa.binary()), np.cumsum(sizes) - sizes
@@ -123,7 +123,7 @@ class Collisions:
 
 
 def write(folder: Path, subscriptions: pa.RecordBatch, publications: Iterable[pa.RecordBatch]) -> None:
-    """`subscriptions.parquet` for `Engine.load`, and a file per batch in `events` for `sources.events_from_files`."""
+    """Write `subscriptions.parquet` for `Engine.load`, and a file per batch in `events` for `events_from_files`."""
     (folder / "events").mkdir(parents=True)
     pq.write_table(pa.table(subscriptions), folder / "subscriptions.parquet")
     for number, batch in enumerate(publications):
@@ -136,7 +136,7 @@ def _ids(first_id: int, count: int) -> Ints:
     return np.arange(first_id, first_id + count, dtype=np.int64)
 
 
-def _picked(places: Ints, drawn: Floats) -> Ints:
+def _pick(places: Ints, drawn: Floats) -> Ints:
     """`drawn` is in [0, 1)."""
     return places[(drawn * len(places)).astype(np.int64)]
 

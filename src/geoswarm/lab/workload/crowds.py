@@ -1,11 +1,11 @@
 """Users of an ordinary day, and crowds that are no attack: a festival, commuters, a news event.
 
-Parties of a `traffic.Traffic`; attackers are in `attack.py`.
+They are parties of a `traffic.Traffic`; attackers are in `attack.py`.
 
 Thesis §6.4: 100 users, 600 changes a second, queries at the places of tweets, activity by Zipf's law such that 80 % of
 it comes from 20 % of the users. Half of the changes register and half cancel, so that the number of queries stays. The
 thesis' users ask for places of the whole stream; here a user also has homes, to which part of the queries go, because
-a user whose queries lie everywhere is an easy one to tell from an attacker.
+a user whose queries lie everywhere is easy to distinguish from an attacker.
 """
 
 from dataclasses import dataclass, replace
@@ -37,22 +37,22 @@ from geoswarm.lab.workload.traffic import (
 ACTIVE_USERS, ACTIVE_SHARE = 0.2, 0.8
 """80 % of the activity comes from 20 % of the users."""
 HOME_SIDE_SHARE = 0.03
-"""Of the square round a home in which a user's queries lie, as a share of the world's side: a city and its suburbs."""
+"""The side of the square round a home, as a share of the world's side: a city and its suburbs."""
 HOMES_SEED = 0x5EED
 
 
 @dataclass(frozen=True)
 class NormalUsers:
-    """The ordinary day: each registers as often as it cancels, at places of the stream or near its homes."""
+    """Users of an ordinary day: each registers as often as it cancels, at places of the stream or near its homes."""
 
     stream: EventStream
     users: int = 100
     queries: int = 900_000
     changes_per_s: float = 600.0
     homes: int = 3
-    """Of each user; places of the stream's average day."""
+    """The number of homes of each user, which are places of the stream's average day."""
     home_share: float = 0.5
-    """Of a user's queries; the others lie where somebody posts at that moment. 0 is the thesis'."""
+    """The share of a user's queries near homes; the others lie at posts of that moment. In the thesis it is 0."""
     prefix: str = "user"
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class NormalUsers:
 
     def standing(self) -> Changes:
         ids = np.arange(self.queries)
-        return self._registered(ids, np.zeros(len(ids)), *centres(tweets_of(self.stream), 0, self.queries))
+        return self._register(ids, np.zeros(len(ids)), *centres(tweets_of(self.stream), 0, self.queries))
 
     def changes(self, since_s: float, until_s: float) -> Changes:
         numbers = in_time(since_s, until_s, 0.0, self.changes_per_s)
@@ -76,7 +76,7 @@ class NormalUsers:
         # A post of the same stream, only fewer of them: its n-th is made when the n-th query is registered.
         posts = replace(tweets_of(self.stream), events_per_s=self.changes_per_s / 2).events(first, count)
         x, y = (posts.column(side).to_numpy() for side in ("x", "y"))
-        new = self._registered(self.queries + np.arange(first, first + count), at_s[comes], x, y)
+        new = self._register(self.queries + np.arange(first, first + count), at_s[comes], x, y)
         old = Lifetimes(self.queries, tweets_of(self.stream).seed).departing(numbers[~comes] // 2)
         return merge_changes(new, cancellations(at_s[~comes], old, self.users_of(old)))
 
@@ -92,7 +92,7 @@ class NormalUsers:
         tweets = tweets_of(self.stream)
         return centres(replace(tweets, seed=tweets.seed ^ HOMES_SEED), 0, self.users * self.homes)
 
-    def _registered(self, ids: Ints, at_s: Floats, x: Floats, y: Floats) -> Changes:
+    def _register(self, ids: Ints, at_s: Floats, x: Floats, y: Floats) -> Changes:
         tweets, users = tweets_of(self.stream), self.users_of(ids)
         key = key_of(tweets.seed, "homes")
         which = users * self.homes + (uniforms(ids, key, 0) * self.homes).astype(np.int64)
@@ -111,7 +111,7 @@ class Gathering:
 
     stream: EventStream
     center: tuple[float, float]
-    """As shares of the world's sides."""
+    """The place, as shares of the world's sides."""
     start_s: float
     come_s: float
     """All queries come within this time."""
@@ -120,7 +120,7 @@ class Gathering:
     stay_s: float = 3600.0
     side_share: float = 0.02
     prefix: str = "user"
-    """With the prefix of `NormalUsers` these are the same users."""
+    """The prefix of users' names; with that of `NormalUsers` these are the same users."""
 
     def standing(self) -> Changes:
         return nothing()
@@ -145,7 +145,7 @@ class Gathering:
         return names_by_number(self.prefix, users)
 
     def _users_of(self, ids: Ints) -> Ints:
-        """In turn, so that everybody is there; but in no order."""
+        """The users of queries, in turn, so that every user has some; but in no order."""
         return (ids * coprime_of(self.users)) % self.users
 
 
@@ -165,13 +165,13 @@ class Commuters:
 
     def standing(self) -> Changes:
         ids = np.arange(self.queries)
-        return self._registered(ids, np.zeros(len(ids)), self.centre_side_share)
+        return self._register(ids, np.zeros(len(ids)), self.centre_side_share)
 
     def changes(self, since_s: float, until_s: float) -> Changes:
         pace = self.queries / self.move_s
         moved = in_time(since_s, until_s, self.start_s, pace, self.queries)
         at_s = self.start_s + moved / pace
-        new = self._registered(self.queries + moved, at_s, self.suburbs_side_share)
+        new = self._register(self.queries + moved, at_s, self.suburbs_side_share)
         return merge_changes(new, cancellations(at_s, moved, self._users_of(moved)))
 
     def names(self, users: Ints) -> pa.StringArray:
@@ -180,7 +180,7 @@ class Commuters:
     def _users_of(self, ids: Ints) -> Ints:
         return (ids % self.queries * coprime_of(self.users)) % self.users
 
-    def _registered(self, ids: Ints, at_s: Floats, side_share: float) -> Changes:
+    def _register(self, ids: Ints, at_s: Floats, side_share: float) -> Changes:
         tweets = tweets_of(self.stream)
         key = key_of(tweets.seed, "commute")
         middle = [low + (high - low) * c for c, (low, high) in zip(self.center, axes_of(tweets), strict=True)]

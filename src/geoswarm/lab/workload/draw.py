@@ -1,6 +1,6 @@
-"""Chance by counter: the n-th draw of a key is a hash of both, so it needs none of the draws before it.
+"""Random numbers by counter: the n-th draw of a key is a hash of both, so it needs none of the draws before it.
 
-Not a statistical library: what the workloads need and no more. Only integer steps and + - * / on floats, so
+This is not a statistical library: it has what the workloads need. Only integer steps and + - * / on floats, so
 every machine draws the same, and a loop gives the same rows however it is cut or vectorised.
 
 The hash is SplitMix64 (Steele, Lea and Flood, OOPSLA 2014); the tables are Walker's aliases in Vose's form.
@@ -59,7 +59,7 @@ def bell(key: Key, row_id: int, n: int) -> float:
 
 @kernel
 def reflect(v: float, low: float, high: float) -> float:
-    """Fold a point that fell outside back in; what is too far out even for that lands on the border."""
+    """Reflect a point that is outside back in; one that is too far out for that is put on the border."""
     if v < low:
         v = 2.0 * low - v
     elif v > high:

@@ -36,7 +36,7 @@ PEAK_SHARE = 0.4
 SPREAD_SHARE = 0.2
 """Standard deviation of a normal hotspot, as a share of its side."""
 CROWD_S = 60.0
-"""All queries of a hotspot come within this time of its start, and go within this time of its end."""
+"""Seconds within which all queries of a hotspot come after its start, and go after its end."""
 SUB_ID_FIRST = 1 << 40
 """Far above the ids of any base workload that fits into memory."""
 
@@ -121,7 +121,7 @@ class Hotspots:
         return self.base.subscriptions(first_id, count)
 
     def operations(self, since_s: float, until_s: float) -> pa.RecordBatch:
-        """What the hotspots' crowds do from `since_s` to just before `until_s`, in order, as `columns.OPERATION`."""
+        """Operations of the hotspots' crowds from `since_s` to just before `until_s`, as `columns.OPERATION`."""
         table = self._table()
         spots: list[int] = []
         ids: list[Ints] = []
@@ -177,7 +177,7 @@ class Hotspots:
 
 @kernel
 def intensity(age: float, step: bool) -> float:
-    """From 0 to 1 over a life of age 0 to 1. The bell is the density of `draw.bell`: near to normal, 0 at both ends,
+    """The intensity at an age, both from 0 to 1. The bell is the density of `draw.bell`: near to normal, 0 at the ends,
     and without a function whose last bit could differ between machines."""
     if age < 0.0 or age > 1.0:
         return 0.0
@@ -203,7 +203,7 @@ def _clip(v: float, low: float, high: float) -> float:
 
 @kernel
 def _redirect(ids: Ints, since_us: Ints, key: Key, spots: Table, frame: Floats, x: Floats, y: Floats) -> None:
-    """Overwrite the points that go to a hotspot. Draw 0 says which; 1 and 2 say where."""
+    """Overwrite the points that go to a hotspot. Draw 0 decides which; draws 1 and 2 where."""
     for i in range(len(ids)):
         kind = uniform(key, ids[i], 0)
         for s in range(len(spots)):
@@ -275,7 +275,7 @@ SCENARIOS: dict[str, Callable[[int], tuple[Hotspot, ...]]] = {
     "two-consecutive": _two_consecutive,  # Fig. 16
     "one-moving": _one_moving,
 }
-"""By name, from the number of queries that come with the hotspots in all. The hotspots start after ten minutes."""
+"""Functions by name, from the number of all queries of the hotspots. The hotspots start after ten minutes."""
 
 
 def scenario(name: str, base: Tweets, queries: int) -> Hotspots:

@@ -27,14 +27,15 @@ MEAN_MAX = 1 << 31
 """The product of a place and a step must fit into 63 bits."""
 
 _SIZES = (0.8, 1.0, math.sqrt(3.0 - 0.8**2 - 1.0))
-"""Of the blocks, relative. Unequal, so that the edges of one shuffle wander through the blocks of the next: what
-moved up in one is then as likely to move up as down in the other. A block of n spreads by n / √6; squares sum to 3."""
+"""Relative sizes of the blocks. They are unequal, so that the edges of one shuffle wander through the blocks of
+the next: what moved up in one is then as likely to move up as down in the other. A block of n spreads by
+n / √6; squares sum to 3."""
 
 
 @dataclass(frozen=True)
 class Lifetimes:
     mean: int
-    """In arrivals; also the number of live queries."""
+    """The mean lifetime, in arrivals; also the number of live queries."""
     seed: int = 0
 
     def __post_init__(self) -> None:

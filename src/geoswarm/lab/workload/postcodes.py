@@ -28,7 +28,7 @@ from geoswarm.lab.workload.tiling import wiggly_cells
 from geoswarm.lab.workload.tweets import Tweets
 
 BOUNDS: Bounds = (-8.8, 49.7, 2.2, 61.0)
-"""Of everything here, real or made up."""
+"""The bounds of all places and polygons, real or made up."""
 COLLISIONS, SECTORS, DISTRICTS, AREAS = "collisions", "sectors", "districts", "areas"
 LEVELS = (SECTORS, DISTRICTS, AREAS)
 FILES = {
@@ -42,13 +42,13 @@ SECTORS_MADE, SECTORS_PER_DISTRICT, DISTRICTS_PER_AREA = 10_000, 3.8, 24.0
 SECTORS_MIN = 200
 
 RURAL_SHARE, RURAL_DEG = 0.35, 0.2
-"""Sectors that lie about a town rather than in it, and how far."""
+"""The share of sectors that lie outside a town, and how far from it."""
 APART_DEG = 0.005
-"""Between the seeds of two sectors: half a kilometre."""
+"""The distance between the seeds of two sectors: half a kilometre."""
 SEA_DEG = 0.22
-"""So far from any sector's seed the sea begins."""
+"""The distance from any sector's seed at which the sea begins."""
 IRELAND: Bounds = (-8.8, 53.9, -5.4, 55.4)
-"""What GeoNames counts to the same country, and neither collisions nor postcodes here do."""
+"""Northern Ireland, which GeoNames has in the same country, and neither collisions nor postcodes include."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,25 +56,25 @@ class Britain:
     places: Floats
     """(n, 2): x and y of collisions that lie in a polygon of every level."""
     polygons: tuple[Geometries, Geometries, Geometries]
-    """Sectors, districts, areas."""
+    """The polygons of sectors, of districts and of areas."""
     homes: Ints
-    """(n, 3): of each place and level, which polygon. Where several overlap, the first."""
+    """(n, 3): the polygon of each place and level; the first, if several overlap."""
     source: Literal["real", "made"]
 
 
 def britain(folder: Path | None = None, *, seed: int = 0) -> Britain:
-    """The real one if its files are in `folder`, or else in the one that `GEOSWARM_DATA` names; else one made up from
-    the seed. Which it was is its `source`."""
+    """The real Britain if its files are in `folder`, or in the one that `GEOSWARM_DATA` names; else one made up from
+    the seed. Its `source` is which of the two it is."""
     named = os.environ.get(FOLDER_VARIABLE)
     where = folder or (Path(named) if named else None)
     if where and all((where / file).is_file() for file in FILES.values()):
         return real_britain(where)
-    return made_britain(seed)
+    return make_britain(seed)
 
 
 @lru_cache(maxsize=2)
 def real_britain(folder: Path) -> Britain:
-    """In about three seconds. Districts are joined from their sectors: AB10 6 is in AB10."""
+    """Read the files, in about three seconds. Districts are unions of their sectors: AB10 6 is in AB10."""
     missing = [file for file in FILES.values() if not (folder / file).is_file()]
     if missing:
         raise MachineError(f"there is no {missing[0]} in {folder}: put it there, or set {FOLDER_VARIABLE}")
@@ -83,14 +83,14 @@ def real_britain(folder: Path) -> Britain:
     names, sectors = _read(folder / FILES[SECTORS])
     _, areas = _read(folder / FILES[AREAS])
     _, district = np.unique([name.split(" ")[0] for name in names], return_inverse=True)
-    districts = _grouped(sectors, district.astype(np.int64))
+    districts = _split_by_group(sectors, district.astype(np.int64))
     joined = np.array([shapely.union_all(group) for group in districts], object)
-    return _housed(places, (sectors, joined, areas), "real")
+    return _with_homes(places, (sectors, joined, areas), "real")
 
 
 @lru_cache(maxsize=4)
-def made_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_MADE) -> Britain:
-    """The same seed and sizes, the same country."""
+def make_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_MADE) -> Britain:
+    """A made-up Britain; the same seed and sizes make the same one."""
     if places < 1 or sectors < SECTORS_MIN:
         raise InputError(f"no Britain has {places} collisions in {sectors} sectors: give at least 1 in {SECTORS_MIN}")
     rng = np.random.default_rng([seed, sectors])
@@ -104,10 +104,10 @@ def made_britain(seed: int = 0, *, places: int = PLACES, sectors: int = SECTORS_
     inside = shapely.contains_properly(shapely.box(*BOUNDS), cells)
     cells, district, area = cells[inside], district[inside], area[inside]
     districts, areas = (
-        np.array([shapely.coverage_union_all(group) for group in _grouped(cells, group_of)], object)
+        np.array([shapely.coverage_union_all(group) for group in _split_by_group(cells, group_of)], object)
         for group_of in (district, area)
     )
-    return _housed(_crowd(2 * seed, places), (cells, districts, areas), "made")
+    return _with_homes(_crowd(2 * seed, places), (cells, districts, areas), "made")
 
 
 def _read(path: Path) -> tuple[list[str], Geometries]:
@@ -115,13 +115,13 @@ def _read(path: Path) -> tuple[list[str], Geometries]:
     return rows["id"].to_pylist(), shapely.from_wkb(rows["geometry"].to_numpy())
 
 
-def _grouped(polygons: Geometries, group: Ints) -> Sequence[Geometries]:
+def _split_by_group(polygons: Geometries, group: Ints) -> Sequence[Geometries]:
     order = np.argsort(group, kind="stable")
     cuts = np.flatnonzero(np.diff(group[order])) + 1
     return np.split(polygons[order], cuts)
 
 
-def _housed(
+def _with_homes(
     places: Floats, polygons: tuple[Geometries, Geometries, Geometries], source: Literal["real", "made"]
 ) -> Britain:
     homes = np.full((len(places), len(LEVELS)), -1, np.int64)
@@ -135,7 +135,7 @@ def _housed(
 
 
 def _crowd(seed: int, count: int) -> Floats:
-    """Points as people are spread: towns by their size, many near the centre."""
+    """Points distributed as people are: towns by their size, many near the centre."""
     people = Tweets(
         seed=seed,
         bounds=(BOUNDS[0] + 0.1, BOUNDS[1] + 0.1, BOUNDS[2] - 0.1, BOUNDS[3] - 0.1),
@@ -155,7 +155,7 @@ def _in_ireland(xy: Floats) -> Bools:
 
 
 def _land_seeds(seed: int, count: int, rng: np.random.Generator) -> Floats:
-    """As people are spread, some of them wider, no two close together."""
+    """Seeds distributed as people are, some of them wider, no two close together."""
     drawn = _crowd(2 * seed + 1, 8 * count)
     rural = rng.random(len(drawn)) < RURAL_SHARE
     drawn[rural] += rng.normal(0.0, RURAL_DEG, (int(rural.sum()), 2)) * (1.6, 1.0)
@@ -168,7 +168,7 @@ def _land_seeds(seed: int, count: int, rng: np.random.Generator) -> Floats:
 
 
 def _sea_seeds(land: Floats, rng: np.random.Generator) -> Floats:
-    """All round the land, also beyond the bounds, so that the cells of the land end somewhere."""
+    """Seeds all round the land, also beyond the bounds, so that the cells of the land are bounded."""
     step = SEA_DEG / 2
     x, y = (np.arange(low - 1.5, high + 1.5, step) for low, high in zip(BOUNDS[:2], BOUNDS[2:], strict=True))
     sea = np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
@@ -181,7 +181,7 @@ def _sea_seeds(land: Floats, rng: np.random.Generator) -> Floats:
 
 
 def _nearest_of(seeds: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """`count` of the seeds become centres; of each seed, which centre is nearest."""
+    """For each seed, the nearest of `count` seeds that are chosen as centres."""
     centres = rng.choice(seeds, min(count, len(seeds)), replace=False)
     nearest: Ints = shapely.STRtree(shapely.points(centres)).nearest(shapely.points(seeds)).astype(np.int64)
     return nearest

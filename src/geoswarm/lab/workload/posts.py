@@ -55,9 +55,9 @@ POST = EVENT.append(pa.field("text", pa.string(), nullable=False))
 
 POSTS_PER_CHANGE = 5
 ROWS_MAX = 16_000_000
-"""At once: the text of a batch has offsets of 31 bits."""
+"""Rows of one batch: its text has offsets of 31 bits."""
 PLACES = 1 << 16
-"""Sampled to know how much each region speaks."""
+"""Places that are sampled for the share of each region in the posts."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,13 @@ class Posts:
     burst_share: float = 0.05
     users: int = 1000
     words: int = 100_000
-    """In the vocabulary."""
+    """The number of words in the vocabulary."""
     regional_share: float = 0.6
     """Words of a post that come from its region's own vocabulary; 0 for one language everywhere."""
     exponent: float = 1.1
     shift: float = 20.0
-    """Of the power law 1 / (rank + shift) ^ exponent. As it is, the first word is 0.8 % of all and the top 1 % are
-    55 %, much as in English without its 30 commonest words; exponent 1 and shift 0 keep them, the first with 8 %."""
+    """The shift of the power law 1 / (rank + shift) ^ exponent. By default, the first word is 0.8 % of all and the top
+    1 % are 55 %, as in English without its 30 commonest words; exponent 1 and shift 0 keep them, the first with 8 %."""
     text_only_share: float = 0.0
     """Queries with words and no place of their own: their rectangle is the whole map."""
     space_only_share: float = 0.0
@@ -138,7 +138,7 @@ class Posts:
         return Lifetimes(mu, self.seed).departing(numbers)
 
     def changes_before(self, event_id: int) -> int:
-        """How many changes come before a post, so that posts a to b go with `changes_before` of a to that of b."""
+        """The number of changes before a post: posts a to b go with changes `changes_before(a)` to that of b."""
         return -(-event_id // POSTS_PER_CHANGE)
 
     def vocabulary(self) -> pa.Array:
@@ -158,9 +158,9 @@ class Posts:
         return self.tweets._points(ids, np.zeros(len(ids), np.int64), "subs", average=True)
 
     def _rows(self, ids: Ints, new: Bools, queries: QueryKind, interval: int) -> pa.RecordBatch:
-        """Where `new`, the query of an id; elsewhere its end."""
+        """The registration of each id where `new`, else its cancellation."""
         born = ids[new]
-        sides, words = self._drawn(born, queries, interval)
+        sides, words = self._draw_queries(born, queries, interval)
         verbs = pa.array(["cancel", "register"]).take(pa.array(new.astype(np.int8)))
         place = np.where(new, np.cumsum(new) - 1, 0)
         at = None if new.all() else pa.array(place, mask=~new)
@@ -169,7 +169,7 @@ class Posts:
         drawn = dict(zip((*SIDES, "keywords"), columns, strict=True))
         return operation_batch({"op": verbs, "sub_id": pa.array(ids), "user": users, **drawn})
 
-    def _drawn(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
+    def _draw_queries(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
         if queries not in get_args(QueryKind) or interval < 0:
             raise InputError(f"no queries {queries!r} with interval {interval}: choose Q1, Q2 or Q3, and 0 or more")
         key, (x, y) = key_of(self.seed, "queries"), self._places(ids)

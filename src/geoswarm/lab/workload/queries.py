@@ -25,11 +25,11 @@ SIDE_MIN_KM, SIDE_MAX_Q1_KM, SIDE_MAX_Q2_KM = 1.0, 50.0, 100.0
 KEYWORDS_MAX = 3
 SWITCH_SIDE, SWITCH_TURNS = 10, 10
 KM_PER_DEGREE = 111.195
-"""Of latitude, on a ball of the Earth's mean radius."""
+"""Kilometres per degree of latitude, on a sphere of the Earth's mean radius."""
 COS_MIN = 0.01
 """A square at a pole has no width in degrees."""
 TRIES = 16
-"""Draws for the keywords of one query; both a rare word and two others are nearly always among them."""
+"""Draws for the keywords of one query; a rare word and two others are nearly always among them."""
 
 Words = npt.NDArray[np.int32]
 
@@ -48,7 +48,7 @@ def is_q2(ids: Ints, x: Floats, y: Floats, bounds: Bounds, seed: int, interval: 
 
 
 def _regions(seed: int) -> tuple[Bools, Ints]:
-    """Which regions start as Q2, half of them; and the turn of each, as many regions in one as in another."""
+    """Which half of the regions starts as Q2; and the turn of each, with as many regions in each turn."""
     key, regions = key_of(seed, "switch"), range(SWITCH_SIDE**2)
     kinds, turns = (np.argsort([int(bits(key, region, n)) for region in regions]) for n in range(2))
     return kinds % 2 == 1, turns % SWITCH_TURNS
@@ -68,7 +68,7 @@ def squares(key: Key, ids: Ints, x: Floats, y: Floats, side_max_km: Floats, fram
 
 @kernel
 def cosine(degrees: float) -> float:
-    """Within 1e-10 up to a right angle, and without a function whose last bit could differ between machines."""
+    """The cosine, within 1e-10 up to a right angle, without functions whose last bit differs between machines."""
     square = (degrees * 0.017453292519943295) ** 2
     term = total = 1.0
     for n in range(1, 9):

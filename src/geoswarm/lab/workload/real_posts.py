@@ -1,7 +1,7 @@
 """Real posts with a place and words, read from files into the columns of `posts.POST`, in the order of their time.
 
 Nothing is made up here; the files are not part of the project, and `GEOSWARM_DATA` names the folder that holds them.
-For trials on what people really write about: news from all over the world, and the crimes of one city.
+They are for trials on what people really write about: news from all over the world, and the crimes of one city.
 """
 
 import os
@@ -21,17 +21,17 @@ FOLDER_VARIABLE = "GEOSWARM_DATA"
 
 
 @dataclass(frozen=True)
-class Source:
+class PostSource:
     file: str
     text: tuple[str, ...]
     """Columns whose words make the text, in this order."""
 
 
 SOURCES = {
-    "news": Source("geotext_gdelt_events_202508.parquet", ("text",)),
-    "crime": Source("points_crime_houston_2010.parquet", ("offense", "location", "address")),
+    "news": PostSource("geotext_gdelt_events_202508.parquet", ("text",)),
+    "crime": PostSource("points_crime_houston_2010.parquet", ("offense", "location", "address")),
 }
-"""By name. The hours of `crime` are Houston's own, taken as if they were UTC: only their order matters here."""
+"""The sources by name. The hours of `crime` are Houston's own, taken as if they were UTC: only their order matters."""
 
 
 def real_posts(name: str, folder: Path | None = None) -> pa.RecordBatch:

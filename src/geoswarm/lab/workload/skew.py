@@ -1,9 +1,9 @@
 """The skew coefficient: which share of a stream, or of its load, falls to three of sixteen executors.
 
-Says who is hot, and which rows of a pool to repeat; the stream itself is drawn in `collisions.py`. Distributor §4.6.
+Hot executors, and rows of a pool to repeat, are chosen here; `collisions.py` draws the stream. Distributor §4.6.
 
 Where an event is worked on where it lies, it is hot or not, and any share can be had by drawing so many from either
-side. Where subscriptions are dealt by a hash (RIhPS), a bit of every event is hot: `resampled` prefers those of which
+side. Where subscriptions are dealt by a hash (RIhPS), a bit of every event is hot: `resample` prefers those of which
 more is, as little as it must, and ends where too few would be repeated too often. The paper ends at 0.4 there.
 """
 
@@ -18,20 +18,20 @@ from geoswarm.errors import InputError
 
 HOT_EXECUTORS = 3
 ENOUGH = 0.5
-"""Of an equal share of the places: who has fewer cannot be made hot without showing the same ones again and again."""
+"""The places that a hot executor needs, as a share of an equal share; with fewer, the same would be repeated."""
 VARIETY_MIN = 0.005
-"""Two hundred rows, as it were, of a pool of 40,000. With 10,000 subscriptions dealt by a hash that is 0.37 to 0.4."""
+"""The least variety: 200 equal rows of a pool of 40,000. With 10,000 subscriptions by hash, it allows 0.37 to 0.4."""
 HALVINGS, SHARES_TRIED = 40, 12
 
 
 class Hot(NamedTuple):
-    """Some executors, and the cells that are theirs."""
+    """Some executors, and their cells."""
 
     executors: tuple[int, ...]
     grid: Grid
     cells: Bools
     share: float
-    """Of the places, before any skew: 3/16 under a level plan."""
+    """Their share of the places, before any skew: 3/16 under a level plan."""
 
     def are_hot(self, places: Floats) -> Bools:
         grid = self.grid
@@ -63,14 +63,14 @@ def hot_executors(plan: Plan, places: Floats, rng: np.random.Generator, *, count
 
 class Resampled(NamedTuple):
     rows: Ints
-    """Of the pool, in the order of the stream."""
+    """Rows of the pool, in the order of the stream."""
     share: float
-    """Of the load of these rows that is hot: what was asked for, or how far it got."""
+    """The hot share of the load of these rows: what was asked for, or the nearest that was reached."""
     variety: float
     """How many rows, all equally likely, would be as hard to guess from, as a share of the pool."""
 
 
-def resampled(
+def resample(
     hot_shares: Floats,
     share: float,
     count: int,
@@ -110,7 +110,7 @@ def resampled(
 
 
 def _weights(hot_loads: Floats, loads: Floats, share: float) -> Floats:
-    """Those with the largest entropy among the ones that reach the share, or all on the best row if none do."""
+    """The weights with the largest entropy that reach the share, or all weight on the best row if none do."""
     above = hot_loads - share * loads
     towards = -1.0 if above.mean() > 0 else 1.0
     low, high = 0.0, 1e3 / max(float(np.ptp(above)), 1e-9)
@@ -122,7 +122,7 @@ def _weights(hot_loads: Floats, loads: Floats, share: float) -> Floats:
 
 
 def _powers(above: Floats, k: float) -> Floats:
-    """They sum to 1."""
+    """The powers, scaled to sum to 1."""
     powers = k * above
     weights = np.exp(powers - powers.max())
     shares: Floats = weights / weights.sum()

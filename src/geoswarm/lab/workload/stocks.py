@@ -41,11 +41,11 @@ INTERVALS_MAX = 1 << 31
 
 class Burst(NamedTuple):
     first: int
-    """Interval."""
+    """The first interval of the burst."""
     last: int
     stocks: Ints
     shares: Floats
-    """Of all trades while it lasts, for each of these stocks."""
+    """The share of each of these stocks in all trades while the burst lasts."""
 
 
 @dataclass(frozen=True)
@@ -56,15 +56,15 @@ class Stocks:
     """z: the stock of rank r is traded in proportion to r^-z, apart from bursts; the first then has 6 %. The paper
     gives no figure; here plain hash has twice the average on one of 15 executors, as it seems to have there."""
     accounts: int = 100_000
-    """Zipf with z = 0.5, whatever the stock."""
+    """The number of accounts; they trade by Zipf's law with z = 0.5, whatever the stock."""
     burst_every: int = 12
     """Intervals from the start of one burst to that of the next, on average; 0 for none."""
     burst_last_max: int = 12
-    """Intervals that a burst lasts, 2 or more."""
+    """The most intervals that a burst lasts, 2 or more."""
     burst_stocks_max: int = 4
-    """2 or more."""
+    """The most stocks of a burst, 2 or more."""
     burst_share: float = 0.05
-    """Of all trades, together for the stocks of a burst, on average; it varies by a third."""
+    """The share of the stocks of a burst in all trades, on average; it varies by a third."""
     interval_s: float = 10.0
     start_s: float = START_S
 
@@ -103,7 +103,7 @@ class Stocks:
         return pa.record_batch([pa.array(column) for column in columns], schema=TRADE)
 
     def shares(self, interval: int) -> Floats:
-        """Of each stock, in the trades of an interval."""
+        """The share of each stock in the trades of an interval."""
         shares = _calm(self).copy()
         bursts = self.bursts(interval)
         shares *= 1.0 - sum(float(burst.shares.sum()) for burst in bursts)
@@ -112,7 +112,7 @@ class Stocks:
         return shares
 
     def bursts(self, interval: int) -> list[Burst]:
-        """Those that go on in an interval."""
+        """The bursts that are active in an interval."""
         if self.burst_every == 0:
             return []
         number, back = interval // self.burst_every, 1 + self.burst_last_max // self.burst_every
@@ -133,7 +133,7 @@ class Stocks:
 
 @lru_cache(maxsize=8)
 def _calm(stocks: Stocks) -> Floats:
-    """Of each stock, its share of the trades when nothing bursts; ranks are dealt at random."""
+    """The share of each stock in the trades without bursts; ranks are random."""
     weights = np.arange(1, stocks.stocks + 1, dtype=np.float64) ** -stocks.skew
     shares: Floats = stocks._rng(0, 3).permutation(weights / weights.sum())
     return shares

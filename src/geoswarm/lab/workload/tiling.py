@@ -1,6 +1,6 @@
 """A map of wiggly cells that leave no gap: Voronoi cells of given seeds, whose borders are bent for both sides at once.
 
-Knows nothing of places or people; `postcodes.py` says where seeds lie and what they belong to.
+`postcodes.py` decides where seeds lie and what they belong to.
 
           a          A border a-b between the seeds s and t may be bent anywhere within the kite a s b t. Kites of
         / | \\        different borders meet at their rims only, and a bent border is a curve over the straight one,
@@ -21,12 +21,12 @@ Planes = npt.NDArray[np.complex128]  # x + iy: to turn and stretch is to multipl
 BENDS = 16
 """Pieces of the most detailed border: halved four times, each middle moved by half as much as the one before."""
 PIECES = (8, 16, 4)
-"""Of a border within a group, between two groups, and between two groups of groups. Real borders of postcode areas
-are drawn more coarsely than those of districts, so that an area has but twice the vertices of a district."""
+"""Pieces of a border within a group, between two groups, and between two groups of groups. Real borders of postcode
+areas are drawn more coarsely than those of districts, so that an area has but twice the vertices of a district."""
 REACH_OF_KITE, REACH_OF_BORDER = 0.9, 0.25
 """How far a border is bent at most, as a share of the kite there, and of the border's own length."""
 SHORT = 1e-6
-"""A border of that length, in the seeds' unit, stays straight: rounding would decide where it goes."""
+"""A border of this length or less, in the seeds' unit, stays straight: rounding would decide its bends."""
 
 
 def wiggly_cells(seeds: Floats, groups: Ints, rng: np.random.Generator) -> Geometries:
@@ -45,7 +45,7 @@ def wiggly_cells(seeds: Floats, groups: Ints, rng: np.random.Generator) -> Geome
     one[border] = side  # of its cells, one within a group
     pieces = _pieces(border, side, len(keys), groups)
     pieces[np.abs(corners[high] - corners[low]) < SHORT] = 1
-    lines = _bent(corners[low], corners[high], seeds[one].view(np.complex128).ravel(), rng)
+    lines = _bend(corners[low], corners[high], seeds[one].view(np.complex128).ravel(), rng)
     lengths = pieces[border]
     first = np.cumsum(lengths) - lengths
     along = (np.arange(lengths.sum()) - np.repeat(first, lengths)) * np.repeat(BENDS // lengths, lengths)
@@ -56,7 +56,7 @@ def wiggly_cells(seeds: Floats, groups: Ints, rng: np.random.Generator) -> Geome
 
 
 def _pieces(border: Ints, side: Ints, borders: int, groups: Ints) -> Ints:
-    """By what a border divides. Where only one of its cells is within a group, it is a coast: as between groups."""
+    """The number of pieces of each border, by what it divides. A coast has as many as a border between groups."""
     lowest, highest = np.full((borders, 2), np.iinfo(np.int64).max), np.full((borders, 2), -1)
     np.minimum.at(lowest, border, groups[side])
     np.maximum.at(highest, border, groups[side])
@@ -66,7 +66,7 @@ def _pieces(border: Ints, side: Ints, borders: int, groups: Ints) -> Ints:
     return pieces
 
 
-def _bent(a: Planes, b: Planes, seed: Planes, rng: np.random.Generator) -> Planes:
+def _bend(a: Planes, b: Planes, seed: Planes, rng: np.random.Generator) -> Planes:
     """(borders, BENDS + 1), from a to b. The bends lie under a concave curve, and so do the straight
     pieces between them."""
     u = np.linspace(0.0, 1.0, BENDS + 1)

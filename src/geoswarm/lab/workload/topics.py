@@ -1,7 +1,7 @@
 """The words of posts, one row each, whose frequencies change slowly: the keys of a word count.
 
-Posts themselves are `posts.py`, and what a post says is its own affair; here some words take the place of others as
-time goes on. Abrupt change is `stocks.py`.
+Posts and their words come from `posts.py`; here some words are exchanged for others as time goes on. `stocks.py` has
+abrupt changes.
 
     interval    0   1   2   3
     "river"    12  11  17  17      each interval, a small share of the words change places with one that is up to
@@ -25,11 +25,11 @@ from geoswarm.lab.workload.posts import Posts
 ROWS_PER_POST_MAX = 1 << 10
 """A row's id is that of its post and, in the low ten bits, the word's place in it."""
 RATIO_MAX = 2.0
-"""Between the ranks of two words that change places."""
+"""The largest ratio between the ranks of two words that change places."""
 
 
 def terms(posts: pa.RecordBatch) -> pa.RecordBatch:
-    """A row for each word of each post: (row_id, ts, key). A word that is said twice comes twice."""
+    """A row for each word of each post: (row_id, ts, key). A word that occurs twice has two rows."""
     words = pc.split_pattern(posts.column("text"), " ")
     parents = np.asarray(pc.list_parent_indices(words))
     nth = np.arange(len(parents)) - np.searchsorted(parents, parents)
@@ -42,24 +42,24 @@ def terms(posts: pa.RecordBatch) -> pa.RecordBatch:
 class Topics:
     posts: Posts = field(default_factory=lambda: Posts(words=180_000, regional_share=0.0))
     drift_share: float = 0.1
-    """Words that change places from one interval to the next."""
+    """The share of words that change places from one interval to the next."""
 
     def __post_init__(self) -> None:
         if not 0.0 <= self.drift_share <= 1.0:
             raise SettingsError(f"drift_share of the topics is {self.drift_share}: give a share from 0 to 1")
 
     def rows(self, interval: int, n: int) -> pa.RecordBatch:
-        """The words of n posts of an interval, as `terms` gives them: about 12 rows a post."""
+        """The words of n posts of an interval, as `terms` returns them: about 12 rows a post."""
         rows = terms(self.posts.events(interval * n, n))
         if interval == 0 or self.drift_share == 0.0:
             return rows
         vocabulary = self.posts.vocabulary()
         numbers = np.asarray(pc.index_in(rows.column("key"), value_set=vocabulary)).astype(np.int64)
-        said = pc.take(vocabulary, pa.array(self.places(interval)[numbers]))
-        return pa.record_batch([*rows.columns[:2], said], names=rows.schema.names)
+        words = pc.take(vocabulary, pa.array(self.places(interval)[numbers]))
+        return pa.record_batch([*rows.columns[:2], words], names=rows.schema.names)
 
     def places(self, interval: int) -> Ints:
-        """Of each word of the vocabulary, by its number, the one that is said in its stead in this interval."""
+        """For each word of the vocabulary, the number of the word that replaces it in this interval."""
         return _places(self, interval)
 
 

@@ -43,12 +43,12 @@ COLUMNS = {
     "orders": ("o_orderkey", "o_orderdate"),
     "lineitem": ("l_shipdate", "l_extendedprice", "l_discount"),
 }
-"""What Q5 needs, without the foreign keys that are drawn here."""
+"""The columns that Q5 needs, without the foreign keys that are drawn here."""
 SHIP_DAYS_MAX = 121
 FIRST_DAY = 8035
 """1992-01-01, TPC-H's STARTDATE, in days since 1970."""
 DAYS = 2406 + SHIP_DAYS_MAX
-"""To the last ship date."""
+"""The number of days up to the last ship date."""
 
 ORDER, LINE = 0, 1
 ARRIVAL = pa.schema(
@@ -65,8 +65,8 @@ ARRIVAL = pa.schema(
 )
 
 
-class Static(NamedTuple):
-    """The tables that do not change, by key. Customers and suppliers count from 1: place 0 says -1."""
+class FixedTables(NamedTuple):
+    """The tables that do not change, by key. Customers and suppliers count from 1: position 0 has -1."""
 
     customer_nation: Ints
     supplier_nation: Ints
@@ -76,7 +76,7 @@ class Static(NamedTuple):
 
 
 class _Lines(NamedTuple):
-    """Of all arrivals, sorted by day: orders first, lines after them, as they are in the tables."""
+    """All arrivals, sorted by day: orders first, lines after them, in the order of the tables."""
 
     day: Ints
     key: Ints
@@ -91,7 +91,7 @@ class Tpch:
     scale: float = 0.01
     """TPC-H's scale factor: 1 has 1 500 000 orders and 6 000 000 lines."""
     skew: float = 0.8
-    """z of the foreign keys."""
+    """z of Zipf's law, for the foreign keys."""
     seed: int = 0
     days_per_interval: int = 7
     shift_every: int = 90
@@ -109,10 +109,10 @@ class Tpch:
 
     @property
     def intervals(self) -> int:
-        """After these the stream is at its end."""
+        """The number of intervals of the stream."""
         return -(-DAYS // self.days_per_interval)
 
-    def static(self) -> Static:
+    def static(self) -> FixedTables:
         tables = _tables(self.scale)
 
         def places(table: str, key: str, value: str) -> Ints:
@@ -121,7 +121,7 @@ class Tpch:
             found[np.asarray(rows[key])] = np.asarray(rows[value])
             return found
 
-        return Static(
+        return FixedTables(
             places("customer", "c_custkey", "c_nationkey"),
             places("supplier", "s_suppkey", "s_nationkey"),
             tuple(tables["nation"]["n_name"].to_pylist()),  # dbgen gives both by key, from 0
@@ -130,7 +130,7 @@ class Tpch:
         )
 
     def rows(self, interval: int) -> pa.RecordBatch:
-        """What arrives in an interval, as `ARRIVAL`."""
+        """The orders and lines that arrive in an interval, as `ARRIVAL`."""
         if not 0 <= interval < self.intervals:
             raise InputError(f"there is no interval {interval}: the stream has {self.intervals}, from 0")
         lines = _arrivals(self)
@@ -185,7 +185,7 @@ def _arrivals(stream: Tpch) -> _Lines:
 
 
 def _orders_of(stream: Tpch, ordered: Ints, shipped: Ints, rng: np.random.Generator) -> Ints:
-    """Of each line, the place of its order among all orders, which are sorted by day."""
+    """The position of each line's order among all orders, which are sorted by day."""
     alive = max(1, len(ordered) * SHIP_DAYS_MAX // max(1, int(ordered[-1] - ordered[0])))
     first = np.searchsorted(ordered, shipped - SHIP_DAYS_MAX)
     end = np.searchsorted(ordered, shipped)  # the day before, at the latest
@@ -207,7 +207,7 @@ def _ranks(rng: np.random.Generator, count: int, skew: float) -> Floats:
 
 
 def _zipf(rng: np.random.Generator, keys: int, skew: float, count: int) -> Ints:
-    """Keys from 0, each in proportion to its rank's power; ranks are dealt at random."""
+    """Keys from 0, each in proportion to a power of its rank; ranks are random."""
     sums = np.cumsum(_ranks(rng, keys, skew))
     drawn: Ints = np.searchsorted(sums, rng.random(count) * sums[-1], "right")
     return drawn
@@ -225,7 +225,7 @@ def _tables(scale: float) -> dict[str, pa.Table]:
 
 
 def _generator() -> str:
-    """Beside this Python, where pip puts it, or anywhere on the path."""
+    """The generator's path: beside this Python, where pip puts it, or anywhere on the PATH."""
     found = shutil.which(GENERATOR, path=str(Path(sys.executable).parent)) or shutil.which(GENERATOR)
     if found is None:
         raise MachineError(f"TPC-H tables need the program {GENERATOR}: pip install geoswarm[bench]")

@@ -1,8 +1,8 @@
 """A stream and the users who register and cancel along it: what a party of users is, and several of them as one.
 
-The parties themselves are elsewhere: `crowds.py` has those of an ordinary day, `attack.py` the others. A party says who
-does what when; a row depends on nothing but the parameters and its number, so any stretch of time can be asked for
-again.
+The parties themselves are elsewhere: `crowds.py` has those of an ordinary day, `attack.py` the others. A party
+decides who does what when; a row depends on nothing but the parameters and its number, so any stretch of time can be
+asked for again.
 
     Traffic ─┬─ stream       events: tweets, perhaps with hotspots
              └─ parties ─┬─ standing()               what they have before the stream starts
@@ -23,43 +23,43 @@ from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.lab.workload.tweets import Tweets
 
 PARTY_IDS = 1 << 40
-"""Subscription ids of one party; the next party's begin behind them."""
+"""The number of subscription ids of one party; the next party's follow."""
 
 EventStream = Tweets | Hotspots
 
 
 class Changes(NamedTuple):
-    """Of one party, in order. Ids and users are the party's own numbers, from 0."""
+    """Changes of one party, in order. Ids and users are the party's own numbers, from 0."""
 
     at_s: Floats
     registers: Bools
-    """Else it cancels."""
+    """Whether the change registers; else it cancels."""
     ids: Ints
     users: Ints
-    """Who does it: whose query it is."""
+    """The user of the query."""
     x: Floats
-    """Centre of the rectangle; NaN where it is cancelled."""
+    """The centre of the rectangle; NaN where it is cancelled."""
     y: Floats
 
 
 class NamedChanges(NamedTuple):
-    """Of all parties, in order of time. Ids are unique among the parties."""
+    """Changes of all parties, in order of time. Ids are unique among the parties."""
 
     at_s: Floats
     registers: Bools
     ids: Ints
     users: pa.StringArray
-    """Names."""
+    """The names of the users."""
     x: Floats
     y: Floats
 
 
 class Party(Protocol):
     def standing(self) -> Changes:
-        """Registered before the stream starts."""
+        """What is registered before the stream starts."""
 
     def changes(self, since_s: float, until_s: float) -> Changes:
-        """From `since_s` to just before `until_s`."""
+        """The changes from `since_s` to just before `until_s`."""
 
     def names(self, users: Ints) -> pa.StringArray: ...
 
@@ -154,7 +154,7 @@ def in_time(since_s: float, until_s: float, first_s: float, pace: float, count: 
 
 
 def centres(tweets: Tweets, first_id: int, count: int) -> tuple[Floats, Floats]:
-    """Of the tweets' own subscriptions: places by the average of the day."""
+    """The centres of the tweets' own subscriptions: places by the average of the day."""
     rows = tweets.subscriptions(first_id, count)
     xmin, ymin, xmax, ymax = (rows.column(side).to_numpy() for side in ("xmin", "ymin", "xmax", "ymax"))
     return (xmin + xmax) / 2, (ymin + ymax) / 2
@@ -177,7 +177,7 @@ def names_by_number(prefix: str, users: Ints) -> pa.StringArray:
 
 
 def coprime_of(users: int) -> int:
-    """A step through all users that is none of their small divisors'."""
+    """A step that visits all users, since it has no small divisor in common with their number."""
     return next(step for step in (37, 41, 43, 47, 53, 1) if step == 1 or users % step)
 
 

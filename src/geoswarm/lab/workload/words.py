@@ -33,12 +33,12 @@ WORDS_MAX = SYLLABLES + SYLLABLES**2 + SYLLABLES**3
 WIDTH = 8
 
 REGIONS = 8
-"""Per side of the map: as coarse as the partitions of a few workers, which can then differ in what they talk about."""
+"""Regions per side of the map: as coarse as the partitions of a few workers, which can then differ in their words."""
 REACH = 0.25
-"""How far off the region may lie that a post speaks as: standard deviation, in regions."""
+"""The standard deviation, in regions, of the distance to the region whose words a post uses."""
 WORDS_PER_POST = (10, 15)
 TOP_SHARE = 0.01
-"""Of the vocabulary: the words that each region orders among themselves."""
+"""The share of the vocabulary that each region orders among itself as its most frequent words."""
 
 _COIN = 1 << 20
 _PARTS = 1 << 12
@@ -54,7 +54,7 @@ class WordShares(NamedTuple):
     words: int
     exponent: float
     shift: float
-    """Mandelbrot's: as if so many stop words had been left out."""
+    """Mandelbrot's shift: as if so many stop words had been left out."""
 
     def by_rank(self) -> Floats:
         weights = np.power(np.arange(self.words) + 1.0 + self.shift, -self.exponent)
@@ -93,14 +93,14 @@ def lexicon(seed: int, bounds: Bounds, shares: WordShares, regional_share: float
 
 
 def frequencies(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
-    """The share of each word in a text when `weights` says how much each region speaks."""
+    """The share of each word in all texts; `weights` are the shares of the regions."""
     regional = lexicon.regional / _PARTS
-    return (1.0 - regional) * shares + regional * _mixed(lexicon, shares, weights / weights.sum())
+    return (1.0 - regional) * shares + regional * _regional_shares(lexicon, shares, weights / weights.sum())
 
 
 @lru_cache(maxsize=4)
 def vocabulary(words: int) -> pa.Array:
-    """Word by number."""
+    """The words, by number."""
     letters, sizes = _spellings(words)
     return pa.array([bytes(row[: n - 1]).decode() for row, n in zip(letters, sizes, strict=True)], pa.string())
 
@@ -174,21 +174,21 @@ def write(
     """The words of each post into `text`; post i is text[ends[i] : ends[i + 1]]. Draw 5 of an id is its length."""
     at = 0
     ends[0] = 0
-    said = np.empty(2 * int(DRAWS_PER_ID), np.int64)
+    words = np.empty(2 * int(DRAWS_PER_ID), np.int64)
     for i in range(len(ids)):
         region = region_of(key, ids[i], x[i], y[i], lexicon.frame)
         count = WORDS_PER_POST[0] + int(uniform(key, ids[i], 5) * (WORDS_PER_POST[1] - WORDS_PER_POST[0] + 1))
         for k in range(count):  # a loop of its own, so that the looking up does not wait for the writing
-            said[k] = word_of(bits(~key, 2 * ids[i], k), region, lexicon)  # another key and twice the id: 16 draws
+            words[k] = word_of(bits(~key, 2 * ids[i], k), region, lexicon)  # another key and twice the id: 16 draws
         for k in range(count):
             for b in range(WIDTH):  # always all eight; the next word covers what was too much
-                text[at + b] = lexicon.letters[said[k], b]
-            at += int(lexicon.sizes[said[k]])
+                text[at + b] = lexicon.letters[words[k], b]
+            at += int(lexicon.sizes[words[k]])
         at -= 1
         ends[i + 1] = at
 
 
-def _mixed(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
+def _regional_shares(lexicon: Lexicon, shares: Floats, weights: Floats) -> Floats:
     """The share of each word when all of them come from the regions' own orders."""
     total = np.zeros(len(shares))
     for part, (first, end) in enumerate(((0, lexicon.top), (lexicon.top, len(shares)))):

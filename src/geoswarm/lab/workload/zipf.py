@@ -1,6 +1,6 @@
 """Keys with Zipf frequencies that shift from interval to interval, and the state that a window keeps of them.
 
-Counts per key and interval, not tuples: what planners see. `tuples_of` draws the tuples of an interval where they are
+Planners see counts per key and interval, not tuples. `tuples_of` draws the tuples of an interval where they are
 needed. Mixed §V, "Synthetic Data".
 
 Fluctuation: frequencies are swapped between keys of two executors until one of these has lost so much that
@@ -18,7 +18,7 @@ from geoswarm.core.keys.hashing import Owners
 from geoswarm.errors import SettingsError
 
 TUPLES_PER_KEY = 10
-"""In an interval, on average: enough for the rarest of 10^6 keys to come at all at z = 0.85."""
+"""Tuples per key and interval, on average: enough for the rarest of 10^6 keys to occur at z = 0.85."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,15 @@ class Zipf:
     skew: float = 0.85
     """z: the key of rank r comes in proportion to r^-z."""
     fluctuation: float = 1.0
-    """f."""
+    """f: the change of an executor's load from one interval to the next."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.keys < 1:
             raise SettingsError(f"a workload of {self.keys} keys is none: use 1 or more")
         if not (0.0 <= self.skew <= 10.0 and 0.0 <= self.fluctuation <= 100.0):
-            said = f"skew {self.skew} and fluctuation {self.fluctuation}"
-            raise SettingsError(f"{said} are out of range: use a skew of 0 to 10 and a fluctuation of 0 to 100")
+            given = f"skew {self.skew} and fluctuation {self.fluctuation}"
+            raise SettingsError(f"{given} are out of range: use a skew of 0 to 10 and a fluctuation of 0 to 100")
 
     def first(self) -> Ints:
         """Tuples of each key 0..K-1 in the first interval: every key at least once, ranks in random order."""
@@ -45,12 +45,12 @@ class Zipf:
         counts = np.maximum(1, np.rint(weights * (self.keys * TUPLES_PER_KEY / weights.sum()))).astype(np.int64)
         return self._rng(0).permutation(counts)
 
-    def reshuffled(self, interval: int) -> Ints:
+    def reshuffle(self, interval: int) -> Ints:
         """The same frequencies on other keys."""
         return self._rng(interval).permutation(self.first())
 
     def next(self, counts: Ints, owner: Owners, interval: int) -> Ints:
-        """The interval after `counts`, given who owns which key (any numbers from 0)."""
+        """The counts of the next interval, given the owner of each key (any numbers from 0)."""
         rng = self._rng(interval)
         owners = np.flatnonzero(np.bincount(owner))
         if self.fluctuation == 0.0 or len(owners) < 2:
@@ -62,7 +62,7 @@ class Zipf:
         partners = winning[np.argsort(rng.exponential(size=len(winning)) * counts[winning])]
         # Where keys are few and alike, an executor cannot be brought down so far; the interval then changes less.
         load = int(counts[losing].sum())
-        return _swapped(counts, order, partners, load / (1.0 + self.fluctuation))
+        return _swap(counts, order, partners, load / (1.0 + self.fluctuation))
 
     def tuples_of(self, counts: Ints, interval: int) -> Ints:
         """The keys of an interval's tuples, in random order."""
@@ -74,7 +74,7 @@ class Zipf:
 
 
 @kernel
-def _swapped(counts: Ints, losing: Ints, winning: Ints, load_goal: float) -> Ints:
+def _swap(counts: Ints, losing: Ints, winning: Ints, load_goal: float) -> Ints:
     counts = counts.copy()
     load = 0
     for i in losing:
@@ -90,7 +90,7 @@ def _swapped(counts: Ints, losing: Ints, winning: Ints, load_goal: float) -> Int
 
 
 class Window:
-    """S(k, w): what the last w intervals left of each key, in tuples."""
+    """S(k, w): the state of each key from the last w intervals, in tuples."""
 
     def __init__(self, window: int) -> None:
         self._window = window

@@ -1,6 +1,6 @@
 """Regions to join points with: districts that tile a country, and small zones that crowd where people are.
 
-Drawn here, not read: `store/region_files.py` reads those of others. Both kinds follow the places of `tweets.py`, so a
+They are generated; `store/region_files.py` reads files of regions. Both kinds follow the places of `tweets.py`, so a
 crowded city gets many points, many zones and small districts. Sizes as in Distributor §4.3: a few thousand districts
 with some hundred vertices, or many fences with few.
 
@@ -21,31 +21,31 @@ from geoswarm.lab.workload.tweets import Tweets
 
 Geometries = npt.NDArray[np.object_]
 HALVINGS = 6
-"""Of a border between two corners: 64 pieces, so about 380 vertices round a district of six sides."""
+"""Halvings of a border between two corners: 64 pieces, so about 380 vertices round a district of six sides."""
 CROOKED_SHARE = 0.06
-"""How far the middle of a border strays, as a share of its length; half as much at each halving."""
+"""How far the middle of a border is moved, as a share of its length; half as much at each halving."""
 ZONE_KM = 0.4
-"""Of the radius of a zone, the median; one in forty is four times as large."""
+"""The median radius of a zone; one in forty is four times as large."""
 ZONE_SPREAD = 0.7
 ZONE_KM_MIN, ZONE_KM_MAX = 0.05, 10.0
 ZONE_VERTICES = (20, 200)
 WAVES = 5
-"""Of a zone's outline, with falling height: together less than its radius."""
+"""Waves of a zone's outline, with falling height: together less than its radius."""
 KM_PER_DEGREE = 111.2
 
 
 def districts(places: Tweets, count: int) -> pa.Table:
-    """`count` regions that cover the bounds once, small where the places crowd. As `id` and `geometry` (WKB)."""
+    """`count` regions that cover the bounds once, small where places are dense, as `id` and `geometry` (WKB)."""
     rng = np.random.default_rng([places.seed, count, 1])
     x, y = centres(places, count, rng)
     world = shapely.box(*places.bounds)
     cells = shapely.get_parts(shapely.voronoi_polygons(shapely.multipoints(np.stack([x, y], axis=1)), extend_to=world))
     cells = shapely.intersection(cells, world)
-    return _table(_crooked(cells, places.bounds, rng))
+    return _table(_bend_borders(cells, places.bounds, rng))
 
 
 def zones(places: Tweets, count: int) -> pa.Table:
-    """`count` blobs of 20 to 200 vertices. As `id` and `geometry` (WKB)."""
+    """`count` blobs of 20 to 200 vertices, as `id` and `geometry` (WKB)."""
     rng = np.random.default_rng([places.seed, count, 2])
     x, y = centres(places, count, rng)
     km = np.clip(ZONE_KM * np.exp(ZONE_SPREAD * rng.standard_normal(count)), ZONE_KM_MIN, ZONE_KM_MAX)
@@ -73,7 +73,7 @@ def zones(places: Tweets, count: int) -> pa.Table:
 
 
 def centres(places: Tweets, count: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Distinct places, of those where subscriptions of this world are, a little inside its bounds."""
+    """Distinct places of this world's subscriptions, a little inside its bounds."""
     rows = places.subscriptions(int(rng.integers(1 << 40)), count)
     low, high = (np.array(places.bounds)[side] for side in ([0, 1], [2, 3]))
     margin = (high - low) * 1e-3
@@ -83,8 +83,8 @@ def centres(places: Tweets, count: int, rng: np.random.Generator) -> tuple[Float
     return x + rng.uniform(-1e-6, 1e-6, count), y + rng.uniform(-1e-6, 1e-6, count)
 
 
-def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geometries:
-    """Each border bent the same way for both who have it; the edge of the world stays straight."""
+def _bend_borders(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geometries:
+    """Bend each border the same way for both of its cells; the edge of the world stays straight."""
     rings, owner = shapely.get_coordinates(shapely.get_exterior_ring(cells), return_index=True)
     same = owner[1:] == owner[:-1]
     begin, end = rings[:-1][same], rings[1:][same]
@@ -92,7 +92,7 @@ def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geo
     flipped = (begin[:, 0] > end[:, 0]) | ((begin[:, 0] == end[:, 0]) & (begin[:, 1] > end[:, 1]))
     borders = np.where(flipped[:, None], np.hstack([end, begin]), np.hstack([begin, end]))
     unique, number = np.unique(borders, axis=0, return_inverse=True)
-    bent = _bent(unique, _on_edge(unique, bounds), rng)[number.reshape(-1)]
+    bent = _bend(unique, _on_edge(unique, bounds), rng)[number.reshape(-1)]
     bent[flipped] = bent[flipped, ::-1]
     steps = bent[:, :-1]  # the last point of a border is the first of the next
     outline = shapely.linearrings(steps.reshape(-1, 2), indices=np.repeat(owner, steps.shape[1]))
@@ -101,7 +101,7 @@ def _crooked(cells: Geometries, bounds: Bounds, rng: np.random.Generator) -> Geo
     return np.where(shapely.is_valid(made), made, cells)
 
 
-def _bent(borders: Floats, straight: npt.NDArray[np.bool_], rng: np.random.Generator) -> Floats:
+def _bend(borders: Floats, straight: npt.NDArray[np.bool_], rng: np.random.Generator) -> Floats:
     """(n, 2^HALVINGS + 1, 2): each halving moves the middles sideways by chance."""
     lines = np.stack([borders[:, :2], borders[:, 2:]], axis=1)
     across = (lines[:, 1] - lines[:, 0])[:, ::-1] * [-1.0, 1.0]

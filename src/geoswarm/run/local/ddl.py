@@ -1,4 +1,4 @@
-"""Columns declared as in SQL, "text string, speed double", without a Spark that could read them."""
+"""Parse columns declared as in SQL, such as "text string, speed double", without Spark."""
 
 import re
 

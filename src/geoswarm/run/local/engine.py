@@ -4,8 +4,8 @@
     engine.subscribe(1, (2.2, 48.8, 2.5, 48.9), user="ana")
     engine.start(events=from_tables(events), sink=(matches := Memory()), available_now=True).wait()
 
-The same stages, checkpoint, promises and strategies as on Spark; an executor is a task that runs in its turn. A
-checkpoint of one engine opens with the other, and the stream goes on where it was.
+It has the same stages, checkpoint, guarantees and strategies as on Spark; an executor is a task, and tasks run one
+after the other. A checkpoint of one engine opens with the other, and the stream goes on where it was.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ from geoswarm.run.engine import BaseEngine
 from geoswarm.run.local.log import StreamLog
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
-from geoswarm.run.local.sources import Source, TableSource, Task
+from geoswarm.run.local.sources import ReadTask, Source, TableSource
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
 from geoswarm.run.sinks import Kafka, SinkLike, as_sink
@@ -51,10 +51,10 @@ class LocalEngine(BaseEngine):
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
         pipeline = self._prepare_stream(without_malformed(columns), sink, stages)
-        where = self._checkpoint.storage.address("spark")  # where Spark would keep the same
+        where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
         log, offsets = StreamLog(where), OffsetLog(where)
 
-        def run_batch(number: int, rows: list[list[Task]]) -> None:
+        def run_batch(number: int, rows: list[list[ReadTask]]) -> None:
             with self._lock:
                 self._run_pipeline(pipeline, number, rows, columns, offsets)
 
@@ -63,9 +63,9 @@ class LocalEngine(BaseEngine):
         return run
 
     def _run_pipeline(
-        self, pipeline: Pipeline, number: int, rows: list[list[Task]], columns: pa.Schema, offsets: OffsetLog
+        self, pipeline: Pipeline, number: int, rows: list[list[ReadTask]], columns: pa.Schema, offsets: OffsetLog
     ) -> None:
-        tasks: list[Task] = [partial(_cast, task, columns) for task in rows[0]] or [lambda: iter(())]
+        tasks: list[ReadTask] = [partial(_cast, task, columns) for task in rows[0]] or [lambda: iter(())]
         events = LocalRows.of_tasks(columns, tasks)
         operations = partial(_tables, rows[1] if len(rows) > 1 else [])
         pipeline.run(Batch(number, events, without_malformed(columns), operations, offsets.digest(number)))
@@ -78,11 +78,11 @@ def as_source(given: SourceLike) -> Source:
     return TableSource(tables)
 
 
-def _cast(task: Task, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _cast(task: ReadTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
     return (cast_events(batch, columns) for batch in task())
 
 
-def _tables(tasks: Sequence[Task]) -> Iterator[pa.Table]:
+def _tables(tasks: Sequence[ReadTask]) -> Iterator[pa.Table]:
     for task in tasks:
         batches = [batch for batch in task() if len(batch)]
         if batches:

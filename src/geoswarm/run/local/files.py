@@ -1,7 +1,7 @@
-"""One file as Arrow batches in the columns that are asked for: Parquet, JSON lines and CSV, plain or compressed.
+"""Read one file as Arrow batches with given columns: Parquet, JSON lines and CSV, plain or compressed.
 
-A row of text that cannot be read is not lost: its text is in the column MALFORMED, and its other columns are null. The
-quick way reads a whole file at once; only a file that it cannot read is looked at row by row.
+A row of text that cannot be parsed is not lost: its text is in the column MALFORMED, and its other columns are null. A
+file is read at once; only if that fails, row by row.
 """
 
 import csv
@@ -29,7 +29,7 @@ _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infi
 
 
 def read_file(path: Path, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`schema` has MALFORMED for JSON and CSV. A file that is gone or damaged is an error that names it."""
+    """`schema` has MALFORMED for JSON and CSV. A missing or damaged file is an error that names it."""
     try:
         if kind == "parquet":
             for batch in pq.ParquetFile(path).iter_batches(ROWS_AT_ONCE):
@@ -65,14 +65,14 @@ def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
         table = pajson.read_json(
             io.BytesIO(data), pajson.ReadOptions(block_size=len(data) + 1, use_threads=False), options
         )
-        return _typed(table, schema)
+        return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         lines = (line for line in data.decode(errors="replace").splitlines() if line.strip())
         return _by_rows(((_json_object(line), line) for line in lines), schema, _from_json)
 
 
 def _as_text(field: pa.Field) -> pa.Field:
-    """Times are read as text first: Arrow's reader takes none without a zone."""
+    """The field to read as text first, if it is a time: Arrow's reader refuses times without a zone."""
     return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
 
 
@@ -85,7 +85,7 @@ def _json_object(line: str) -> dict[str, Any] | None:
 
 
 def _from_json(value: Any, kind: pa.DataType) -> Any:
-    """The value as the column has it; raises ValueError where that would be guessing."""
+    """The value in the type of the column; raises ValueError if the conversion would be a guess."""
     if value is None:
         return None
     if pa.types.is_string(kind):
@@ -128,7 +128,7 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     )
     try:
         table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), convert_options=convert)
-        return _typed(table, schema)
+        return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         rows = csv.reader(io.StringIO(data.decode(errors="replace")))
         header = next(rows)
@@ -163,8 +163,8 @@ def _from_text(value: str | None, kind: pa.DataType) -> Any:
 # -- both
 
 
-def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Text where the reader was asked for text, in the types that are wanted; raises ArrowInvalid where it is not."""
+def _cast_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """The table with columns that were read as text converted to their types; raises ArrowInvalid if one cannot be."""
     columns = []
     for field in schema:
         if field.name == MALFORMED:
@@ -181,7 +181,7 @@ def _typed(table: pa.Table, schema: pa.Schema) -> pa.Table:
 def _by_rows(
     rows: Iterator[tuple[dict[str, Any] | None, str]], schema: pa.Schema, convert: Callable[[Any, pa.DataType], Any]
 ) -> pa.Table:
-    """`rows` are what was parsed, or None, and the text it was parsed from."""
+    """Convert row by row. `rows` are the parsed values, or None, and the text of each row."""
     fields = [field for field in schema if field.name != MALFORMED]
     made = []
     for parsed, text in rows:
@@ -189,7 +189,7 @@ def _by_rows(
         if parsed is not None:
             try:
                 row = {field.name: convert(parsed.get(field.name), field.type) for field in fields}
-                pa.RecordBatch.from_pylist([row], schema=schema)  # it may be out of range
+                pa.RecordBatch.from_pylist([row], schema=schema)  # fails if a value is out of range
             except (ValueError, KeyError, OverflowError, pa.ArrowException):
                 row = {MALFORMED: text}
         made.append(row)

@@ -5,7 +5,7 @@ from geoswarm.run.local.engine import SourceLike, as_source
 from geoswarm.run.local.log import StreamLog
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
-from geoswarm.run.local.sources import Task
+from geoswarm.run.local.sources import ReadTask
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.sinks import SinkLike
 
@@ -18,7 +18,7 @@ class LocalKeyedStream(BaseKeyedStream):
         where = self._storage.address("spark")
         log, offsets = StreamLog(where), OffsetLog(where)
 
-        def run_batch(number: int, tasks: list[list[Task]]) -> None:
+        def run_batch(number: int, tasks: list[list[ReadTask]]) -> None:
             fed = LocalRows.of_tasks(source.schema, tasks[0] or [lambda: iter(())])
             self._run_batch(fed, number, offsets.digest(number), target)
 

@@ -1,11 +1,11 @@
-"""What each batch holds, and which batches are through, in the files that Spark's streams keep.
+"""The log of what each batch holds and which batches are complete, in the format of Spark's streams.
 
     offsets/N     how far each source goes, written before batch N runs
-    commits/N     written when it is through
+    commits/N     written when it is complete
     sources/S/N   the files that a file source took with its N-th step; every tenth holds all before it, too
 
-So a checkpoint goes from this engine to Spark and back, and neither reads a file twice. `run/offsets.py` reads the same
-to notice tampering.
+So a checkpoint can move from this engine to Spark and back, and neither reads a file twice. `run/offsets.py` reads the
+same files to notice changes.
 """
 
 import json
@@ -19,9 +19,9 @@ from geoswarm.store.storage import Storage
 
 VERSION = b"v1"
 BATCHES_KEPT = 100
-"""To look back at; a start needs the last two."""
+"""The number of batches kept for inspection; a start needs the last two."""
 COMPACT_EVERY = 10
-"""Spark's default; its logs of files must have a compact one at each of these."""
+"""Spark's default: every so many steps, its logs of files must have a compact one."""
 Offset = dict[str, Any]
 
 
@@ -33,7 +33,7 @@ class TakenFile(NamedTuple):
 
 class StreamLog:
     def __init__(self, folder: str) -> None:
-        self.storage = Storage(folder, encrypts=False)  # as Spark leaves it
+        self.storage = Storage(folder, encrypts=False)  # as Spark writes it
         if not self.storage.exists("metadata"):
             self.storage.write("metadata", json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode())
 
@@ -41,7 +41,7 @@ class StreamLog:
         return max(self._numbers("commits"), default=-1)
 
     def offsets(self, batch: int) -> list[Offset | None] | None:
-        """How far each source went, or was about to go, with a batch; None if the batch was never begun."""
+        """The offsets at which a batch ends, by source; None if the batch was never begun."""
         if not self.storage.exists(f"offsets/{batch}"):
             return None
         lines = self.storage.read(f"offsets/{batch}").splitlines()[2:]
@@ -61,17 +61,17 @@ class StreamLog:
 
     # -- files that a source took
 
-    def taken(self, source: int) -> list[TakenFile]:
-        """All of them, in the order they were taken."""
+    def all_files(self, source: int) -> list[TakenFile]:
+        """All files that a source took, in order."""
         steps = self._steps(source)
         compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
         return [file for step in sorted(steps) if step >= compact for file in self._read(source, steps[step])]
 
     def take(self, source: int, step: int, files: list[TakenFile]) -> None:
-        """The next step of a source; `step` is one more than the last."""
+        """Log the files of the next step of a source; `step` is one more than the last."""
         name = f"{step}"
         if (step + 1) % COMPACT_EVERY == 0:
-            name, files = f"{step}.compact", [*self.taken(source), *files]
+            name, files = f"{step}.compact", [*self.all_files(source), *files]
         lines = [
             _json({"path": _uri(file.path), "timestamp": file.modified_ms, "batchId": file.step}) for file in files
         ]
@@ -81,7 +81,7 @@ class StreamLog:
         return max(self._steps(source), default=-1)
 
     def files(self, source: int, after: int, until: int) -> list[TakenFile]:
-        """Those taken with the steps behind `after` up to `until`."""
+        """The files of the steps behind `after` up to `until`."""
         steps = self._steps(source)
         compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
         missing = [step for step in range(max(after, compact) + 1, until + 1) if step not in steps]
@@ -114,7 +114,7 @@ def _json(body: Any) -> str:
 
 
 def _uri(path: Path) -> str:
-    """As Hadoop writes a path: it leaves letters of other scripts alone."""
+    """The path as Hadoop writes it, without escaping letters of other scripts."""
     return "file://" + "".join(c if ord(c) > 127 else quote(c, safe="/_-!.~'()*:@&=+$,;") for c in str(path))
 
 

@@ -1,4 +1,4 @@
-"""The loop of micro-batches in one process: what Spark's query does for the other engine, in a thread of its own.
+"""The loop of micro-batches in one process, in a thread of its own; on Spark, its query does this.
 
     while there is something new:   begin (offsets are on disk) -> run the batch -> commit
 
@@ -11,15 +11,15 @@ from collections.abc import Callable, Sequence
 
 from geoswarm.errors import StreamError
 from geoswarm.run.local.log import Offset, StreamLog
-from geoswarm.run.local.sources import Source, Task
+from geoswarm.run.local.sources import ReadTask, Source
 
 POLL_S = 0.01
-"""Between two looks for something new."""
+"""Seconds between two looks for new rows."""
 STOP_S_MAX = 20.0
-"""How long `stop` waits for the batch under way."""
+"""Seconds that `stop` waits for the current batch."""
 
-RunBatch = Callable[[int, list[list[Task]]], None]
-"""The number of a batch, and the rows of each source, by task."""
+RunBatch = Callable[[int, list[list[ReadTask]]], None]
+"""Runs a batch, given its number and the rows of each source, by task."""
 
 
 class LocalRun:
@@ -51,7 +51,7 @@ class LocalRun:
 
     def drain(self) -> None:
         with self._changed:
-            # A look that is under way may have begun before the call: the one after it has not.
+            # The current look may have begun before the call; the next one has not.
             wanted = self._idle_looks + 2
             self._changed.wait_for(lambda: self._idle_looks >= wanted or not self._thread.is_alive())
         if self._error is not None:
@@ -91,7 +91,7 @@ class LocalRun:
             number += 1
             self._rest(began_s + self._every_s - time.monotonic())
 
-    def _rows(self, starts: list[Offset | None], ends: list[Offset | None]) -> list[list[Task]]:
+    def _rows(self, starts: list[Offset | None], ends: list[Offset | None]) -> list[list[ReadTask]]:
         return [
             source.read(start, end) if end is not None and end != start else []
             for source, start, end in zip(self._sources, starts, ends, strict=True)

@@ -14,7 +14,7 @@ from geoswarm.run.rows import Rows
 
 Batches = Iterator[pa.RecordBatch]
 Evaluation = Callable[[], list[Batches]]
-"""Begin to run: the batches of each task, made while they are asked for."""
+"""Starts a run and returns the batches of each task, which are made as they are read."""
 
 
 class LocalRows(Rows):
@@ -73,7 +73,7 @@ class LocalRows(Rows):
                 pass
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep(self) -> Iterator[None]:
         self._keeps = True
         try:
             yield
@@ -107,13 +107,13 @@ class LocalRows(Rows):
 
 
 def _conform(batches: Batches, schema: pa.Schema) -> Batches:
-    """A runner that sends batches on checks their columns; here that is all there is of sending."""
+    """Check the columns of batches, as a runner does that sends them to other processes."""
     for batch in batches:
         yield batch if batch.schema.equals(schema) else batch.cast(schema)
 
 
 def _by_executor(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each executor, in order; parcels, which come sorted, are not copied."""
+    """The rows of each executor, in order; parcels, which are sorted already, are not copied."""
     if not len(batch):
         return
     executors = batch.column("executor").to_numpy()

@@ -1,7 +1,7 @@
-"""Where the local engine's events and operations come from: files, tables in memory, made-up streams.
+"""The sources of the local engine: files, tables in memory, and generated streams.
 
-An offset says how far a source has been read. It is what Spark's sources of the same kind write, so that either engine
-goes on where the other stopped.
+An offset is how far a source has been read. It has the format of Spark's sources of the same kind, so that either
+engine goes on where the other stopped.
 """
 
 import time
@@ -23,28 +23,28 @@ from geoswarm.run.local.ddl import parse_columns
 from geoswarm.run.local.files import read_file
 from geoswarm.run.local.log import Offset, StreamLog, TakenFile
 
-Task = Callable[[], Iterator[pa.RecordBatch]]
+ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 
 
 class Source(ABC):
     schema: pa.Schema
-    """The columns of its rows; MALFORMED among them where rows may be unreadable."""
+    """The columns of its rows, with MALFORMED if rows may be unreadable."""
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:  # noqa: B027 - most keep no log
-        """Called before the first batch; `number` is the source's place in the stream. With `available_now` what comes
-        later is left for another run."""
+        """Called before the first batch; `number` is the source's position in the stream. With `available_now`, rows
+        that arrive later are left for another run."""
 
     @abstractmethod
     def latest(self, start: Offset | None) -> Offset | None:
         """How far the next batch may go from `start`, where None is the beginning; `start` if there is nothing new."""
 
     @abstractmethod
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         """The rows between two offsets, the same each time."""
 
 
 class FileSource(Source):
-    """A folder to which files are added, taken in the order of their times."""
+    """A folder to which files are added, read in the order of their times."""
 
     def __init__(self, path: str, kind: str, schema: pa.Schema, files_per_batch: int | None) -> None:
         self._folder = Path(path.removeprefix("file://")).absolute()
@@ -54,14 +54,14 @@ class FileSource(Source):
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
-        self._seen = {file.path for file in log.taken(number)}
+        self._seen = {file.path for file in log.all_files(number)}
         self._listing = self._list() if available_now else None
 
     def latest(self, start: Offset | None) -> Offset | None:
         last = self._log.last_step(self._number)
         taken = -1 if start is None else int(start["logOffset"])
         if last > taken:
-            return {"logOffset": last}  # noted by a run that crashed before it began the batch
+            return {"logOffset": last}  # logged by a run that crashed before it began the batch
         listing = self._list() if self._listing is None else self._listing
         fresh = [file for file in listing if file.path not in self._seen][: self._files_per_batch]
         if not fresh:
@@ -70,7 +70,7 @@ class FileSource(Source):
         self._seen.update(file.path for file in fresh)
         return {"logOffset": last + 1}
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         after = -1 if start is None else int(start["logOffset"])
         files = sorted(self._log.files(self._number, after, int(end["logOffset"])), key=_age)
 
@@ -90,7 +90,7 @@ def _age(file: TakenFile) -> tuple[int, str]:
 
 
 class TableSource(Source):
-    """Tables in memory, a batch each. Give the same ones again after a restart."""
+    """Tables in memory, one for each batch. After a restart the same tables must be given again."""
 
     def __init__(self, tables: Sequence[pa.Table]) -> None:
         if not tables:
@@ -98,14 +98,14 @@ class TableSource(Source):
         self._tables, self.schema = list(tables), tables[0].schema
 
     def append(self, table: pa.Table) -> None:
-        """One more batch, also while the stream runs."""
+        """Add a batch, also while the stream runs."""
         self._tables.append(table.cast(self.schema))
 
     def latest(self, start: Offset | None) -> Offset | None:
         done = 0 if start is None else int(start["tables"])
         return {"tables": done + 1} if done < len(self._tables) else start
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first = 0 if start is None else int(start["tables"])
         tables = self._tables[first : int(end["tables"])]
         return [partial(_batches_of, table) for table in tables]
@@ -116,7 +116,7 @@ def _batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
 
 
 class GeneratedSource(Source):
-    """A made-up stream, replayed exactly from its offsets."""
+    """A generated stream, replayed exactly from its offsets."""
 
     def __init__(self, workload: Workload, pace: Pace, clock_s: Callable[[], float] = time.monotonic) -> None:
         self._workload, self._pace = workload, pace
@@ -132,7 +132,7 @@ class GeneratedSource(Source):
         end_id = min(self._offering.end_id(next_id), next_id + self._pace.rows_per_batch)
         return {"next_id": end_id} if end_id > next_id else start
 
-    def read(self, start: Offset | None, end: Offset) -> list[Task]:
+    def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first_id = 0 if start is None else int(start["next_id"])
         ranges = id_ranges(first_id, int(end["next_id"]) - first_id, self._pace.partitions)
         return [partial(read_range, self._workload, *piece) for piece in ranges]
@@ -145,7 +145,7 @@ def events_from_files(
     path: str, *, format: str | None = None, extra: str = "", files_per_batch: int | None = None
 ) -> FileSource:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet says itself what it holds."""
+    "text string, speed double". Parquet declares its own columns."""
     declared = pa.schema([*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)])
     return _from_files(path, format, declared, files_per_batch)
 
@@ -161,9 +161,7 @@ def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_ba
     if kind == "parquet":
         first = next((p for p in sorted(Path(path).glob("*")) if not p.name.startswith((".", "_"))), None)
         if first is None:
-            raise SettingsError(
-                f"there is no Parquet file in {path} yet, and the first one says what columns there are"
-            )
+            raise SettingsError(f"there is no Parquet file in {path} yet, and the columns are those of the first one")
         return FileSource(path, kind, pq.read_schema(first).remove_metadata(), files_per_batch)
     return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
 
@@ -180,5 +178,5 @@ def from_workload(
     partitions: int = 2,
     paced: bool = False,
 ) -> GeneratedSource:
-    """Rows of a made-up stream, such as `gs.Tweets(seed=1)`."""
+    """Rows of a generated stream, such as `gs.Tweets(seed=1)`."""
     return GeneratedSource(workload, Pace(rows_per_batch, rows_total, partitions, paced))

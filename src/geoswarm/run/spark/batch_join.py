@@ -1,4 +1,4 @@
-"""The batch door: a table of points and a file of regions in, which point lies in which region out. One Spark job.
+"""The batch join: find which point of a table lies in which region of a file, in one Spark job.
 
     pairs = join(points, "districts.geojson", x="lon", y="lat")
 
@@ -44,14 +44,14 @@ from geoswarm.store.key_source import KeySource
 from geoswarm.store.region_files import ROWS_MAX, read_regions
 from geoswarm.store.storage import Storage
 
-REGION = "region"
+REGION_COLUMN = "region"
 NAMES = "names.arrow"
 PLACE = ("_geoswarm_x", "_geoswarm_y")
-"""Where the place travels, if not in the columns that it has; an area is in the first."""
+"""Columns that carry the place to workers, if the points' own cannot; an area is in the first."""
 ROWS_AT_ONCE = 524_288
-"""Points that a worker sorts and matches together; with an eighth of it the search takes half as long again."""
+"""Points that a worker sorts and matches together; with an eighth of them the search takes half as long again."""
 REGIONS_BYTES = 512 << 20
-"""Of the geometries that are taken in together: each time makes a segment, and each segment is searched."""
+"""Bytes of the geometries that are loaded together: each load makes a segment, and every segment is searched."""
 
 
 def join(
@@ -73,7 +73,7 @@ def join(
     that name has areas (WKB, WKT, GeoJSON) instead of `x` and `y`; `predicate` is how a region must lie to them.
     `columns` are those of the points that are wanted beside `region`, if not all: the fewer, the faster. `folder` is
     where the index goes, until Python ends: workers on other machines must reach it."""
-    joined = Joined(
+    joined = JoinedPairs(
         points,
         regions,
         x=x,
@@ -89,8 +89,8 @@ def join(
     return joined.pairs
 
 
-class Joined:
-    """The pairs, and the index that they are found with, which is there until it is closed."""
+class JoinedPairs:
+    """The pairs, and the index that finds them, which exists until it is closed."""
 
     def __init__(
         self,
@@ -110,10 +110,10 @@ class Joined:
         place = (x, y) if geometry is None else (geometry,)
         wanted = list(points.columns if columns is None else columns)
         missing = [name for name in (*place, *wanted) if name not in points.columns]
-        if missing or REGION in wanted:
-            said = f"no columns {', '.join(missing)}" if missing else f"a column {REGION}, made here as well"
+        if missing or REGION_COLUMN in wanted:
+            problem = f"no columns {', '.join(missing)}" if missing else f"a column {REGION_COLUMN}, made here as well"
             raise SchemaError(
-                f"points have {said}, of {', '.join(points.columns)}: rename some, or give x and y, or geometry"
+                f"points have {problem}, of {', '.join(points.columns)}: rename some, or give x and y, or geometry"
             )
         if KeySource.from_environment():
             check_encrypted(points.sparkSession)
@@ -132,15 +132,15 @@ class Joined:
             self.close()
             raise
         named = LongType() if pa.types.is_integer(names.type) else StringType()
-        pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION, named)])
-        self.pairs = _sent(points, place, wanted).mapInArrow(
+        pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION_COLUMN, named)])
+        self.pairs = _columns_to_send(points, place, wanted).mapInArrow(
             _Matcher(index, Grid.of(contract), tuning, place, len(wanted)).run, pairs
         )
 
     def close(self) -> None:
         shutil.rmtree(self._home, ignore_errors=True)
 
-    def __enter__(self) -> "Joined":
+    def __enter__(self) -> "JoinedPairs":
         return self
 
     def __exit__(
@@ -150,7 +150,7 @@ class Joined:
 
 
 def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | None, predicate: Predicate) -> pa.Array:
-    """The regions become subscriptions, numbered as they come. Returns what they are called."""
+    """Register the regions as subscriptions, numbered in order. Returns their ids in the file."""
     now_us = int(time.time() * 1e6)
     if isinstance(regions, str):
         file = Path(regions)
@@ -169,13 +169,13 @@ def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | N
         checkpoint.take_in(pa.table(rows), now_us, {})
         taken += len(batch)
     if not isinstance(regions, str):
-        file.unlink()  # it is in clear, whatever the rest is
+        file.unlink()  # it is not encrypted, even if the rest is
     worded = any(pa.types.is_string(part.type) for part in names)
     return pa.concat_arrays([part.cast(pa.string() if worded else pa.int64()) for part in names or [pa.array([0])[:0]]])
 
 
 def _rows_at_once(file: Path) -> int:
-    """As many regions as have REGIONS_BYTES together, by what the file says of itself."""
+    """The number of regions with REGIONS_BYTES of geometries, from the file's metadata."""
     with file.open("rb") as opened:
         if opened.read(4) != b"PAR1":
             return ROWS_MAX  # its reader counts bytes by itself
@@ -186,7 +186,7 @@ def _rows_at_once(file: Path) -> int:
 
 def _as_bytes(names: pa.Array) -> bytes:
     sink = pa.BufferOutputStream()
-    table = pa.table({REGION: names})
+    table = pa.table({REGION_COLUMN: names})
     with pa.ipc.new_file(sink, table.schema) as writer:
         writer.write_table(table)
     return bytes(sink.getvalue())
@@ -196,15 +196,15 @@ _held: dict[str, pa.Array] = {}
 
 
 def _names(storage: Storage) -> pa.Array:
-    """What regions are called, by their number. Read once per worker; those of one join at a time."""
+    """The ids of regions, by their number. A worker reads them once, and keeps those of one join."""
     if storage.root not in _held:
         _held.clear()
-        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION].combine_chunks()
+        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION_COLUMN].combine_chunks()
     return _held[storage.root]
 
 
-def _sent(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
-    """What workers get: the columns that go out again, then the place."""
+def _columns_to_send(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
+    """The input of workers: the columns of the result, then the place."""
     columns = [F.col(f"`{name}`") for name in wanted]
     if len(place) == 1:
         columns.append(F.col(f"`{place[0]}`").cast("binary").alias(PLACE[0]))
@@ -214,20 +214,20 @@ def _sent(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> D
 
 
 def _as_doubles(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> bool:
-    """Whether the place is among what is sent anyway, in the type that it is used in."""
+    """Whether the columns of the result include the place, as doubles."""
     return all(name in wanted and isinstance(points.schema[name].dataType, DoubleType) for name in place)
 
 
 @dataclass(frozen=True)
 class _Matcher:
-    """What a worker does with a split of the points."""
+    """Matches a split of the points in a worker."""
 
     index: StoredBatch
     grid: Grid
     tuning: Tuning
     place: tuple[str, ...]
     own: int
-    """Columns of the points that go out again."""
+    """Columns of the points that are in the result."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         segments, names = list(self.index.segments().values()), _names(self.index.storage)
@@ -247,10 +247,10 @@ class _Matcher:
                 rows = np.repeat(met.events["event_id"].to_numpy(), np.diff(met.offsets))
                 for first, end in cuts(sizes[rows], OUTPUT_BYTES_MAX):
                     own = batch.take(pa.array(rows[first:end]))
-                    yield own.append_column(REGION, names.take(pa.array(met.subs[first:end])))
+                    yield own.append_column(REGION_COLUMN, names.take(pa.array(met.subs[first:end])))
 
     def _points(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Those that are somewhere in the world, numbered by their rows."""
+        """The points within the bounds, numbered by their rows."""
         place = PLACE if PLACE[0] in batch.schema.names else self.place
         x, y = (_numbers(batch[name]) for name in place)
         grid = self.grid
@@ -259,12 +259,12 @@ class _Matcher:
         return pa.record_batch({"event_id": rows, "x": x[rows], "y": y[rows]})
 
     def _areas(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The same, where the place is an area; one that cannot be read meets nothing."""
+        """The same for areas; one that cannot be parsed matches nothing."""
         column = batch[PLACE[0]]
         rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
         nowhere = pa.nulls(len(rows), pa.float64())
         times = pa.array(np.zeros(len(rows), "M8[us]")).cast(pa.timestamp("us", "UTC"))
-        asked = column.take(pa.array(rows)).cast(pa.binary())  # from large ones, where Spark is told to use those
+        asked = column.take(pa.array(rows)).cast(pa.binary())  # from large types, if Spark is set to use them
         events = {"event_id": rows, "ts": times, "x": nowhere, "y": nowhere, GEOMETRY.name: asked}
         return validate_events(pa.record_batch(events), self.grid, DeadLetters("event", 0), marks=True)
 

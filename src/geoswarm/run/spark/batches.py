@@ -1,4 +1,4 @@
-"""Events and operations as one Spark stream, and each micro-batch of it as the pipeline wants it."""
+"""Combine events and operations into one Spark stream, and convert each micro-batch for the pipeline."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -18,10 +18,10 @@ ARROW = {
     # With any lower limit Spark measures the batch after every row, a quarter of what the whole hop costs.
     "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
 }
-"""How Spark cuts what it sends to workers: 128 MB at 2 kB per event."""
+"""The size of the batches that Spark sends to workers: 128 MB at 2 kB per event."""
 EVENT_COLUMN, OPERATION_COLUMN = "event", "operation"
 OPERATIONS_SOURCE = 1
-"""The place of operations among the stream's sources, in Spark's log."""
+"""The position of operations among the stream's sources, in Spark's log."""
 
 
 def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
@@ -44,13 +44,13 @@ def batch_of(frame: DataFrame, batch_id: int, offsets: OffsetLog) -> Batch:
 
 
 def set_arrow_limits(frame: DataFrame) -> None:
-    """The query has a session of its own: this does not touch the user's."""
+    """Set the size of Arrow batches in the query's own session; the user's session does not change."""
     for key, value in ARROW.items():
         frame.sparkSession.conf.set(key, value)
 
 
 def _operations(frame: DataFrame, batch_id: int, offsets: OffsetLog) -> Iterator[pa.Table]:
-    """Spark reads the whole batch for it, events too: the batch it hands over is opaque to its optimizer."""
+    """The operations of a batch. Spark reads the whole batch for it, events too: its optimizer cannot see into it."""
     if OPERATION_COLUMN not in frame.columns or not offsets.has_new(batch_id, OPERATIONS_SOURCE):
         return
     table = frame.where(F.col(OPERATION_COLUMN).isNotNull()).select(f"{OPERATION_COLUMN}.*").toArrow()

@@ -31,7 +31,7 @@ PRELOADED = (
 
 
 def preload(names: tuple[str, ...] = PRELOADED) -> list[str]:
-    """Import what can be imported, and name what cannot: a worker that needs it will say why."""
+    """Import modules, and return the names of those that fail: a worker that needs one reports why."""
     # OpenBLAS would start its threads as numpy is imported. The kernels use none of it.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     missing = []
@@ -55,7 +55,7 @@ def warm() -> None:
 
 if __name__ == "__main__":
     preload()
-    with suppress(Exception):  # a cold worker is slower, a daemon that dies is no worker at all
+    with suppress(Exception):  # without this a worker is slower; without a daemon there is none
         warm()
     from pyspark.daemon import manager
 

@@ -4,7 +4,7 @@
     engine.subscribe(1, (2.2, 48.8, 2.5, 48.9), user="ana")
     run = engine.start(events=events, sink=Memory())
 
-The loop is Spark's: `foreachBatch` calls with each micro-batch in turn, and with the same one after a crash.
+Spark runs the loop: `foreachBatch` passes on each micro-batch in turn, and the same one again after a crash.
 `run/engine.py` has all that does not depend on Spark.
 """
 

@@ -1,8 +1,8 @@
 """A generated workload as a Spark stream, replayed exactly from its offsets.
 
 An offset is the id of the next post, and a row depends on its id alone, so a batch that runs again after a
-crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here. The workloads are the
-lab's (`lab/workload/tweets.py` and `posts.py`), which is above this room: `Workload` is what is needed of them.
+crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here. The workloads are in
+the lab (`lab/workload/tweets.py` and `posts.py`), above this room: `StreamedWorkload` declares what is needed of them.
 
     spark.dataSource.register(source_of(Tweets))
     tweets = spark.readStream.format("geoswarm-tweets").options(country="US", rows_per_batch=500_000).load()
@@ -30,7 +30,7 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from geoswarm.errors import SettingsError
-from geoswarm.parameters import parameters_of, wanted
+from geoswarm.parameters import parameters_of, remedy_for
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 
 
@@ -39,7 +39,7 @@ class StreamedWorkload(Workload, Protocol):
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     stream_name: ClassVar[str]
-    """Of the Spark data source."""
+    """The name of the Spark data source."""
     event_schema: ClassVar[pa.Schema]
 
     @property
@@ -71,7 +71,7 @@ def posts_stream(
     partitions: int = 2,
     paced: bool = False,
 ) -> DataFrame:
-    """The same with what they say (event_id, ts, x, y, text)."""
+    """The same with their text (event_id, ts, x, y, text)."""
     return workload_stream(spark, workload, Pace(rows_per_batch, rows_total, partitions, paced))
 
 
@@ -88,7 +88,7 @@ def to_options(workload: StreamedWorkload, pace: Pace) -> dict[str, str]:
 
 
 def from_options(options: Mapping[str, str], kind: type[W]) -> tuple[W, Pace]:
-    """Spark hands options over as text, and their names in lower case."""
+    """Parse Spark's options, which are text, with names in lower case."""
     known = {p.name.lower(): p for p in (*parameters_of(kind), *parameters_of(Pace))}
     unknown = sorted(set(options) - set(known))
     if unknown:
@@ -112,7 +112,7 @@ def _parse(annotation: Any, text: str) -> Any:
     try:
         return TypeAdapter(annotation).validate_strings(text)
     except ValidationError as why:
-        raise ValueError(wanted(why.errors()[0])) from None
+        raise ValueError(remedy_for(why.errors()[0])) from None
 
 
 def _bounds(text: str) -> tuple[float, ...]:

@@ -23,14 +23,14 @@ from geoswarm.errors import InputError, MachineError
 from geoswarm.run.spark.java import find_java
 
 FETCH_S_MAX = 600.0
-"""A first fetch is about 50 MB; a tool that is silent for longer than this hangs on a dead network."""
+"""Seconds of a first fetch, of about 50 MB; a tool that takes longer hangs on a dead network."""
 
 SCALA = "2.13"
 CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_{SCALA}"
 TOKENS = f"org.apache.spark:spark-token-provider-kafka-0-10_{SCALA}"
 
 KAFKA_CONNECTOR = f"{CONNECTOR}:{pyspark.__version__}"
-"""The connector is compiled against Spark's inside, so it has Spark's own version."""
+"""The connector uses Spark's internals, so it has Spark's own version."""
 
 KAFKA_STAND_IN = (f"{CONNECTOR}:4.2.0", f"{TOKENS}:4.0.0")
 """For a repository that has no connector of this Spark yet. On Spark 4.3.0 these two read and write batches
@@ -61,9 +61,9 @@ class Coordinate(NamedTuple):
 
 
 def kafka_conf(*, stand_in: bool = False, environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """What a Spark session needs to know to read and write Kafka.
+    """The settings with which a Spark session can read and write Kafka.
 
-    With `stand_in`, a repository without the connector of this very Spark is met with `KAFKA_STAND_IN`.
+    With `stand_in`, `KAFKA_STAND_IN` is used if a repository has no connector of this Spark.
     """
     try:
         jars = resolve([KAFKA_CONNECTOR], exclusions=KAFKA_EXCLUSIONS, environ=environ)
@@ -90,10 +90,10 @@ def resolve(
         return []
     key = json.dumps([sorted(wanted), sorted(without)])
     target = cache_folder(environ) / hashlib.sha256(key.encode()).hexdigest()[:16]
-    jars = _cached(target)
+    jars = _find_cached(target)
     if jars is None:
         _fetch(wanted, without, target, environ)
-        jars = _cached(target)
+        jars = _find_cached(target)
     if jars is None:
         raise MachineError(f"the jars in {target} changed while they were checked: remove the folder, try again")
     return jars
@@ -104,8 +104,8 @@ def cache_folder(environ: Mapping[str, str]) -> Path:
     return Path(base) / "geoswarm" / "jars"
 
 
-def _cached(folder: Path) -> list[Path] | None:
-    """The jars of a folder if each has the checksum it was stored with; None if anything is amiss."""
+def _find_cached(folder: Path) -> list[Path] | None:
+    """The jars of a folder if each has the checksum it was stored with, else None."""
     try:
         sums: dict[str, str] = json.loads((folder / _MANIFEST).read_text())
         if all(_sha256(folder / name) == want for name, want in sums.items()):
@@ -122,7 +122,7 @@ def _fetch(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         for name, fetch in (("Maven", _maven(environ)), ("Spark's Ivy", _ivy(environ))):
-            # A folder of its own for each try: half of each may be one jar in two versions.
+            # Each attempt has its own folder: parts of two attempts may be one jar in two versions.
             with tempfile.TemporaryDirectory(dir=target.parent, prefix="fetch-") as scratch:
                 jars = Path(scratch) / "jars"
                 jars.mkdir()
@@ -148,15 +148,15 @@ def _fetch(
 
 
 def _store(jars: Path, target: Path) -> None:
-    """Move a fetched folder into place in one step, so that nobody ever sees half of it."""
+    """Move a fetched folder into place in one step, so that no process sees half of it."""
     sums = {jar.name: _sha256(jar) for jar in jars.glob("*.jar")}
     (jars / _MANIFEST).write_text(json.dumps(sums, indent=1, sort_keys=True))
-    if target.exists() and _cached(target) is None:
+    if target.exists() and _find_cached(target) is None:
         target.replace(jars.with_name("broken"))  # goes with the scratch folder
     try:
         jars.replace(target)
     except OSError:
-        if _cached(target) is None:  # else another process was faster, with the same jars
+        if _find_cached(target) is None:  # else another process was faster, with the same jars
             raise
 
 
@@ -182,7 +182,7 @@ def _maven(environ: Mapping[str, str]) -> Fetch:
             "<project><modelVersion>4.0.0</modelVersion><groupId>geoswarm</groupId><artifactId>jars</artifactId>"
             f"<version>1</version><packaging>pom</packaging><dependencies>{needs}</dependencies></project>"
         )
-        said = _run(
+        output = _run(
             [
                 mvn,
                 "-B",
@@ -194,16 +194,16 @@ def _maven(environ: Mapping[str, str]) -> Fetch:
             scratch,
             environ,
         )
-        return None if said is None else _first(r"\[ERROR\] (.+)", said=said)
+        return None if output is None else _first(r"\[ERROR\] (.+)", output=output)
 
     return fetch
 
 
 def _ivy(environ: Mapping[str, str]) -> Fetch:
     def fetch(wanted: Sequence[Coordinate], without: Sequence[Coordinate], scratch: Path, jars: Path) -> str | None:
-        ivy = next(_shipped_folder().glob("ivy-*.jar"), None)
+        ivy = next(_spark_jars_folder().glob("ivy-*.jar"), None)
         if ivy is None:
-            return f"there is no ivy-*.jar in {_shipped_folder()}"
+            return f"there is no ivy-*.jar in {_spark_jars_folder()}"
         needs = "".join(
             f'<dependency org="{w.group}" name="{w.artifact}" rev="{w.version}" conf="default->default">'
             + "".join(
@@ -223,17 +223,17 @@ def _ivy(environ: Mapping[str, str]) -> Fetch:
         pattern = f"{jars}/[artifact]-[revision](-[classifier]).[ext]"
         command = [java, "-cp", str(ivy), "org.apache.ivy.Main", "-ivy", str(scratch / "ivy.xml")]
         command += ["-cache", str(scratch / "cache"), "-retrieve", pattern, "-confs", "default"]
-        said = _run([*command, "-types", "jar", "bundle"], scratch, environ)
-        if said is None:
+        output = _run([*command, "-types", "jar", "bundle"], scratch, environ)
+        if output is None:
             return None
-        # An untrusted certificate or a dead proxy also ends in "not found"; the access error tells.
-        return _first(r"Server access error at url (.+)", r":: (\S+: .+)", said=said)
+        # An untrusted certificate or a dead proxy also ends in "not found"; the access error shows it.
+        return _first(r"Server access error at url (.+)", r":: (\S+: .+)", output=output)
 
     return fetch
 
 
 def _run(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> str | None:
-    """None if the command ends well, else all that it said."""
+    """None if the command succeeds, else its whole output."""
     try:
         done = subprocess.run(
             command,
@@ -250,9 +250,9 @@ def _run(command: Sequence[str], folder: Path, environ: Mapping[str, str]) -> st
     return None if done.returncode == 0 else done.stdout + done.stderr
 
 
-def _first(*patterns: str, said: str) -> str:
-    found = next(filter(None, (re.search(pattern, said) for pattern in patterns)), None)
-    text = found.group(1) if found else (said.strip().splitlines() or ["it failed without a word"])[-1]
+def _first(*patterns: str, output: str) -> str:
+    found = next(filter(None, (re.search(pattern, output) for pattern in patterns)), None)
+    text = found.group(1) if found else (output.strip().splitlines() or ["it failed without a message"])[-1]
     return text if len(text) <= 300 else text[:300] + "…"
 
 
@@ -262,8 +262,8 @@ def _sha256(file: Path) -> str:
 
 
 def _not_shipped(jars: Iterable[Path]) -> list[Path]:
-    """Without what Spark has itself in its own version; the connector's pom names some of it as its own."""
-    shipped = {_artifact(jar) for jar in _shipped_folder().glob("*.jar")}
+    """The jars without those that Spark ships in its own version, some of which the connector's pom names."""
+    shipped = {_artifact(jar) for jar in _spark_jars_folder().glob("*.jar")}
     return [jar for jar in jars if _artifact(jar) not in shipped]
 
 
@@ -272,5 +272,5 @@ def _artifact(jar: Path) -> str:
     return re.split(r"-\d+\.\d", jar.name, maxsplit=1)[0]
 
 
-def _shipped_folder() -> Path:
+def _spark_jars_folder() -> Path:
     return Path(pyspark.__file__).parent / "jars"

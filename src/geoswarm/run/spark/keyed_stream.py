@@ -34,7 +34,7 @@ class KeyedStream(BaseKeyedStream):
         key: KeySource | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Without a `key` it is the environment's, if that has one; with one, Spark's session must be encrypted."""
+        """Without a `key`, the environment's is used, if any; with a key, Spark's session must be encrypted."""
         if key or KeySource.from_environment():
             check_encrypted(spark)
         super().__init__(operator, tuning, checkpoint=checkpoint, key=key, clock=clock)

@@ -1,4 +1,4 @@
-"""A stream under way on Spark: started, waited for, stopped, and what made it end. What it does is its starter's."""
+"""A running stream on Spark: start it, wait for its end, stop it, and report the error that ended it."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from geoswarm.errors import GeoswarmError, StreamError
 
 STOP_S_MAX = 20.0
-"""How long `stop` waits for the batch under way."""
+"""Seconds that `stop` waits for the current batch."""
 
 
 def launch(
@@ -46,19 +46,19 @@ class SparkRun:
     stopping = False
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """True once it has ended. Raises what made it end, if that was an error."""
+        """Wait for the end; True if it has ended. Raises the error that ended it, if any."""
         return self._raising(
-            # Spark takes fractions of a second, though it says int.
+            # Spark accepts fractions of a second, though its type is int.
             lambda: self.query.awaitTermination(cast(int | None, timeout_s))
         )
 
     def drain(self) -> None:
-        """Return when everything that was there at the call has gone through."""
+        """Wait until everything that was available at the call is processed."""
         self._raising(self.query.processAllAvailable)
 
     def stop(self) -> None:
-        """Let the batch under way finish, unless it takes long, then stop. One that is cut off runs again at the
-        next start, so only its work is lost; yet Spark complains about it at length."""
+        """Let the current batch finish, unless it takes long, then stop. A batch that is cut off runs again at the next
+        start, so only its work is lost; but Spark prints long errors about it."""
         self.stopping = True
         before, gives_up_s = self._batches(), time.monotonic() + STOP_S_MAX
         while self.is_active and time.monotonic() < gives_up_s:

@@ -59,7 +59,7 @@ class SparkRows(Rows):
         self.frame.write.format("noop").mode("overwrite").save()
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def keep(self) -> Iterator[None]:
         self.frame.persist()
         try:
             yield

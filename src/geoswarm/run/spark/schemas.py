@@ -1,4 +1,4 @@
-"""The schemas of what a user hands over, checked before the stream starts.
+"""Check the schemas of a user's DataFrames, before the stream starts.
 
 A column that is missing or of a type that cannot be converted without guessing is an error here; a bad value in a good
 column is a dead letter later.
@@ -63,7 +63,7 @@ def conform_events(frame: DataFrame) -> DataFrame:
 
 
 def conform_operations(frame: DataFrame) -> DataFrame:
-    """All columns of an operation; those the source left out are null."""
+    """All columns of operations; those that the source does not have are null."""
     required = [column.name for column in columns.COLUMNS if column.is_required]
     chosen = [_column(frame, field, required=field.name in required) for field in SPARK_OPERATION]
     extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]

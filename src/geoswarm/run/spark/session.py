@@ -26,7 +26,7 @@ from geoswarm.store.key_source import KeySource
 from geoswarm.version import SOURCE_FOLDER
 
 TRIAL_S_MAX = 180.0
-"""A first session takes about 8 s on two idle cores; past this, something is stuck."""
+"""Seconds for a first session, which takes about 8 on two idle cores; a slower one is stuck."""
 
 DEFAULTS: Mapping[str, str] = {
     # nothing listens, nothing is drawn
@@ -71,7 +71,7 @@ ENCRYPTED: Mapping[str, str] = {
     "spark.io.encryption.enabled": "true",
     "spark.io.encryption.keySizeBits": "256",
 }
-"""What the one switch adds. `conf` may not take it away."""
+"""Settings that encryption adds. `conf` cannot remove them."""
 
 SECRET = "spark.authenticate.secret"
 
@@ -81,8 +81,8 @@ _NO_CONF: Mapping[str, str] = {}
 def build_session(
     master: str = "local[2]", app: str = "geoswarm", *, conf: Mapping[str, str] = _NO_CONF
 ) -> SparkSession:
-    """The session of this process. `conf` wins over the defaults; if one runs already, it is that one. With a key in
-    the environment it is encrypted, and one that runs without is refused."""
+    """The session of this process; if one is running, it is returned. `conf` overrides the defaults. With a key in the
+    environment the session is encrypted, and a running one that is not is refused."""
     encrypts = KeySource.from_environment() is not None
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -99,7 +99,7 @@ def build_session(
 
 
 def check_encrypted(spark: SparkSession) -> None:
-    """Refuse a session that would send or spill in clear what its engine keeps encrypted."""
+    """Refuse a session that would send or spill without encryption what its engine keeps encrypted."""
     held = spark.sparkContext.getConf()
     missing = [key for key, value in ENCRYPTED.items() if (held.get(key) or "").lower() != value.lower()]
     if missing:
@@ -110,7 +110,7 @@ def check_encrypted(spark: SparkSession) -> None:
 
 
 def settings(master: str, conf: Mapping[str, str] = _NO_CONF, *, encrypts: bool = False) -> dict[str, str]:
-    """The whole configuration of a session, as Spark is told it; but for its secret."""
+    """The whole configuration of a session, without its secret."""
     quiet = f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
     chosen = dict(DEFAULTS)
     if _is_local(master):
@@ -130,7 +130,7 @@ def pyspark_version() -> str:
 
 
 def pandas_version() -> str | None:
-    """None if it is missing: `mapInArrow` insists on pandas, though the Arrow path never uses it."""
+    """The version of pandas; None if it is missing. `mapInArrow` requires pandas, though it never uses it."""
     try:
         return version("pandas")
     except PackageNotFoundError:
@@ -138,7 +138,7 @@ def pandas_version() -> str | None:
 
 
 def try_session() -> str:
-    """Start Spark in a process of its own, carry rows through a Python worker, and say which Java it was."""
+    """Start Spark in a process of its own, send rows through a Python worker, and return which Java was used."""
     program = (
         "from geoswarm.run.spark.session import build_session\n"
         "spark = build_session('local[1]')\n"
@@ -157,7 +157,7 @@ def try_session() -> str:
             f"Spark did not start within {TRIAL_S_MAX:.0f} s: free some memory and cores, then try again"
         ) from error
     if done.returncode != 0:
-        last = (done.stderr.strip() or "it said nothing").splitlines()[-1]
+        last = (done.stderr.strip() or "there was no output").splitlines()[-1]
         raise MachineError(f"Spark did not run ({last}): see `geoswarm doctor` for what it needs")
     return done.stdout.strip()
 
@@ -167,7 +167,7 @@ def _is_local(master: str) -> bool:
 
 
 def _variables(master: str) -> dict[str, str]:
-    """What the JVM reads from its environment, and hands on to the executors that it starts."""
+    """Environment variables of the JVM, which it passes on to the executors that it starts."""
     variables = {"JAVA_HOME": str(find_java().home)}
     if _is_local(master):
         # Elsewhere Python, the package and the address are those of the other machines.
@@ -188,8 +188,8 @@ def _python_path() -> str:
 
 @contextmanager
 def _secret(master: str, conf: Mapping[str, str]) -> Iterator[None]:
-    """Where Spark does not make a secret by itself (`local`, YARN and Kubernetes it does): for as long as it starts, a
-    file that only this user reads. PySpark would put a setting on the JVM's command line, which everybody reads."""
+    """A secret, where Spark does not make one (it does for `local`, YARN and Kubernetes), in a file that only this user
+    can read, until Spark has started. PySpark would put it on the JVM's command line, which every user can read."""
     if SECRET in conf:
         raise SettingsError(f"{SECRET} would be on Spark's command line: put it into spark-defaults.conf instead")
     if not master.startswith("local-cluster"):  # a cluster's own secret is in its spark-defaults.conf
@@ -206,7 +206,7 @@ def _secret(master: str, conf: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set for as long as Spark starts; the rest of the program keeps the environment it had."""
+    """Set environment variables until Spark has started."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -1,4 +1,4 @@
-"""Where events and operations come from: files and Kafka. `generator.py` has the embedded workload.
+"""The sources of events and operations on Spark: files and Kafka. `generator.py` has the generated workloads.
 
 Any other streaming DataFrame will do as well. Text that cannot be parsed is not lost: it travels in the column
 MALFORMED to validation, which files it as a dead letter.
@@ -24,7 +24,7 @@ def events_from_files(
     files_per_batch: int | None = None,
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet says itself what it holds."""
+    "text string, speed double". Parquet declares its own columns."""
     return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch)
 
 
@@ -46,7 +46,7 @@ def operations_from_files(
 def events_from_kafka(
     spark: SparkSession, bootstrap: str, topic: str, *, extra: str = "", options: dict[str, str] | None = None
 ) -> DataFrame:
-    """JSON objects in the messages' values. Starts at the earliest offset unless `options` say otherwise;
+    """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
     `maxOffsetsPerTrigger` among them bounds a batch."""
     return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {})
 
@@ -69,7 +69,7 @@ def _from_files(
         schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
         reader = reader.option("mode", "PERMISSIVE").option("columnNameOfCorruptRecord", MALFORMED)
     if kind == "csv":
-        # Spark goes by position unless told not to; a file whose header differs from the first one's is an error then.
+        # Otherwise Spark goes by position; with this, a file whose header differs from the first one's is an error.
         schema = _in_header_order(schema, spark.read.option("header", True).csv(path).columns)
         reader = reader.option("header", True).option("enforceSchema", False)
     if files_per_batch is not None:

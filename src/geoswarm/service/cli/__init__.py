@@ -1,4 +1,4 @@
-"""The command line and what it needs: settings from a file, a live view of the journal, a look at the machine."""
+"""The command line: its commands, the settings file, and the live view of a run."""
 
 from geoswarm.service.cli.commands import app
 

@@ -1,4 +1,4 @@
-"""`python -m geoswarm.service.cli`, where the installed command is out of reach."""
+"""`python -m geoswarm.service.cli`, for where the command `geoswarm` is not installed."""
 
 from geoswarm.service.cli.commands import app
 

@@ -29,18 +29,18 @@ def join_files(
     if not regions.is_file():
         raise InputError(f"no file {regions}: name a GeoParquet or GeoJSON file of regions")
     check_predicate(predicate)
-    from geoswarm.run.spark.batch_join import Joined
+    from geoswarm.run.spark.batch_join import JoinedPairs
     from geoswarm.run.spark.session import build_session
 
     spark = build_session(master, "geoswarm-join")
     reader = spark.read.option("header", True).option("inferSchema", True)
     rows = reader.format(kind).load(str(points))
     asked = cast(Predicate, predicate)
-    with Joined(rows, str(regions), x=x, y=y, geometry=geometry, predicate=asked, region_id=region_id) as joined:
+    with JoinedPairs(rows, str(regions), x=x, y=y, geometry=geometry, predicate=asked, region_id=region_id) as joined:
         joined.pairs.write.parquet(str(output))
         pairs = spark.read.parquet(str(output)).count()
-        told = {"pairs": pairs, "points": rows.count(), "regions": joined.regions, "refused": joined.refused}
-    return told | {"seconds": time.perf_counter() - began_s}
+        result = {"pairs": pairs, "points": rows.count(), "regions": joined.regions, "refused": joined.refused}
+    return result | {"seconds": time.perf_counter() - began_s}
 
 
 def _format(points: Path) -> str:

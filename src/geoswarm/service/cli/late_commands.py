@@ -1,4 +1,4 @@
-"""Commands that live above this room, or in other packages: found by name, and loaded when somebody asks for one.
+"""Commands of rooms above this one, or of other packages: found by name, and loaded when they are used.
 
 The lab is above the service, so nothing here imports it. A command is an entry point of the group `geoswarm.commands`:
 a name, and where its typer app or function is. Those that come with geoswarm are also in `SHIPPED`, so that they work
@@ -30,23 +30,23 @@ SHIPPED = {
 }
 """The same as in pyproject.toml; a test compares them."""
 COMPLETION = ("install_completion", "show_completion")
-"""Options that typer gives to a program, which a command of another program must not have."""
+"""Options that typer adds to every program; they are removed from a command of another program."""
 
 
 @dataclass(frozen=True)
 class LateCommands:
-    """Where commands are, by name."""
+    """The places that commands are loaded from, by name."""
 
     places: Mapping[str, EntryPoint]
 
     @classmethod
     def of(cls, group: str, shipped: Mapping[str, str]) -> "LateCommands":
-        """What the installed packages declare; a shipped command cannot be replaced by another package's."""
+        """The commands that installed packages declare; another package cannot replace a shipped command."""
         declared = {entry.name: entry for entry in entry_points(group=group)}
         return cls(declared | {name: EntryPoint(name, value, group) for name, value in shipped.items()})
 
     def load(self, name: str) -> "Command":
-        """The command, or one that says why it cannot be used. Other commands do not suffer from it."""
+        """The command, or one that reports why it cannot be used, so that other commands still work."""
         place = self.places[name]
         try:
             return _command(name, place.load())
@@ -70,7 +70,7 @@ class LateGroup(TyperGroup):
         return self.late.load(cmd_name) if own is None and cmd_name in self.late.places else own
 
     def resolve_command(self, ctx: "Context", args: list[str]) -> "tuple[str | None, Command | None, list[str]]":
-        if self.get_command(ctx, args[0]) is None:  # typer suggests names that are like a wrong one: give it all
+        if self.get_command(ctx, args[0]) is None:  # typer suggests names like a wrong one: add all names
             for name in self.late.places:
                 self.commands.setdefault(name, self.late.load(name))
         return super().resolve_command(ctx, args)

@@ -1,7 +1,7 @@
-"""What `geoswarm run` and `geoswarm status` show: live numbers while a pipeline runs, a table at the end.
+"""The output of `geoswarm run` and `geoswarm status`: live numbers while a pipeline runs, a table at the end.
 
-On a terminal a few lines that redraw themselves; elsewhere a plain line now and then; with `as_json` one JSON object
-per batch and one at the end, nothing else on stdout.
+A terminal shows a few lines that are redrawn; elsewhere a plain line is printed every few seconds; with `as_json`,
+stdout gets one JSON object per batch and one at the end, and nothing else.
 """
 
 import json
@@ -15,27 +15,27 @@ from rich.table import Table
 
 from geoswarm.service import launch
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.watch import Totals, rates
+from geoswarm.service.watch import WatchedTotals, rates
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.journal.writer import entry_json
 from geoswarm.store.storage import Storage
 
 PLAIN_LINE_S = 5.0
-"""Between two lines where nothing can be redrawn."""
+"""Seconds between two plain lines."""
 RATE_BATCHES = 5
 
 
 class _RunView:
     def __init__(self, storage: Storage, out: Console, err: Console, as_json: bool) -> None:
-        self._follower, self._totals = JournalReader(storage).follow(BatchEntry), Totals()
+        self._follower, self._totals = JournalReader(storage).follow(BatchEntry), WatchedTotals()
         self._recent: list[BatchEntry] = []
         self._out, self._as_json = out, as_json
         self._live = Live(console=err, transient=True, auto_refresh=False) if err.is_terminal and not as_json else None
         self._err, self._said_s = err, time.monotonic()
 
     @property
-    def totals(self) -> Totals:
+    def totals(self) -> WatchedTotals:
         return self._totals
 
     def context(self) -> Any:
@@ -102,7 +102,7 @@ def run_pipeline(
             )
         view = _RunView(Storage(settings.checkpoint.path), out, err, as_json)
         with view.context():
-            if not asked.is_set():  # as it may be after a long load
+            if not asked.is_set():  # it may have been set during a long load
                 stream = launch.start(engine, settings, err if as_json else out, local=local)
                 launch.until_done(stream, asked, view.look)
     summary = {"kind": "summary", "stopped": asked.is_set(), "seconds": round(time.monotonic() - began_s, 3)}

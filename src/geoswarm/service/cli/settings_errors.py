@@ -1,6 +1,6 @@
-"""What is wrong with a settings file, in the words of the person who wrote it, with a remedy.
+"""Messages about errors in a settings file, in the words of the file, with a remedy.
 
-Finds nothing by itself: pydantic and `tomllib` do, and `settings_file.py` asks them.
+pydantic and `tomllib` find the errors; `settings_file.py` calls them.
 """
 
 import re
@@ -10,11 +10,11 @@ from typing import Any, cast, get_args
 
 from pydantic import BaseModel
 
-from geoswarm.parameters import suggestion, wanted
+from geoswarm.parameters import remedy_for, suggestion
 from geoswarm.service.cli.toml_lines import Location
 
-Problem = tuple[Location, str]
-"""Where, and what to say."""
+SettingsProblem = tuple[Location, str]
+"""The location of an error, and its message."""
 
 NEEDED = {
     "checkpoint": 'add [checkpoint] with path = "..."',
@@ -33,8 +33,8 @@ def invalid_toml(file: Path, why: str) -> str:
     return f"{file}, line {at[1]}: no valid TOML at column {at[2]} ({what}): {remedy}"
 
 
-def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type[BaseModel]) -> Problem:
-    """One of pydantic's errors, in the words of the file's user."""
+def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type[BaseModel]) -> SettingsProblem:
+    """One of pydantic's errors, in the words of the file."""
     location, kind, given = error["loc"], error["type"], error["input"]
     header, key = _split(location, data)
     if kind == "unknown_key":
@@ -54,29 +54,29 @@ def problem_of(error: Mapping[str, Any], data: Mapping[str, Any], settings: type
         tag, name, known = (error["ctx"][part] for part in ("tag", "name", "known"))
         return (*location, tag), f"{_header(location, data)} has no {tag} '{name}': {suggestion(name, known)}"
     if kind == "value_error":
-        say = error["msg"].removeprefix("Value error, ")
-        if isinstance(given, Mapping):  # of a whole section
-            return location, f"{_header(location, data)} {say}"
-        return location, f"{header} {key} {say}".replace("  ", " ")
+        message = error["msg"].removeprefix("Value error, ")
+        if isinstance(given, Mapping):  # the error is about a whole section
+            return location, f"{_header(location, data)} {message}"
+        return location, f"{header} {key} {message}".replace("  ", " ")
     if kind == "literal_error":
         allowed = re.findall(r"'([^']+)'", error["ctx"]["expected"])
         return location, f"{header} {key} cannot be {given!r}: {suggestion(str(given), allowed)}"
-    return location, f"{header} {key} is {_toml(given)}: {_wanted(key, error)}"
+    return location, f"{header} {key} is {_toml(given)}: {_remedy(key, error)}"
 
 
-def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> Problem:
-    """The same for an error of a parameter in a section of options."""
+def problem_of_option(section: Location, error: Mapping[str, Any], known: list[str]) -> SettingsProblem:
+    """The same for an error in a parameter of a strategy, sink, operator or workload."""
     key = str(error["loc"][0])
     location, header = (*section, key), f"[{'.'.join(map(str, section))}]"
     if error["type"] == "extra_forbidden":
         return location, f"{header} has no key '{key}': {suggestion(key, known) if known else 'it takes none'}"
-    return location, f"{header} {key} is {_toml(error['input'])}: {wanted(error)}"
+    return location, f"{header} {key} is {_toml(error['input'])}: {remedy_for(error)}"
 
 
-def _wanted(key: str, error: Mapping[str, Any]) -> str:
+def _remedy(key: str, error: Mapping[str, Any]) -> str:
     if key.startswith("bounds") and error["type"] in ("tuple_type", "missing", "too_long"):
         return "give [xmin, ymin, xmax, ymax]"
-    return wanted(error)
+    return remedy_for(error)
 
 
 def _unknown(location: Location, header: str, key: str, settings: type[BaseModel]) -> str:
@@ -98,7 +98,7 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def _split(location: Location, data: Mapping[str, Any]) -> tuple[str, str]:
-    """The section of a key as it is written, [a.b] or [[a]], and the key within it."""
+    """The section of a key as it is written in the file, [a.b] or [[a]], and the key within it."""
     depth, is_list, node = 0, False, cast("Any", data)
     for part in location[:-1]:
         try:
@@ -114,7 +114,7 @@ def _split(location: Location, data: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _header(location: Location, data: Mapping[str, Any]) -> str:
-    """Of a section itself."""
+    """The section as it is written in the file."""
     return _split((*location, ""), data)[0]
 
 
@@ -122,7 +122,7 @@ def _toml(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else repr(value)
 
 
-def sharpened(location: Location, say: str) -> Location:
-    """A relation between keys is an error of its section; its message opens with the key it is most about."""
-    first = re.match(r"(?:\[+[\w.]+\]+ )?(\w+)", say)
+def key_location(location: Location, message: str) -> Location:
+    """The location of the key that a message begins with: pydantic reports a relation between keys for its section."""
+    first = re.match(r"(?:\[+[\w.]+\]+ )?(\w+)", message)
     return (*location, first[1]) if first else location

@@ -1,6 +1,6 @@
-"""A pipeline written down in TOML, read into settings that are known to be good.
+"""Read the settings of a pipeline from a TOML file, and check them.
 
-Builds nothing: `launch.py` does. Sections [contract] and [tuning] are the values of `config.py`, [guard] those of
+`launch.py` builds the pipeline. Sections [contract] and [tuning] are the values of `config.py`, [guard] those of
 `guard/limits.py` and `guard/rules.py`, the others are in `settings_sections.py`. Relative paths start at the settings
 file's own folder, so that a start from another folder never begins a second checkpoint by accident.
 Every error of a file is found at once, and each names its line and a remedy (`settings_errors.py`, `toml_lines.py`).
@@ -19,23 +19,29 @@ from geoswarm.control.registry import STRATEGIES
 from geoswarm.errors import GeoswarmError, SettingsError
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.guard.limits import GuardSettings
-from geoswarm.parameters import checked_values, parameters_of
+from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.run.registry import WORKLOADS
-from geoswarm.service.cli.settings_errors import Problem, invalid_toml, problem_of, problem_of_option, sharpened
+from geoswarm.service.cli.settings_errors import (
+    SettingsProblem,
+    invalid_toml,
+    key_location,
+    problem_of,
+    problem_of_option,
+)
 from geoswarm.service.cli.settings_sections import (
     CheckpointSection,
-    Delivery,
+    DeliverySetting,
     EncryptionSection,
-    Events,
+    EventsSetting,
     GeneratedEvents,
-    Operations,
+    OperationsSetting,
     Section,
-    Sink,
+    SinkSetting,
     SparkSection,
-    Stage,
     StageSection,
+    StageSetting,
     SubscriptionsSection,
-    Trending,
+    TrendingSetting,
     TriggerSection,
 )
 from geoswarm.service.cli.toml_lines import Location, find_line, key_lines
@@ -47,22 +53,22 @@ class PipelineSettings(Section):
     checkpoint: CheckpointSection
     encryption: EncryptionSection | None = None
     guard: GuardSettings | None = None
-    """None: everybody may do everything."""
+    """None if no user is limited."""
     spark: SparkSection = SparkSection()
-    events: Events
-    operations: Operations | None = None
+    events: EventsSetting
+    operations: OperationsSetting | None = None
     subscriptions: SubscriptionsSection | None = None
-    sink: Sink
+    sink: SinkSetting
     trigger: TriggerSection = TriggerSection()
-    stages: list[Stage] = Field(default=[])
+    stages: list[StageSetting] = Field(default=[])
     """Keyed operators beside the matching."""
-    delivery: Delivery | None = None
-    """A stage, by the name of its operator."""
-    trending: Trending | None = None
+    delivery: DeliverySetting | None = None
+    """A stage whose section has the name of its operator."""
+    trending: TrendingSetting | None = None
 
     @property
     def all_stages(self) -> list[tuple[Location, StageSection]]:
-        """Each with where it stands."""
+        """All stages, each with its location in the file."""
         found: list[tuple[Location, StageSection]] = [(("stages", n), stage) for n, stage in enumerate(self.stages)]
         named = (("delivery", self.delivery), ("trending", self.trending))
         return found + [((name,), stage) for name, stage in named if stage is not None]
@@ -92,13 +98,13 @@ def read_settings(path: str | Path) -> PipelineSettings:
     except ValidationError as why:
         problems = [problem_of(error, data, PipelineSettings) for error in why.errors()]
     if problems:
-        places = [(find_line(lines, sharpened(location, say)), say) for location, say in problems]
-        raise SettingsError("\n".join(_line(file, line, say) for line, say in sorted(places)))
+        places = [(find_line(lines, key_location(location, message)), message) for location, message in problems]
+        raise SettingsError("\n".join(_line(file, line, message) for line, message in sorted(places)))
     return settings
 
 
-def _line(file: Path, line: int, say: str) -> str:
-    return f"{file}, line {line}: {say}" if line else f"{file}: {say}"
+def _line(file: Path, line: int, message: str) -> str:
+    return f"{file}, line {line}: {message}" if line else f"{file}: {message}"
 
 
 def _at_home(settings: PipelineSettings, folder: Path) -> PipelineSettings:
@@ -119,10 +125,10 @@ def _stage_at_home(stage: StageSection, folder: Path) -> StageSection:
     return stage.model_copy(update={"sink": stage.sink.at_home(folder), "operator": stage.operator.at_home(folder)})
 
 
-# -- what only shows once every section is good by itself
+# -- relations between sections, checked once every section is valid
 
 
-def _relations(settings: PipelineSettings) -> Iterator[Problem]:
+def _relations(settings: PipelineSettings) -> Iterator[SettingsProblem]:
     events, trigger = settings.events, settings.trigger
     yield from _strategy_relations(settings.tuning)
     for location, stage in settings.all_stages:
@@ -130,8 +136,9 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
     if trigger.available_now and trigger.every_s:
         yield ("trigger", "every_s"), "[trigger] has both every_s and available_now: keep one of them"
     if settings.encryption is not None and not Path(settings.encryption.key_file).is_file():
-        say = f"[encryption] key_file {settings.encryption.key_file} is no file: make one with `geoswarm key FILE`"
-        yield ("encryption", "key_file"), say
+        file = settings.encryption.key_file
+        message = f"[encryption] key_file {file} is no file: make one with `geoswarm key FILE`"
+        yield ("encryption", "key_file"), message
     if isinstance(events, GeneratedEvents):
         yield from _generated_relations(events, settings)
     for name in ("events", "operations", "subscriptions"):
@@ -145,14 +152,14 @@ def _relations(settings: PipelineSettings) -> Iterator[Problem]:
             yield (name, "path"), f"[{name}] path {path} is no folder: create it; files put there are read as a stream"
 
 
-def _strategy_relations(tuning: Tuning) -> Iterator[Problem]:
+def _strategy_relations(tuning: Tuning) -> Iterator[SettingsProblem]:
     try:
         kind: Any = STRATEGIES.kind(tuning.strategy)
     except SettingsError as why:
         yield ("tuning", "strategy"), f"[tuning] {why}"
         return
     try:
-        checked_values(kind, tuning.options)
+        constructor_values(kind, tuning.options)
         kind(**tuning.options)
     except ValidationError as why:
         known = [parameter.name for parameter in parameters_of(kind) if parameter.is_plain]
@@ -162,7 +169,7 @@ def _strategy_relations(tuning: Tuning) -> Iterator[Problem]:
         yield ("tuning", "options"), f"[tuning.options] {why}"
 
 
-def _stage_relations(location: Location, stage: StageSection) -> Iterator[Problem]:
+def _stage_relations(location: Location, stage: StageSection) -> Iterator[SettingsProblem]:
     header = f"[{location[0]}]" if len(location) == 1 else f"[[{location[0]}]]"
     try:
         OPERATORS.make(stage.operator.kind, stage.operator.options)
@@ -174,10 +181,10 @@ def _stage_relations(location: Location, stage: StageSection) -> Iterator[Proble
         yield (*location, "tuning"), f"[{location[0]}.tuning] {why}"
 
 
-def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) -> Iterator[Problem]:
+def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) -> Iterator[SettingsProblem]:
     if settings.trigger.available_now and events.pace.rows_total is None:
-        say = f"[trigger] available_now never ends on {events.kind} without an end: give [events] rows_total"
-        yield ("trigger", "available_now"), say
+        message = f"[trigger] available_now never ends on {events.kind} without an end: give [events] rows_total"
+        yield ("trigger", "available_now"), message
     try:
         workload = WORKLOADS.make(events.kind, events.workload.options)
     except GeoswarmError as why:
@@ -186,5 +193,5 @@ def _generated_relations(events: GeneratedEvents, settings: PipelineSettings) ->
     world = settings.contract.bounds
     drawn = getattr(workload, "bounds", world)
     if not (world[0] <= drawn[0] and world[1] <= drawn[1] and drawn[2] <= world[2] and drawn[3] <= world[3]):
-        say = f"bounds {list(world)} do not hold the {events.kind}, drawn within {list(drawn)}"
-        yield ("contract",), f"[contract] {say}: widen them, or give [events] bounds"
+        message = f"bounds {list(world)} do not hold the {events.kind}, drawn within {list(drawn)}"
+        yield ("contract",), f"[contract] {message}: widen them, or give [events] bounds"

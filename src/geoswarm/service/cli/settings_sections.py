@@ -1,11 +1,11 @@
-"""The sections of a settings file, one model each, and those that name a thing with parameters of its own.
+"""The sections of a settings file, one model each, and sections whose keys are the parameters of a named class.
 
     [sink]                      [[stages]]                  [events]
     kind = "parquet"            operator = "count"          kind = "tweets"
     path = "matches"            key = "word"                country = "DE"
 
-What a sink, an operator or a workload takes is declared by its constructor alone and found by its name, also in other
-packages (`geoswarm/registry.py`). Nothing is made here: `launch.py` does that.
+The parameters of a sink, an operator or a workload are declared by its constructor alone; classes are found by name,
+also in other packages (`geoswarm/registry.py`). `launch.py` makes the instances.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,13 +19,13 @@ from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownEr
 
 from geoswarm.config import EXECUTORS_MAX, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
-from geoswarm.parameters import checked_values, parameters_of
+from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
 from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
 
 UNKNOWN_KEY = "unknown_key"
-"""The type of an error whose context has the keys that are known."""
+"""The type of an error whose context has the known keys."""
 
 
 class Section(BaseModel):
@@ -33,7 +33,7 @@ class Section(BaseModel):
 
 
 def _flatten(value: Any) -> Any:
-    """`kafka.acks = "all"` without quotes round the key is a table in a table to TOML; here it is one option. Spark
+    """One option for `kafka.acks = "all"`, which without quotes round the key is a table in a table to TOML. Spark
     takes every option as text."""
     if not isinstance(value, Mapping):
         return value
@@ -59,25 +59,27 @@ Options = Annotated[dict[str, str], BeforeValidator(_flatten)]
 Format = Literal["parquet", "json", "csv"]
 
 
-# -- things by name
+# -- classes by name
 
 
 @dataclass(frozen=True)
-class Named:
-    """A thing that is known by this name, and parameters that it takes."""
+class ClassSetting:
+    """A class of a registry, by its name, with checked parameters."""
 
     kind: str
     options: Mapping[str, Any]
 
-    def at_home(self, folder: Path) -> "Named":
-        """With relative paths made absolute: those of parameters called `path`, or something with `_path` behind."""
+    def at_home(self, folder: Path) -> "ClassSetting":
+        """The same with relative paths made absolute: those of parameters `path` or `..._path`."""
         paths = {key: value for key, value in self.options.items() if key == "path" or key.endswith("_path")}
         found = {key: str(folder / value) for key, value in paths.items() if value and "://" not in value}
         return replace(self, options={**self.options, **found})
 
 
-def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()) -> Named:
-    if isinstance(value, Named):
+def _read_named(
+    registry: Registry[Any], value: Any, tag: str = "kind", known_beside: tuple[str, ...] = ()
+) -> ClassSetting:
+    if isinstance(value, ClassSetting):
         return value
     kind: Any = registry.kind(_tag(value, tag, registry.names()))
     given = {key: part for key, part in value.items() if key != tag}
@@ -90,7 +92,7 @@ def _read_named(registry: Registry[Any], value: Any, tag: str = "kind", known_be
             if key in parameters and parameters[key].is_required and part == "":
                 empty = _custom_error("value_error", "is empty: give it a value")
                 raise _refusal([InitErrorDetails(type=empty, loc=(key,), input=part)])
-        return Named(value[tag], checked_values(kind, given))
+        return ClassSetting(value[tag], constructor_values(kind, given))
     except ValidationError as why:
         raise _refusal(_details(why, [tag, *parameters, *known_beside])) from None
 
@@ -115,7 +117,7 @@ def _refusal(details: list[InitErrorDetails]) -> ValidationError:
 
 
 def _custom_error(kind: Any, message: str, context: Mapping[str, Any] | None = None) -> PydanticCustomError:
-    return PydanticCustomError(kind, "{said}", {**(context or {}), "said": message})
+    return PydanticCustomError(kind, "{message}", {**(context or {}), "message": message})
 
 
 def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
@@ -131,7 +133,7 @@ def _details(why: ValidationError, known: list[str]) -> list[InitErrorDetails]:
 
 
 def _read_both(first: Callable[[], Any], second: Callable[[], Any], known: list[str]) -> tuple[Any, Any]:
-    """What two parts of a section are; or all that is wrong with either."""
+    """The values of two parts of a section; or an error with all that is wrong with either."""
     found: list[Any] = []
     wrong: list[InitErrorDetails] = []
     for read in (first, second):
@@ -152,7 +154,7 @@ class CheckpointSection(Section):
 
 
 class EncryptionSection(Section):
-    """The switch of `store/key_source.py`, written down. A key itself never stands in a settings file."""
+    """The file with the key (`store/key_source.py`). The key itself is never in a settings file."""
 
     key_file: Text
 
@@ -185,9 +187,9 @@ class KafkaEvents(KafkaSource):
 
 
 class GeneratedEvents(Section):
-    """The events of a workload, to try things on."""
+    """Generated events of a workload, for trials."""
 
-    workload: Named
+    workload: ClassSetting
     pace: Pace
 
     @property
@@ -205,9 +207,11 @@ class TriggerSection(Section):
     available_now: bool = False
 
 
-Sink = Annotated[Named, PlainValidator(partial(_read_named, SINKS))]
-Operations = Annotated[FilesSource | KafkaSource, PlainValidator(lambda value: _read_source(value, OPERATIONS, []))]
-Events = Annotated[
+SinkSetting = Annotated[ClassSetting, PlainValidator(partial(_read_named, SINKS))]
+OperationsSetting = Annotated[
+    FilesSource | KafkaSource, PlainValidator(lambda value: _read_source(value, OPERATIONS, []))
+]
+EventsSetting = Annotated[
     FilesEvents | KafkaEvents | GeneratedEvents,
     PlainValidator(lambda value: _read_source(value, EVENTS, WORKLOADS.names())),
 ]
@@ -228,28 +232,30 @@ def _read_source(value: Any, models: Mapping[str, type[Section]], workloads: lis
     beside = {key: part for key, part in value.items() if key in known}
     own = {key: part for key, part in value.items() if key not in known}
     pace, named = _read_both(
-        partial(checked_values, Pace, beside), partial(_read_named, WORKLOADS, own, known_beside=tuple(known)), known
+        partial(constructor_values, Pace, beside),
+        partial(_read_named, WORKLOADS, own, known_beside=tuple(known)),
+        known,
     )
     return GeneratedEvents(workload=named, pace=Pace(**pace))
 
 
 class StageFields(Section):
-    """What every keyed operator beside the matching has: how it is spread, and where what it gives goes."""
+    """Settings of every keyed operator beside the matching: its executors, its planner and its sink."""
 
     on: Literal["events", "matches"] = "events"
     interval_s: float = Field(default=60.0, gt=0.0)
     executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
-    """None: as many as match."""
+    """None for as many as the matching has."""
     tuning: KeyBalancing = KeyBalancing()
-    sink: Sink
+    sink: SinkSetting
 
 
 class StageSection(StageFields):
-    operator: Named
+    operator: ClassSetting
 
 
 def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> StageSection:
-    """`operator` is that of a section that is called by it."""
+    """Read a stage. `operator` is given where the name of the section is the operator."""
     if isinstance(value, StageSection):
         return value
     known, table = list(StageFields.model_fields), _table(value)
@@ -268,6 +274,6 @@ def _read_stage(value: Any, operator: str | None = None, **defaults: Any) -> Sta
     return StageSection(operator=named, **{name: getattr(fields, name) for name in known})
 
 
-Stage = Annotated[StageSection, PlainValidator(_read_stage)]
-Delivery = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="delivery", on="matches"))]
-Trending = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="trending"))]
+StageSetting = Annotated[StageSection, PlainValidator(_read_stage)]
+DeliverySetting = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="delivery", on="matches"))]
+TrendingSetting = Annotated[StageSection, PlainValidator(partial(_read_stage, operator="trending"))]

@@ -1,7 +1,7 @@
-"""On which line of a TOML file a key stands, which `tomllib` does not tell.
+"""Find the line of a key in a TOML file, which `tomllib` does not report.
 
-No parser: it looks for the beginnings of lines, in a text that `tomllib` has already taken. What it cannot see, a key
-inside an inline table, it places on the line of the nearest key round it.
+This is no parser: it looks at the beginnings of lines, in a text that `tomllib` has already accepted. A key inside an
+inline table is placed on the line of the nearest key round it.
 """
 
 import re
@@ -16,7 +16,7 @@ _LONG_TEXT = re.compile(r"\"\"\"|" + r"'''")
 
 
 def key_lines(text: str) -> Lines:
-    """The line, from 1, of every key and section; of a dotted key, also of the tables that it makes. Those of the
+    """The line, from 1, of every key and section; for a dotted key, also of the tables that it makes. Keys of the
     second [[section]] are at ("section", 1)."""
     lines: Lines = {}
     repeats: dict[Location, int] = {}
@@ -30,7 +30,7 @@ def key_lines(text: str) -> Lines:
             name = _parts(header[2])
             if header[1] == "[[":
                 repeats[name] = repeats.get(name, -1) + 1
-            section = path = _numbered(name, repeats)
+            section = path = _number_tables(name, repeats)
         elif key := _KEY.match(line):
             path = (*section, *_parts(key[1]))
         else:
@@ -41,15 +41,15 @@ def key_lines(text: str) -> Lines:
 
 
 def find_line(lines: Lines, location: Location) -> int:
-    """The line of a key, or of the nearest thing round it; 0 if there is none."""
+    """The line of a key, or of the nearest key or section round it; 0 if there is none."""
     for length in range(len(location), 0, -1):
         if location[:length] in lines:
             return lines[location[:length]]
     return 0
 
 
-def _numbered(name: Location, repeats: dict[Location, int]) -> Location:
-    """With the number of each table in its array."""
+def _number_tables(name: Location, repeats: dict[Location, int]) -> Location:
+    """The location with the number of each table in its array."""
     found: Location = ()
     for length, part in enumerate(name, 1):
         found += (part, repeats[name[:length]]) if name[:length] in repeats else (part,)

@@ -1,4 +1,4 @@
-"""The kinds of entries of the journal: every batch, and what happened to files and users. `KINDS` lists all of them.
+"""The kinds of entries of the journal: every batch, and what happened to files and users. `ENTRY_KINDS` lists all.
 
 Entries of the control plane are declared in `control/outcome.py` and Guard's in `guard/findings.py`, where they are
 made. A field that is added here gets a default, which lines that were written before are read with.
@@ -22,15 +22,15 @@ class RunTotals:
 
     batches: int = 0
     events: int = 0
-    """That came in, dead ones included."""
+    """Events that came in, dead ones included."""
     dead: int = 0
     matched: int = 0
-    """Events that met at least one subscription."""
+    """Events that matched at least one subscription."""
     matches: int = 0
     operations_refused: int = 0
 
     def after(self, report: LoadReport, operations_refused: int) -> "RunTotals":
-        """With one batch more."""
+        """The sums with one more batch."""
         return RunTotals(
             self.batches + 1,
             self.events + report.events_in,
@@ -43,44 +43,44 @@ class RunTotals:
 
 @dataclass(frozen=True)
 class BatchEntry(JournalEntry):
-    """A batch that is through: by which version and plan, how long it took, and what it counted."""
+    """A finished batch: its version and plan, how long it took, and what it counted."""
 
     kind: ClassVar[str] = "batch"
 
     batch: int
     totals: RunTotals = RunTotals()
-    """This batch included."""
+    """The sums, this batch included."""
     totals_before: RunTotals = RunTotals()
-    """If the batch is run again after a crash, sums go on from here."""
+    """The sums before this batch: if it is run again after a crash, they go on from here."""
     version: int = 0
-    """Of the subscriptions."""
+    """The version of the subscriptions."""
     plan_epoch: int = 0
     now_us: int = 0
-    """The batch's own time, microseconds since 1970."""
+    """The batch's own time, in microseconds since 1970."""
     subscriptions: int = 0
     segments: int = 0
-    """Files that the subscriptions lie in."""
+    """The number of files that hold the subscriptions."""
     operations_refused: int = 0
     matched: int = 0
-    """Events that met at least one subscription."""
+    """Events that matched at least one subscription."""
     matches: int = 0
     prepare_s: float = 0.0
-    """Until the operations were in force."""
+    """Seconds until the operations were in force."""
     batch_s: float = 0.0
-    """From beginning to end."""
+    """Seconds from beginning to end."""
     partitions: Mapping[int, Load] = field(default_factory=dict)
     executors: Mapping[int, Load] = field(default_factory=dict)
-    """The same work by who did it."""
+    """The same work, by the executor that did it."""
     events_in: int = 0
     dead: int = 0
     """Events that became dead letters."""
     route_cpu_us: int = 0
     copies: int = 0
-    """Rows that events were sent as, beyond the first of each."""
+    """Rows sent for events, beyond the first row of each."""
     dropped: int = 0
-    """Events that were sent nowhere, since no subscription asks for their words."""
+    """Events that were sent to no executor, since no subscription asks for their words."""
     repeated: int = 0
-    """Rows that the merger joined to another of the same event."""
+    """Rows that the merger joined to another row of the same event."""
     in_transit: int = 0
     """Rows that did not reach the merger."""
 
@@ -134,29 +134,29 @@ class KeyedBatchEntry(JournalEntry):
     interval: int
     plan_epoch: int
     rows: int
-    """That came in, dead ones included."""
+    """Rows that came in, dead ones included."""
     dead: int
     given: int
-    """Rows that came out."""
+    """Rows that the operator put out."""
     state_rows: int
     state_bytes: int
     files: int
-    """That the state lies in."""
+    """The number of files that hold the state."""
     executors: Mapping[int, KeyedLoad] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class CommandEntry(JournalEntry):
-    """A command of a person at the command line or by API, taken in (`guard/commands.py`)."""
+    """A command of a person, by the command line or the API, that was applied (`guard/commands.py`)."""
 
     kind: ClassVar[str] = "operator"
 
     command: str
-    """none: the file was damaged, and who gave it is not known."""
+    """The name of the command; "none" if its file was damaged."""
     user: str | None = None
-    """Whom it is about."""
+    """The user that the command is about."""
     at_us: int | None = None
-    """When it was given, microseconds since 1970."""
+    """When it was given, in microseconds since 1970."""
     why: str = ""
     removes: str | None = None
     """Which of the user's standing queries a block cancels: nothing, recent or all."""
@@ -176,8 +176,8 @@ class RepairEntry(JournalEntry):
     what: str
 
 
-KINDS: dict[str, type[JournalEntry]] = {
+ENTRY_KINDS: dict[str, type[JournalEntry]] = {
     kind.kind: kind
     for kind in (BatchEntry, RoundEntry, KeyRoundEntry, KeyedBatchEntry, DetectionEntry, CommandEntry, RepairEntry)
 }
-"""By the name on disk."""
+"""The kinds of entries, by their names on disk."""

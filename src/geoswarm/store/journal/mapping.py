@@ -1,14 +1,14 @@
-"""A declared value as JSON and back, by its declaration alone: no kind of entry is named here.
+"""Convert declared values to JSON and back, by their declaration alone: no kind of entry is named here.
 
     field of a dataclass     a key of the same name; a field whose default is None is left out while it is None
     field marked FLAT        its own keys, beside those of the entry; a mapping so marked takes every key that is left
     NamedTuple               a list in the order of its fields, so that a load is four numbers
     mapping, tuple           an object (numbers that are keys become text), a list
-    one of several changes   an object that says which (`core/space/change.py`)
+    one of several changes   an object with the name of the change (`core/space/change.py`)
 
-What another version wrote is read as far as it is known: a key that is not declared is passed over, and so is an item
-of a list or a mapping that is not of the declared type. A field that is missing, or not of its type, has its default.
-Only where there is none, the whole value cannot be read.
+What another version wrote is read as far as possible: a key that is not declared is skipped, and so is an item of a
+list or a mapping that is not of the declared type. A field that is missing, or not of its type, gets its default. If it
+has none, the whole value cannot be read.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,11 +22,11 @@ from geoswarm.core.space.change import CHANGE_NAMES, ChangeNote, name_of
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 T = TypeVar("T")
 CHANGE = "change"
-"""The key that says which change an object is."""
+"""The key that holds the name of a change."""
 
 
 class UnreadableError(ValueError):
-    """What is written is no such value."""
+    """The JSON is not a value of the declared type."""
 
 
 class _Codec(NamedTuple):
@@ -36,13 +36,13 @@ class _Codec(NamedTuple):
 
 
 def to_json(value: object) -> dict[str, Json]:
-    """`value` is a dataclass."""
+    """The JSON of a dataclass instance."""
     declared: Any = type(value)
     return cast(dict[str, Json], _codec(declared).write(value))
 
 
 def from_json(kind: type[T], written: object) -> T:
-    """Raises UnreadableError."""
+    """The dataclass instance that was written as this JSON. Raises UnreadableError."""
     declared: Any = kind
     return cast(T, _codec(declared).read(written))
 
@@ -86,7 +86,7 @@ def _scalar(kinds: type | tuple[type, ...], fits: Callable[[Any], bool] = lambda
 
 
 def _union(args: tuple[Any, ...]) -> _Codec:
-    """A value that may be None, a number or a word, or both."""
+    """A value of one of several types, or None."""
     kinds = tuple(each for each in args if each is not NoneType)
     codec = _codec(kinds[0]) if len(kinds) == 1 else _scalar(kinds)
     if len(kinds) == len(args):
@@ -98,7 +98,7 @@ def _union(args: tuple[Any, ...]) -> _Codec:
 
 
 def _row(make: Callable[[list[Any]], Any], codecs: tuple[_Codec, ...]) -> _Codec:
-    """Of fixed length: positions say what is what, so that a row of another length says nothing."""
+    """A list of fixed length whose items have a meaning by position; a list of another length cannot be read."""
 
     def read(written: Any) -> Any:
         if not isinstance(written, list) or len(written) != len(codecs):
@@ -174,7 +174,7 @@ def _object(kind: type) -> _Codec:
                 elif name in written:
                     found[name] = codecs[name].read(written[name])
             except UnreadableError:
-                continue  # it has its default, or else the whole cannot be read
+                continue  # it gets its default, or else the whole value cannot be read
         if any(name not in found for name in required):
             raise UnreadableError
         return kind(**found)

@@ -18,7 +18,7 @@ from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
 from geoswarm.errors import CorruptState
 
 TEXT, REGION_CELLS = "text_", "region_"
-"""What the names of such arrays begin with."""
+"""The prefixes of the names of such arrays."""
 
 
 def derive_index(grid: Grid, records: Arrays) -> Arrays:
@@ -52,7 +52,7 @@ def read_levels(index: Arrays) -> CellIndex:
 
 
 def read_text_index(name: str, records: Arrays, index: Arrays) -> TextIndex | None:
-    """None: no subscription asks for words."""
+    """The index of words; None if no subscription asks for words."""
     if RARITY not in records:
         return None
     parts = [f"{TEXT}{part}" for part in TextIndex._fields]
@@ -62,7 +62,7 @@ def read_text_index(name: str, records: Arrays, index: Arrays) -> TextIndex | No
 
 
 def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
-    """None: every region is its rectangle."""
+    """The index of regions; None if every region is its rectangle."""
     regions, words = REGION.open(records), KEYWORDS.open(records)
     if regions.shapes is None:
         return None

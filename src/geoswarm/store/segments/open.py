@@ -4,13 +4,13 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.columns import ATTRIBUTES
 from geoswarm.errors import CorruptState
 from geoswarm.store.segments.derive import derive_index, read_levels, read_regions_index, read_text_index
-from geoswarm.store.segments.segment import FOLDER, Segment
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment
 from geoswarm.store.storage import Storage
 
 
 def open_segment(storage: Storage, name: str) -> Segment:
-    records = storage.map_arrays(f"{FOLDER}/{name}.records")
-    index = storage.map_arrays(f"{FOLDER}/{name}.index")
+    records = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.records")
+    index = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.index")
     return Segment(
         records["ids"],
         records["ids_sorted"],
@@ -23,13 +23,13 @@ def open_segment(storage: Storage, name: str) -> Segment:
 
 
 def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
-    """Rebuild a lost or damaged index, or one of an older kind, from its records. True if it had to be; raises if the
-    records are bad."""
-    records = storage.map_arrays(f"{FOLDER}/{name}.records")
+    """Rebuild an index that is lost, damaged or of an older kind from its records. Returns whether it was rebuilt;
+    raises if the records are damaged."""
+    records = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.records")
     try:
-        read_text_index(name, records, storage.map_arrays(f"{FOLDER}/{name}.index"))
+        read_text_index(name, records, storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.index"))
         return False
     except CorruptState:
-        storage.write_arrays(f"{FOLDER}/{name}.index", derive_index(grid, records))
-        storage.forget(f"{FOLDER}/{name}.index")
+        storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
+        storage.forget(f"{SEGMENTS_FOLDER}/{name}.index")
         return True

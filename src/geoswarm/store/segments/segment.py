@@ -27,28 +27,28 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
 from geoswarm.store.segments.dead_bits import NONE_DEAD
 
-FOLDER = "subscriptions"
+SEGMENTS_FOLDER = "subscriptions"
 V = TypeVar("V")
 S = TypeVar("S")
 
 
 @dataclass(frozen=True)
 class SegmentEntry:
-    """What a manifest says of a segment."""
+    """A segment in a manifest."""
 
     name: str
     subs: int
     dead: int
     bytes: int
     stale_us: int = NEVER_US
-    """When so many of its subscriptions will have expired that it is worth rewriting."""
+    """When enough of its subscriptions will have expired that it is worth rewriting."""
     transitions: int = 0
-    """Those that are neither cancelled nor on `inside`."""
+    """The number of its subscriptions that are not cancelled and not on `inside`."""
 
 
 @dataclass(frozen=True)
 class Segment:
-    """`segment[USER]` is what it stores of an attribute: attributes are the keys, as of `Subs`."""
+    """`segment[USER]` is what the segment stores of an attribute; as in `Subs`, attributes are the keys."""
 
     ids: SubIds
     ids_sorted: SubIds
@@ -69,7 +69,7 @@ class Segment:
 
     @property
     def expires_us(self) -> Ints:
-        """Empty: none expires."""
+        """When each subscription expires; empty if none does."""
         return self[EXPIRY]
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
@@ -95,7 +95,7 @@ class Segment:
         return alive
 
     def live_at(self, ordinals: Ints, dead: Bytes, now_us: int) -> Bools:
-        """The same of some only."""
+        """The same for some subscriptions only."""
         alive = np.ones(len(ordinals), np.bool_)
         if len(dead):
             alive = dead[ordinals >> 3] >> (ordinals & 7).astype(np.uint8) & 1 == 0
@@ -104,24 +104,24 @@ class Segment:
         return alive
 
     def subs(self, ordinals: Ints) -> Subs:
-        """Some of its subscriptions, with all that they have."""
+        """Some of its subscriptions, with all their attributes."""
         values = {a.name: a.read(self.stored[a.name], ordinals) for a in ATTRIBUTES}
         return Subs(self.ids[ordinals], values)
 
     def keywords(self, ordinal: int) -> str | None:
-        """As an expression that means the same; None: no words are asked for."""
+        """An expression equivalent to the keywords of a subscription; None if it asks for no words."""
         words = self[KEYWORDS]
         asked = words.expression(ordinal) if words is not None else None
         return None if asked is None else str(asked)
 
     def alternatives(self, ordinals: Ints) -> Ints:
-        """How many alternatives of words each of some subscriptions asks for; 0: none."""
+        """The number of alternatives of words that each of some subscriptions asks for."""
         words = self[KEYWORDS]
         return np.zeros(len(ordinals), np.int64) if words is None else alternatives(words, ordinals)
 
 
 def places(ascending: SubIds, wanted: SubIds) -> Ints:
-    """Where each id is among some, at least one, that ascend, or -1. Quick when `wanted` ascends, too."""
+    """The position of each wanted id among ascending ids (at least one), or -1. Faster if `wanted` ascends, too."""
     place = np.searchsorted(ascending, wanted)
     place[place == len(ascending)] = 0
     return np.where(ascending[place] == wanted, place, -1)

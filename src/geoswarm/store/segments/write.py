@@ -11,14 +11,14 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import INSIDE
 from geoswarm.store.segments.derive import derive_index
-from geoswarm.store.segments.segment import FOLDER, SegmentEntry
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.storage import Storage
 
 
 def write_segment(
     storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float, counts: TermCounts | None = None
 ) -> SegmentEntry:
-    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` tell which of its
+    """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` show which of its
     terms are rare in the stream."""
     tolerated = min(int(dead_share_max * len(subs)), len(subs) - 1)
     stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
@@ -30,6 +30,6 @@ def write_segment(
     records: Arrays = {"ids": subs.ids, "ids_sorted": subs.ids[by_id], "order_by_id": by_id.astype(np.uint32)}
     for attribute in ATTRIBUTES:
         records |= attribute.write(subs.values[attribute.name], placement)
-    size = storage.write_arrays(f"{FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{FOLDER}/{name}.index", derive_index(grid, records))
+    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records)
+    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
     return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))

@@ -1,4 +1,4 @@
-"""Which regions came into force and left it: what the statistics of the balancing need to know."""
+"""The regions that came into force and those that left it, for the statistics of the balancing."""
 
 from dataclasses import dataclass, field
 
@@ -7,7 +7,7 @@ from geoswarm.core.arrays.jit import Floats
 
 @dataclass
 class Churn:
-    """Rectangles of subscriptions."""
+    """Rectangles of the subscriptions that came and of those that went."""
 
     came: list[Floats] = field(default_factory=list)
     went: list[Floats] = field(default_factory=list)

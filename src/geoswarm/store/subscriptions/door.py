@@ -1,4 +1,4 @@
-"""What the store asks of whoever guards it and keeps account of what is in it. `store/guard_files.py` does both."""
+"""The calls that the store makes to Guard, which may refuse operations and keeps accounts (`store/guard_files.py`)."""
 
 from typing import Protocol
 
@@ -13,10 +13,10 @@ from geoswarm.store.subscriptions.view import View
 
 class Door(Protocol):
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
-        """The operations that are worth validating; it files the others."""
+        """The operations that are worth validating; the others become dead letters."""
 
     def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
-        """Which of the fit operations may be carried out, by row; it files the others."""
+        """Which of the fit operations may be carried out, by row; the others become dead letters."""
 
     def done(self, refused: Ints, now_us: int) -> None:
         """The admitted operations have been carried out, all but these rows."""

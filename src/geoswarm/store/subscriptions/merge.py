@@ -11,8 +11,8 @@ from geoswarm.store.segments.segment import SegmentEntry
 
 
 def segments_to_merge(entries: Sequence[SegmentEntry], now_us: int, tuning: Tuning) -> list[str]:
-    """The names of some segments, or none. One group at a time, because the stream waits for it: the smallest of like
-    size if there are too many, else the largest of those that are mostly dead."""
+    """The names of the segments to merge, if any. One group at a time, because the stream waits for it: the smallest of
+    like size if there are too many, else the largest of those that are mostly dead."""
     small = sorted(entries, key=lambda e: (e.subs - e.dead, e.name))
     full = [e for e in small if e.subs > tuning.segment_subs_max // 2]
     if len(small) - len(full) > tuning.deltas_max:

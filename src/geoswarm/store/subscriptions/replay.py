@@ -1,4 +1,4 @@
-"""What comes of a batch's operations, id by id: each is carried out in the order of arrival, on what was live before.
+"""The outcome of a batch's operations for each id: they are carried out in the order of arrival, on what was live.
 
 live before, replace, cancel       ->   GONE          not live, register, register   ->   the first; the second is
 live before, register              ->   UNCHANGED                                         a DUPLICATE
@@ -13,40 +13,40 @@ from geoswarm.core.arrays.jit import Bools, Ints, SubIds, kernel
 from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 
 OK, DUPLICATE, UNKNOWN = 0, 1, 2
-"""Of one operation. DUPLICATE registers an id that is live; UNKNOWN cancels one that is not."""
+"""The outcome of one operation. DUPLICATE registers an id that is live; UNKNOWN cancels one that is not."""
 GONE, UNCHANGED = -1, -2
-"""Of one id, where no operation's subscription is in force at the end."""
+"""The outcome of one id, where no operation's subscription is in force at the end."""
 
 
 class OperationsById(NamedTuple):
     """Operations by id, those of one id in the order of arrival."""
 
     ids: SubIds
-    """Each once, ascending."""
+    """Each id once, ascending."""
     rows: Ints
-    """Of the batch, those of one id together."""
+    """Rows of the batch, those of one id together."""
     starts: Ints
     """The operations on ids[i] are rows[starts[i]:starts[i + 1]]."""
 
 
 class OperationsOutcome(NamedTuple):
     duplicates: Ints
-    """Rows of the batch."""
+    """Rows of the batch that register a live id."""
     unknown: Ints
-    """Rows of the batch."""
+    """Rows of the batch that cancel an id that is not live."""
     final: Ints
-    """By id: the row whose subscription is in force at the end, GONE or UNCHANGED."""
+    """For each id, the row whose subscription is in force at the end, GONE or UNCHANGED."""
 
 
 def group_by_id(ids: SubIds, rows: Ints) -> OperationsById:
-    """`ids` are those of `rows`, in the order of arrival."""
+    """Group operations; `ids` are those of `rows`, in the order of arrival."""
     order = np.argsort(ids, kind="stable")
     unique, first = np.unique(ids[order], return_index=True)
     return OperationsById(unique, rows[order], np.append(first, len(order)))
 
 
 def replay(grouped: OperationsById, ops: Ints, is_live: Bools) -> OperationsOutcome:
-    """`ops` are the codes of all rows of the batch; `is_live` tells of each id whether it was before."""
+    """`ops` are the codes of all rows of the batch; `is_live` is, for each id, whether it was live before."""
     verdicts, final = _replay(ops[grouped.rows], grouped.starts, is_live)
     has_row = final >= 0
     final[has_row] = grouped.rows[final[has_row]]
@@ -55,7 +55,7 @@ def replay(grouped: OperationsById, ops: Ints, is_live: Bools) -> OperationsOutc
 
 @kernel
 def _replay(ops: Ints, starts: Ints, live_before: Bools) -> tuple[npt.NDArray[np.int8], Ints]:
-    """The verdict on each operation, and per id the position of the operation that is in force at the end, GONE or
+    """The outcome of each operation, and for each id the position of the operation that is in force at the end, GONE or
     UNCHANGED."""
     verdicts = np.zeros(len(ops), np.int8)
     final = np.full(len(starts) - 1, UNCHANGED, np.int64)

@@ -1,4 +1,4 @@
-"""Operations make the next version of the subscriptions.
+"""Apply operations: make the next version of the subscriptions.
 
 New subscriptions go into a small segment of their own (a delta); cancelled ones are marked in a bitmap; when deltas are
 many, or a segment is mostly dead, segments are merged (`merge.py`).
@@ -27,7 +27,7 @@ from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
-from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
@@ -39,13 +39,13 @@ from geoswarm.store.subscriptions.view import View, find_live
 
 @dataclass(frozen=True)
 class Store:
-    """Makes versions. Files of a new version are on disk when it is returned; its manifest is not."""
+    """Makes versions. The files of a new version are on disk when it is returned; its manifest is not."""
 
     storage: Storage
     grid: Grid
     tuning: Tuning
     counts: TermCounts
-    """How common terms are in the stream, for the lists of new segments; a restart counts anew."""
+    """How common terms are in the stream, for the index of new segments; a restart counts from zero."""
 
     def apply(
         self,
@@ -58,8 +58,8 @@ class Store:
         *,
         is_trusted: bool = False,
     ) -> Manifest:
-        """`draft` already has the version, token and time of what comes; `view` shows its segments. Trusted operations
-        pass the `door` without being asked, and belong to no user's account of changes: they have no birth."""
+        """`draft` already has the version, token and time of the next version; `view` shows its segments. Trusted
+        operations are not shown to the `door`, and count as no user's change: they have no birth."""
         asks = door is not None and not is_trusted
         if door is not None and asks:
             operations = door.enter(operations, draft.now_us, dead)
@@ -98,12 +98,12 @@ class Store:
         return draft
 
     def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> Manifest:
-        """Cancel what some users have. As `apply`, it wants a version of its own."""
-        found = view.chosen_for(removal, draft.now_us)
+        """Cancel subscriptions of some users. As `apply`, it needs a version of its own."""
+        found = view.find_for_removal(removal, draft.now_us)
         return self._end(draft, view, found, churn, door) if found.size else draft
 
     def compact(self, draft: Manifest, view: View) -> Manifest:
-        """Merge what `segments_to_merge` names, without the cancelled and expired. What is live stays the same."""
+        """Merge the segments that `segments_to_merge` names, without cancelled and expired subscriptions."""
         names = segments_to_merge(draft.segments, draft.now_us, self.tuning)
         if not names:
             return draft
@@ -140,12 +140,12 @@ class Store:
             entries[number] = replace(entry, dead=entry.dead + fresh, transitions=entry.transitions - asking)
             bitmaps[entry.name] = bits
         name = f"{draft.version:012d}-{draft.token[:8]}.dead"
-        self.storage.write_arrays(f"{FOLDER}/{name}", bitmaps)
+        self.storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", bitmaps)
         return replace(draft, segments=tuple(entries), tombstones=name)
 
 
 def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, detail: str) -> None:
-    """Some rows become dead letters."""
+    """Make some rows dead letters."""
     chosen = np.zeros(len(rows), np.bool_)
     chosen[numbers] = True
     dead.add(rows, chosen, reason, detail)

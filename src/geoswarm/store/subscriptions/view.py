@@ -1,4 +1,4 @@
-"""One version of the subscriptions, mapped: what is live, where it is, and what it has.
+"""One version of the subscriptions, mapped: which are live, where they are, and their attributes.
 
 A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
 """
@@ -19,13 +19,13 @@ from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import NONE_DEAD
 from geoswarm.store.segments.open import open_segment
-from geoswarm.store.segments.segment import FOLDER, Segment, places
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
 
 
 @dataclass
 class View:
-    """Opened segments are kept from one version to the next; `flow/match` reads them."""
+    """The open segments and bitmaps of a version. Segments stay open from one version to the next."""
 
     segments: dict[str, Segment]
     dead: dict[str, Bytes]
@@ -35,16 +35,16 @@ class View:
         known = before.segments if before else {}
         names = [entry.name for entry in manifest.segments]
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
-        bitmaps = storage.map_arrays(f"{FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
+        bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
 
     def searchables(self) -> list[Searchable]:
         return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
 
-    # -- what subscriptions have, by id
+    # -- attributes of subscriptions, by id
 
     def table(self, ids: SubIds, now_us: int) -> pa.Table:
-        """The live ones among ascending ids, as operations that register the same; by id."""
+        """The live subscriptions among ascending ids, as operations that register them, by id."""
         found = find_live(self, ids, now_us)
         parts = [
             held.subs(found[1, found[0] == number])
@@ -57,14 +57,14 @@ class View:
         return subs.take(np.argsort(subs.ids)).table()
 
     def column(self, name: str, ids: SubIds, now_us: int) -> pa.Array:
-        """One column of `table` for each ascending id; null where no live subscription has it."""
+        """One column of `table` for each ascending id; null where no live subscription has the id."""
         shown = self.table(ids, now_us)
         known = np.asarray(shown.column("sub_id"), np.int64)
         rows = places(known, ids) if len(known) else np.full(len(ids), -1, np.int64)
         return shown.column(name).combine_chunks().take(pa.array(rows, mask=rows < 0))
 
     def on(self, ids: SubIds, now_us: int) -> Ints:
-        """What each ascending id is on, as the numbers of `model.py`; INSIDE also where no live subscription has it."""
+        """What each ascending id is `on`, as a number of `model.py`; INSIDE also where it is not live."""
         codes = np.full(len(ids), INSIDE, np.int64)
         for name, held in self.segments.items():
             asking = held[ON]
@@ -79,7 +79,7 @@ class View:
         return codes
 
     def users(self, ids: SubIds, now_us: int) -> pa.StringArray:
-        """Whose each ascending id is; null where no live subscription has it."""
+        """The user of each ascending id; null where no live subscription has the id."""
         names, codes, first = list[pa.StringArray](), np.full(len(ids), -1, np.int64), 0
         found = find_live(self, ids, now_us)
         for number, held in enumerate(self.segments.values()):
@@ -103,7 +103,7 @@ class View:
         return np.concatenate(parts) if parts else np.empty((0, 4))
 
     def some_queries(self, most: int, now_us: int) -> tuple[Floats, pa.StringArray]:
-        """Rectangles and keywords of at most so many live subscriptions, evenly spread."""
+        """Rectangles and keywords of at most `most` live subscriptions, evenly spread."""
         live = {name: np.flatnonzero(held.live(self.dead[name], now_us)) for name, held in self.segments.items()}
         step = max(1, -(-sum(map(len, live.values())) // most))
         rects, keywords = [np.empty((0, 4))], list[str | None]()
@@ -115,8 +115,8 @@ class View:
 
     # -- which places
 
-    def expired(self, since_us: int, now_us: int) -> Ints:
-        """The places of those that were live at `since_us` and are no more, by their expiry alone."""
+    def find_expired(self, since_us: int, now_us: int) -> Ints:
+        """The places of subscriptions that were live at `since_us` and have expired since."""
         parts = [
             _places_of(number, held.live(self.dead[name], since_us) & (held.expires_us <= now_us))
             for number, (name, held) in enumerate(self.segments.items())
@@ -124,8 +124,8 @@ class View:
         ]
         return np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1)
 
-    def chosen_for(self, removal: Removal, now_us: int) -> Ints:
-        """The places of the live ones that are to be removed."""
+    def find_for_removal(self, removal: Removal, now_us: int) -> Ints:
+        """The places of the live subscriptions that are to be removed."""
         wanted = pa.array(removal.users, pa.string())
         parts = [np.empty((2, 0), np.int64)]
         for number, (name, held) in enumerate(self.segments.items()):
@@ -138,7 +138,7 @@ class View:
 
 
 def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
-    """The place of each ascending id that is live; -1 in both rows where none is."""
+    """The place of the live subscription with each ascending id; -1 in both rows where there is none."""
     found = np.full((2, len(ids)), -1, np.int64)
     for number, (name, held) in enumerate(view.segments.items()):
         low, high = np.searchsorted(ids, (held.ids_sorted[0], held.ids_sorted[-1]))

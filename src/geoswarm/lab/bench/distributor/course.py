@@ -80,11 +80,11 @@ def _gains(runs: Sequence[CourseRun]) -> dict[str, float]:
         batches = {r.mode: r.levelled for r in runs if r.skew == skew}
         for suffix, mode in SUFFIXES:
             summary[f"gain_{skew}{suffix}"] = publications_per_s(batches[mode]) / publications_per_s(batches[BASE])
-            summary[f"settled_{skew}{suffix}"] = _settled(batches[mode]) / _settled(batches[BASE])
+            summary[f"settled_{skew}{suffix}"] = _settled_rate(batches[mode]) / _settled_rate(batches[BASE])
     return summary
 
 
-def _settled(run: Sequence[CostedBatch]) -> float:
+def _settled_rate(run: Sequence[CostedBatch]) -> float:
     half = run[len(run) // 2 :]
     return sum(batch.events for batch in half) / sum(batch.makespan_s for batch in half)
 

@@ -39,7 +39,7 @@ from geoswarm.lab.bench.kit.batch_log import batches, rounds
 from geoswarm.lab.bench.kit.projection import makespan_us
 from geoswarm.lab.workload.collisions import Collisions
 from geoswarm.lab.workload.postcodes import BOUNDS, Britain
-from geoswarm.lab.workload.skew import Hot, hot_executors, resampled
+from geoswarm.lab.workload.skew import Hot, hot_executors, resample
 from geoswarm.run.sinks import Noop
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
@@ -183,7 +183,7 @@ class CollisionRuns:
 
     def _draw_hashed(self, first: int, events: int, skew: float) -> pa.RecordBatch:
         pool, hot_shares, loads = self._pool
-        drawn = resampled(hot_shares, skew, events, np.random.default_rng((self._seed, first)), loads=loads)
+        drawn = resample(hot_shares, skew, events, np.random.default_rng((self._seed, first)), loads=loads)
         return self.collisions.replay(pool, drawn.rows, first)
 
     @cached_property

@@ -38,7 +38,7 @@ from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.key_source import KEY_FILE, KeySource, make_key_file
 from geoswarm.store.loading import load
 from geoswarm.store.segments.open import open_segment
-from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 
 CLEAR, ENCRYPTED = "clear", "encrypted"
 DENSITY = 1.0
@@ -123,14 +123,14 @@ def _load(home: Path, file: Path, key: KeySource | None) -> None:
         checkpoint.close()
 
 
-def _held(home: Path, key: KeySource | None) -> tuple[Checkpoint, str]:
+def _reopen(home: Path, key: KeySource | None) -> tuple[Checkpoint, str]:
     checkpoint = Checkpoint(str(home / "checkpoint"), Contract(), Tuning(), key=key)
     checkpoint.close()
     return checkpoint, max(checkpoint.manifest.segments, key=lambda entry: entry.subs).name
 
 
 def _opening(home: Path, key: KeySource | None) -> Callable[[], float]:
-    checkpoint, name = _held(home, key)
+    checkpoint, name = _reopen(home, key)
 
     def turn() -> float:
         began_s = cpu_s()
@@ -144,11 +144,11 @@ def _memory(root: Path, keys: dict[str, KeySource | None]) -> tuple[int, dict[st
     """Bytes of the segment's files, and those that a process which opens it has for itself alone."""
     private, size = {}, 0
     for name, key in keys.items():
-        checkpoint, held = _held(root / name, key)
+        checkpoint, held = _reopen(root / name, key)
         before = _anonymous()
         opened = open_segment(checkpoint.storage, held)
         private[name] = max(0, _anonymous() - before)
-        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / FOLDER).glob(f"{held}.*"))
+        size = sum(file.stat().st_size for file in (root / name / "checkpoint" / SEGMENTS_FOLDER).glob(f"{held}.*"))
         del opened
     return size, private
 

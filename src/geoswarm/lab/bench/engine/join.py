@@ -85,7 +85,7 @@ class JoinRun(NamedTuple):
     """One join of one rival."""
 
     seconds: float
-    """By the rival's own clock; of a cold run by ours, from the start of the process."""
+    """Seconds by the rival's own clock; for a cold run by ours, from the start of the process."""
     cpu_s: float
     peak_mb: float
     pairs: int
@@ -141,12 +141,12 @@ class JoinRace:
         self.rivals = [OURS, UDF, *(SEDONA if sedona else ())]
 
     def turns(self, count: int, rng: np.random.Generator, report: Progress) -> dict[str, list[JoinRun]]:
-        """Of Sedona's two ways, only the one that was faster in the first turn goes on."""
+        """Run all rivals in turns. Of Sedona's two ways, only the one that was faster in the first turn goes on."""
         runs: dict[str, list[JoinRun]] = {rival: [] for rival in self.rivals}
         for turn in range(count):
             for i in rng.permutation(len(self.rivals)):
                 rival = self.rivals[i]
-                runs[rival].append(self.run(rival, lambda said, turn=turn: report(f"turn {turn + 1}: {said}")))  # type: ignore[misc]
+                runs[rival].append(self.run(rival, lambda line, turn=turn: report(f"turn {turn + 1}: {line}")))  # type: ignore[misc]
             if turn == 0 and self._sedona:
                 slower = max(SEDONA, key=lambda rival: runs[rival][0].seconds)
                 self.rivals = [rival for rival in self.rivals if rival != slower]
@@ -173,8 +173,8 @@ class JoinRace:
                 process.kill()
             if answer is None:
                 errors.seek(0)
-                said = [line.strip() for line in errors if line.strip()]
-                raise MachineError(f"{rival} gave no answer ({' / '.join(said[-3:])[:600]}): see that it can start")
+                output = [line.strip() for line in errors if line.strip()]
+                raise MachineError(f"{rival} gave no answer ({' / '.join(output[-3:])[:600]}): see that it can start")
         seconds = cold_s if cold else answer["seconds"]
         return JoinRun(seconds, cpu_s, peak_bytes / 1e6, answer["pairs"], answer["checksum"])
 

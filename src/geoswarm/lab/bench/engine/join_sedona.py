@@ -33,7 +33,7 @@ def main() -> None:
     if asked["rival"] == "sedona-divided":
         spark.conf.set("sedona.join.autoBroadcastJoinThreshold", "-1")
     for points, regions in asked["joins"]:
-        print("begins", flush=True)  # as `join_rivals.py` says it
+        print("begins", flush=True)  # as `join_rivals.py` prints it
         began_s = time.perf_counter()
         spark.read.parquet(points).selectExpr("id", "ST_Point(x, y) place").createOrReplaceTempView("points")
         polygons = spark.read.parquet(regions).selectExpr("id region", "ST_GeomFromWKB(geometry) shape")

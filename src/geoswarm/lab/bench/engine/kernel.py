@@ -131,7 +131,7 @@ def _index_contestants(rects: Floats) -> dict[str, IndexContestant]:
     except ImportError as why:
         raise MachineError(f"the rivals are missing ({why}): install geoswarm[bench]") from None
     grid, tuning, numbers = Grid.of(Contract()), Tuning(), np.arange(len(rects))
-    held, flat_s, _ = _built(lambda: segment_of(grid, rects))
+    held, flat_s, _ = _measure_build(lambda: segment_of(grid, rects))
     flat_bytes = held.records.rects.nbytes + held.records.ids.nbytes
     flat_bytes += sum(array.nbytes for level in held.levels.values() for array in level)
 
@@ -152,8 +152,8 @@ def _index_contestants(rects: Floats) -> dict[str, IndexContestant]:
         tree.query(shapely.points(0.0, 0.0))  # it is built by its first query
         return tree
 
-    tree, tree_s, tree_bytes = _built(bulk_tree)
-    rtree, rtree_s, rtree_bytes = _built(lambda: Index((numbers, rects[:, :2], rects[:, 2:])))
+    tree, tree_s, tree_bytes = _measure_build(bulk_tree)
+    rtree, rtree_s, rtree_bytes = _measure_build(lambda: Index((numbers, rects[:, :2], rects[:, 2:])))
 
     def by_rtree(x: Floats, y: Floats) -> Any:
         corners = np.stack([x, y], axis=1)
@@ -232,7 +232,7 @@ def _warm_kernels(seed: int) -> None:
         contestant.find(x, y)
 
 
-def _built(build: Callable[[], Any]) -> tuple[Any, float, int]:
+def _measure_build(build: Callable[[], Any]) -> tuple[Any, float, int]:
     """What was built, the CPU seconds and the growth of the resident set that it took."""
     gc.collect()
     before, began_s = _resident_bytes(), cpu_s()

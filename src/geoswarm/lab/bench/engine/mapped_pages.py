@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from geoswarm.store.segments.segment import FOLDER
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
@@ -32,7 +32,7 @@ def mapped_bytes(storage: Storage) -> int:
     for line in Path("/proc/self/smaps").read_text().splitlines():
         field = line.split(maxsplit=5)
         if not field[0].endswith(":"):
-            ours = len(field) == 6 and field[5].startswith(storage.path(FOLDER))
+            ours = len(field) == 6 and field[5].startswith(storage.path(SEGMENTS_FOLDER))
         elif ours and field[0] == "Rss:":
             total += int(field[1]) * 1024
     return total

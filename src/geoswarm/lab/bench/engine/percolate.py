@@ -96,7 +96,7 @@ def documents(posts: Posts, count: int, rng: np.random.Generator) -> pa.RecordBa
     # The posts lie one behind the other already: a document is a longer piece of the same bytes.
     _, offsets_buffer, data = near.column("text").buffers()
     offsets = np.frombuffer(offsets_buffer, np.int32)
-    spaced = _spaced(np.frombuffer(data, np.uint8), offsets)
+    spaced = _insert_spaces(np.frombuffer(data, np.uint8), offsets)
     bounds = np.concatenate([[0], ends])
     texts = pa.StringArray.from_buffers(
         count, pa.py_buffer((offsets[bounds] + bounds).astype(np.int32)), pa.py_buffer(spaced)
@@ -105,7 +105,7 @@ def documents(posts: Posts, count: int, rng: np.random.Generator) -> pa.RecordBa
     return heads.set_column(heads.schema.get_field_index("text"), heads.schema.field("text"), texts)
 
 
-def _spaced(data: Any, offsets: Any) -> Any:
+def _insert_spaces(data: Any, offsets: Any) -> Any:
     """A blank behind each post."""
     return np.insert(data[offsets[0] : offsets[-1]], offsets[1:] - offsets[0], ord(" "))
 

@@ -120,7 +120,7 @@ def _contestants(
     for subscriptions, density in _worlds(sizes):
         report(f"loading {subscriptions:,} subscriptions, {density:g} matches per event")
         name = f"{subscriptions}-{density:g}"
-        worlds[subscriptions, density] = _loaded_world(root / name, subscriptions, density, seed, spark)
+        worlds[subscriptions, density] = _load_world(root / name, subscriptions, density, seed, spark)
     claim, full = _name(sizes.claim_at), worlds[sizes.claim_at, SPARSE]
     dense, crowded = worlds[sizes.claim_at, DENSE], worlds[sizes.claim_at, CROWDED]
     found = {"null": PipelineContestant(null, many)}
@@ -160,7 +160,7 @@ def _null_world(root: Path) -> PipelineWorld:
     return world
 
 
-def _loaded_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
+def _load_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
     world = PipelineWorld(root, subscriptions, density)
     if subscriptions:

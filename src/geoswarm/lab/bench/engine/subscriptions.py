@@ -58,7 +58,7 @@ SIZES = {
 
 class Taken(NamedTuple):
     wall_s: float
-    """What the stream waits; the disk's part and the neighbours' are in it."""
+    """The time that the stream waits, with the time of the disk and of other processes in it."""
     cpu_s: float
 
 
@@ -122,12 +122,12 @@ def _open(root: str) -> Checkpoint:
 
 
 def _register(checkpoint: Checkpoint, workload: Tweets, count: int, report: Progress) -> list[Taken]:
-    """What each call took."""
+    """The time of each call."""
     taken: list[Taken] = []
     for start in range(0, count, BULK_ROWS):
         report(f"registering in bulk, {start:,} of {count:,}")
         table = pa.table(workload.subscriptions(start, min(BULK_ROWS, count - start)))
-        with _clocked(taken):
+        with _clock_into(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
     return taken
@@ -138,7 +138,7 @@ def _cancel(checkpoint: Checkpoint, chosen: Ints, report: Progress) -> list[Take
     for start in range(0, len(chosen), BULK_ROWS):
         report(f"cancelling in bulk, {start:,} of {len(chosen):,}")
         table = _cancellations(chosen[start : start + BULK_ROWS])
-        with _clocked(taken):
+        with _clock_into(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
     return taken
@@ -157,7 +157,7 @@ def _stream_operations(
     taken: list[Taken] = []
     for i in range(batches):
         table = pa.table(workload.operations(first + i * operations, operations, registered))
-        with _clocked(taken):
+        with _clock_into(taken):
             checkpoint.prepare(batch + i, lambda t=table: [t], NOW_US)  # type: ignore[misc]
             checkpoint.finish(batch + i)
     return _row(f"stream, {operations:,} per batch", operations * batches, taken)
@@ -205,7 +205,7 @@ def _start(root: str, workload: Tweets, report: Progress) -> list[dict[str, Any]
         if evicted:
             evict_files(Path(root))
         taken: list[Taken] = []
-        with _clocked(taken):
+        with _clock_into(taken):
             checkpoint = _open(root)
             view = View.open(checkpoint.storage, checkpoint.manifest)
             segments = view.searchables()
@@ -242,7 +242,7 @@ def _expect(found: int, wanted: int, what: str) -> None:
 
 
 @contextmanager
-def _clocked(taken: list[Taken]) -> Iterator[None]:
+def _clock_into(taken: list[Taken]) -> Iterator[None]:
     began = Taken(time.perf_counter(), time.process_time())
     yield
     taken.append(Taken(time.perf_counter() - began.wall_s, time.process_time() - began.cpu_s))

@@ -155,7 +155,7 @@ def _text_contestants(
             files[case.null] = _post_files(root / f"source-{i}", case.posts, sizes)
             found[case.null] = PipelineContestant(_null_text_world(root / f"null-{i}", case), files[case.null], TUNING)
         report(f"loading {case.subscriptions:,} subscriptions: {case.name}")
-        world, loads[case.name] = _loaded_text_world(root / f"world-{i}", case, spark)
+        world, loads[case.name] = _load_text_world(root / f"world-{i}", case, spark)
         found[case.name] = PipelineContestant(world, files[case.null], TUNING)
     return found
 
@@ -187,7 +187,7 @@ def _plan_sample(case: TextCase) -> Sample:
     return sample_of(case.posts.events(0, SAMPLE), case.posts.subscriptions(0, SAMPLE, Q1), words=True)
 
 
-def _loaded_text_world(root: Path, case: TextCase, spark: Any) -> tuple[PipelineWorld, dict[str, Any]]:
+def _load_text_world(root: Path, case: TextCase, spark: Any) -> tuple[PipelineWorld, dict[str, Any]]:
     world, file = _world(root, case, case.subscriptions), root / "subscriptions.parquet"
     with pq.ParquetWriter(file, case.posts.subscriptions(0, 0).schema) as writer:
         for start in range(0, case.subscriptions, 1_000_000):

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from geoswarm.lab.bench.guard.half_hours import MANY, HalfHourSizes, half_hour_config, half_hours
-from geoswarm.lab.bench.guard.outcomes import GUARDED, Outcome, block_summary, group_outcomes, setting_suffix
+from geoswarm.lab.bench.guard.outcomes import GUARDED, AttackOutcome, block_summary, group_outcomes, setting_suffix
 from geoswarm.lab.bench.kit.catalogue import FigureRow
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
@@ -72,16 +72,16 @@ def measure(shown: BlockingFigure, sizes: HalfHourSizes, seed: int, report: Prog
     return Result(rows, summary, half_hour_config(sizes, {"varied": shown.varied}))
 
 
-def _row(group: Sequence[Outcome]) -> dict[str, Any]:
+def _row(group: Sequence[AttackOutcome]) -> dict[str, Any]:
     one = group[0]
     rounds = [o.rounds_to_block for o in group if o.rounds_to_block is not None]
     return {
         "cluster": one.setting,
         "rate": one.rate,
         "attackers": one.attackers,
-        "detect_s": _known_mean([o.detect_s for o in group]),
+        "detect_s": _mean_of_known([o.detect_s for o in group]),
         "paper_detect_s": PAPER_DETECT_S,
-        "block_s": _known_mean([o.block_s for o in group]),
+        "block_s": _mean_of_known([o.block_s for o in group]),
         "rounds_to_block": max(rounds) if rounds else None,
         "hotspots_until_block": fmean(
             sum(o.blocked_s is None or at_s <= o.blocked_s for at_s in o.hotspots_s) for o in group
@@ -93,7 +93,7 @@ def _row(group: Sequence[Outcome]) -> dict[str, Any]:
     }
 
 
-def _known_mean(values: Sequence[float | None]) -> float | None:
+def _mean_of_known(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     return fmean(known) if known else None
 

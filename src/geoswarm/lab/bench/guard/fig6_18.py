@@ -9,7 +9,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from geoswarm.lab.bench.guard.half_hours import MANY, HalfHourSizes, half_hour_config, half_hours
-from geoswarm.lab.bench.guard.outcomes import CALM, KINDS, Outcome, group_outcomes, losses, outcome_summary
+from geoswarm.lab.bench.guard.outcomes import CALM, KINDS, AttackOutcome, group_outcomes, losses, outcome_summary
 from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import figure
 
@@ -47,7 +47,7 @@ def measure(sizes: HalfHourSizes, seed: int, report: Progress) -> Result:
     return Result(rows, summary, half_hour_config(sizes, {}))
 
 
-def run_all_rates(sizes: HalfHourSizes, seed: int, report: Progress) -> list[Outcome]:
+def run_all_rates(sizes: HalfHourSizes, seed: int, report: Progress) -> list[AttackOutcome]:
     """Every kind at every rate; without an attack there is no rate, so that is run once for a seed."""
     outcomes = []
     for number in range(sizes.seeds):

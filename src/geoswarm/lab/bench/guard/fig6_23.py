@@ -62,7 +62,7 @@ def _kinds(row: dict[str, float]) -> list[str]:
 def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
     rng = np.random.default_rng(seed)
     names = pa.array([f"user{i}" for i in range(users)])
-    guards = {name: _filled(rules, names, rng) for name, rules in (("ours", GuardRules()), ("printed", PRINTED))}
+    guards = {name: _fill_guard(rules, names, rng) for name, rules in (("ours", GuardRules()), ("printed", PRINTED))}
     guard = guards["ours"]
     taken: dict[str, list[float]] = {}
 
@@ -93,7 +93,7 @@ def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
     return {"users": users, **{f"{name}_us": best(taken[name]) for name in order}}
 
 
-def _filled(rules: GuardRules, names: pa.StringArray, rng: np.random.Generator) -> Guard:
+def _fill_guard(rules: GuardRules, names: pa.StringArray, rng: np.random.Generator) -> Guard:
     """A guard after a round in which every user has asked for something."""
     guard = Guard(rules)
     times = max(1, 50_000 // len(names))

@@ -46,7 +46,7 @@ from geoswarm.lab.bench.guard.outcomes import (
     REMOVED,
     SETTINGS,
     WITH_GUARD,
-    Outcome,
+    AttackOutcome,
 )
 from geoswarm.lab.bench.kit.harness import Scale
 from geoswarm.lab.bench.kit.places import US
@@ -96,7 +96,7 @@ def half_hours(
     kinds: Sequence[str] = KINDS,
     attackers: int = 10,
     settings: Sequence[str] | None = None,
-) -> list[Outcome]:
+) -> list[AttackOutcome]:
     """The kinds that are asked for, with every setting."""
     start_s = sizes.warm_s + ATTACK_S
     stream = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.drawn_per_s, burst_share=BURST_SHARE)
@@ -141,9 +141,9 @@ def _cluster(world: AttackWorld, setting: str, kind: str, seed: int) -> AttackCl
 
 def outcome_of(
     cluster: AttackCluster, sizes: HalfHourSizes, setting: str, kind: str, rate: int, attackers: int, seed: int
-) -> Outcome:
+) -> AttackOutcome:
     warm_s = sizes.warm_s
-    return Outcome(
+    return AttackOutcome(
         setting,
         kind,
         rate,

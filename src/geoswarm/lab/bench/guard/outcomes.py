@@ -1,4 +1,4 @@
-"""What came of half an hour with an attack, and what is read from several of them: losses, blocks, recovery.
+"""The outcome of half an hour with an attack, and figures from several of them: losses, blocks, recovery.
 
 Nothing is run here: `half_hours.py` runs them, and says what the kinds and the figures are.
 """
@@ -41,7 +41,7 @@ KEYS = {
 
 
 @dataclass(frozen=True)
-class Outcome:
+class AttackOutcome:
     """One cluster's half hour. Times are seconds from minute 0, the warm-up cut off."""
 
     setting: str
@@ -93,15 +93,15 @@ class Outcome:
         return None if self.blocked_s is None or not self.hotspots_s else self.blocked_s - self.hotspots_s[0]
 
 
-def group_outcomes(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int, int], list[Outcome]]:
+def group_outcomes(outcomes: Sequence[AttackOutcome]) -> dict[tuple[str, str, int, int], list[AttackOutcome]]:
     """The outcomes of all seeds, by setting, kind, rate and number of attackers."""
-    groups: dict[tuple[str, str, int, int], list[Outcome]] = {}
+    groups: dict[tuple[str, str, int, int], list[AttackOutcome]] = {}
     for o in outcomes:
         groups.setdefault((o.setting, o.kind, o.rate, o.attackers), []).append(o)
     return groups
 
 
-def losses(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int], float]:
+def losses(outcomes: Sequence[AttackOutcome]) -> dict[tuple[str, str, int], float]:
     """How much less was done than without an attack, over the same half hours, by setting, kind and rate."""
     calm = {(o.setting, o.seed): fmean(o.minutes) for o in outcomes if o.kind == CALM}
     found: dict[tuple[str, str, int], float] = {}
@@ -113,7 +113,7 @@ def losses(outcomes: Sequence[Outcome]) -> dict[tuple[str, str, int], float]:
     return found
 
 
-def outcome_summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
+def outcome_summary(outcomes: Sequence[AttackOutcome]) -> dict[str, float]:
     """Keys without a name are of this engine."""
     summary: dict[str, float] = {}
     lost = losses(outcomes)
@@ -128,7 +128,7 @@ def outcome_summary(outcomes: Sequence[Outcome]) -> dict[str, float]:
     return summary
 
 
-def block_summary(guarded: Sequence[Outcome], suffix: str = "") -> dict[str, float]:
+def block_summary(guarded: Sequence[AttackOutcome], suffix: str = "") -> dict[str, float]:
     if not guarded:
         return {}
     summary = {
@@ -147,12 +147,12 @@ def setting_suffix(setting: str) -> str:
     return "_as_printed" if setting == PRINTED else "_" + setting.replace(", ", "_").replace("-", "_")
 
 
-def availability_by_minute(outcome: Outcome, calm_per_s: float) -> list[float]:
+def availability_by_minute(outcome: AttackOutcome, calm_per_s: float) -> list[float]:
     """The availability of each minute."""
     return [min(1.0, rate / (OFFERED_SHARE * calm_per_s)) for rate in outcome.minutes]
 
 
-def recovery_s(outcome: Outcome, calm_per_s: float) -> float | None:
+def recovery_s(outcome: AttackOutcome, calm_per_s: float) -> float | None:
     """Seconds from the lowest round of the attack until a minute is nearly as it is without one (Fig. 6.22)."""
     if outcome.blocked_s is None:
         return None

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from geoswarm.lab.bench.guard.half_hours import HalfHourSizes, half_hour_config, half_hours
-from geoswarm.lab.bench.guard.outcomes import GUARDED, KINDS, SETTINGS, Outcome, group_outcomes, outcome_summary
+from geoswarm.lab.bench.guard.outcomes import GUARDED, KINDS, SETTINGS, AttackOutcome, group_outcomes, outcome_summary
 from geoswarm.lab.bench.kit.catalogue import FigureRow
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
@@ -46,7 +46,7 @@ def measure(shown: AttackFigure, sizes: HalfHourSizes, seed: int, report: Progre
     return Result(rows, outcome_summary(outcomes), half_hour_config(sizes, {"rate_per_s": shown.rate}))
 
 
-def _rows(outcomes: Sequence[Outcome]) -> Iterator[dict[str, Any]]:
+def _rows(outcomes: Sequence[AttackOutcome]) -> Iterator[dict[str, Any]]:
     for minute, rates in enumerate(zip(*(outcome.minutes for outcome in outcomes), strict=True)):
         one = outcomes[0]
         hotspots = [sum(minute <= at_s / 60 < minute + 1 for at_s in outcome.hotspots_s) for outcome in outcomes]

@@ -36,7 +36,7 @@ from geoswarm.lab.bench.guard.half_hours import (
     half_hour_config,
     outcome_of,
 )
-from geoswarm.lab.bench.guard.outcomes import OURS, PRINTED, ROUND_S, SETTINGS, Outcome
+from geoswarm.lab.bench.guard.outcomes import OURS, PRINTED, ROUND_S, SETTINGS, AttackOutcome
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.workload.attack import Attackers, Poisoners, flash_crowd, slow_drip
@@ -122,8 +122,8 @@ def measure_worlds(chosen: Sequence[GuardWorld], sizes: HalfHourSizes, report: P
     return Result(rows, summary, half_hour_config(sizes, {"calm_s": CALM_S}))
 
 
-def play_world(case: GuardWorld, sizes: HalfHourSizes) -> tuple[Outcome, float]:
-    """What came of it, and the share of the attackers' wishes after their second hotspot that was refused."""
+def play_world(case: GuardWorld, sizes: HalfHourSizes) -> tuple[AttackOutcome, float]:
+    """The outcome, and the share of the attackers' wishes after their second hotspot that was refused."""
     cluster = guarded_cluster(case, sizes)
     for _ in run_world(cluster.world, [cluster]):
         pass
@@ -185,7 +185,7 @@ def world_traffic(case: GuardWorld, sizes: HalfHourSizes) -> Traffic:
 
 
 def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float], start_s: float) -> EventStream:
-    """Where something is on, people also post."""
+    """The stream with more posts at the place of an event, as people there also post."""
     lasts_s = {"festival": 3600.0, "in-hotspot": 3600.0, "news": 900.0}.get(case.kind)
     if lasts_s is None:
         return calm
@@ -193,7 +193,7 @@ def _stream_of_place(case: GuardWorld, calm: Tweets, place: tuple[float, float],
     return Hotspots(calm, (replace(crowd, intensity="step") if case.kind == "news" else crowd,))
 
 
-def _row(case: GuardWorld, outcome: Outcome, stopped: float, sizes: HalfHourSizes) -> dict[str, Any]:
+def _row(case: GuardWorld, outcome: AttackOutcome, stopped: float, sizes: HalfHourSizes) -> dict[str, Any]:
     hotspots, end_s = outcome.hotspots_s, sizes.minutes * 60.0
     attacks = case.kind == THESIS or case.kind in NEW
     return {

@@ -66,7 +66,7 @@ class TimedBatch:
     seconds: float
     """The time from trigger to commit, as Spark reports it: listing, planning, our part, offsets."""
     entry: BatchEntry | None
-    """What our journal says of it; None for the null pipeline."""
+    """Its entry in our journal; None for the null pipeline."""
 
 
 class Cpu(NamedTuple):

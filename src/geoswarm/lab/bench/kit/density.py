@@ -1,4 +1,4 @@
-"""How large subscriptions must be for an event to meet a wanted number of them.
+"""How large subscriptions must be for an event to match a wanted number of them.
 
 Measures nothing by itself: benchmarks that hold matches per event steady while the subscriptions grow ask here.
 """

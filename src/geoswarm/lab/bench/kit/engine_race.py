@@ -52,7 +52,7 @@ def run_strategies(
         return found
 
 
-def summed_work(run: Sequence[ProjectedBatch]) -> float:
+def work_rate(run: Sequence[ProjectedBatch]) -> float:
     """Units of work over the whole run: checks by the time they would have taken."""
     return sum(batch.entry.subscriptions * batch.events for batch in run) / sum(batch.makespan_s for batch in run)
 
@@ -61,7 +61,7 @@ def race_row(name: str, run: Sequence[ProjectedBatch]) -> dict[str, Any]:
     settled, later = run[len(run) // 2 :], run[1:]
     return {
         "strategy": name,
-        "units_of_work": summed_work(run),
+        "units_of_work": work_rate(run),
         "makespan_ms": sum(batch.makespan_s for batch in run) / len(run) * 1e3,
         "worst_batch_ms": max(batch.makespan_s for batch in run) * 1e3,
         "max_over_mean": median([batch.makespan_s / batch.mean_s for batch in settled]),

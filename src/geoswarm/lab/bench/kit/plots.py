@@ -1,4 +1,4 @@
-"""The look of every figure: readable at half size, light grid, colours that colour-blind readers tell apart.
+"""The look of every figure: readable at half size, light grid, colours that colour-blind readers can distinguish.
 
 Draws nothing by itself: a benchmark's `plot(result)` starts from `figure()`, and the harness calls it within
 `style()`. Matplotlib is imported on first use, so that listing benchmarks stays quick.

@@ -12,7 +12,7 @@ from types import TracebackType
 
 PERIOD_S = 0.2
 HIGHER = 1.02
-"""What is a new height."""
+"""The growth over the greatest height so far that makes a new height."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
@@ -55,7 +55,7 @@ class Watch:
             self._look()
 
     def _look(self) -> None:
-        used = {pid: held for pid in process_tree(self._root) if (held := _used(pid)) is not None}
+        used = {pid: held for pid in process_tree(self._root) if (held := _usage(pid)) is not None}
         height_bytes = sum(size for _, size in used.values())
         with self._lock:
             self._cpu_s.update({pid: cpu_s for pid, (cpu_s, _) in used.items()})
@@ -95,7 +95,7 @@ def process_tree(root: int) -> list[int]:
     return found
 
 
-def _used(pid: int) -> tuple[float, int] | None:
+def _usage(pid: int) -> tuple[float, int] | None:
     """CPU seconds so far, and resident bytes; None: it has ended."""
     fields = _stat(pid)
     if fields is None:

@@ -68,10 +68,10 @@ def shrink_factor(posts: Posts, subscriptions: int, matches_per_event: float) ->
     """The factor for the sides of Q1 that gives a post so many matches, found on a sample; 1 where it has fewer."""
     sample, grid = min(subscriptions, SAMPLE_SUBSCRIPTIONS), posts_grid(posts)
     wanted, factor = matches_per_event * sample / subscriptions, 1.0
-    asked, said = posts.subscriptions(0, sample, Q1), sort_by_z(grid, posts.events(0, SAMPLE_EVENTS))
+    asked, events = posts.subscriptions(0, sample, Q1), sort_by_z(grid, posts.events(0, SAMPLE_EVENTS))
     for _ in range(STEPS):
         held = text_segment(grid, shrink(asked, factor))
-        met = match(said, [held], grid, 0, rows_max=SAMPLE_EVENTS, pairs_max=1 << 24)
+        met = match(events, [held], grid, 0, rows_max=SAMPLE_EVENTS, pairs_max=1 << 24)
         found = sum(len(run.subs) for run in met) / SAMPLE_EVENTS
         factor = min(1.0, max(SIDE_FACTOR_MIN, factor * math.sqrt(wanted / max(found, wanted / 16))))
     return float(f"{factor:.3g}")

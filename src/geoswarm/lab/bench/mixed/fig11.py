@@ -47,7 +47,7 @@ def measure(sizes: CompactSizes, seed: int, report: Progress) -> Result:
             report(f"interval {interval} of {intervals}")
             times_ms.append(1e3 * step.plan_s)
             for bits in LEVEL_BITS:
-                found[bits].append(plan_on_vectors(step, setting.limited(level_bits=bits).limits))
+                found[bits].append(plan_on_vectors(step, setting.with_limits(level_bits=bits).limits))
     rows: list[dict[str, Any]] = [{"space": "keys", "vectors": keys, "plan_ms": statistics.median(times_ms)}]
     for bits in LEVEL_BITS:
         row = {key: statistics.median(t[key] for t in found[bits]) for key in found[bits][0]}

@@ -27,7 +27,7 @@ from geoswarm.lab.bench.mixed.keyed_race import (
     run_keyed_race,
     time_rounds,
 )
-from geoswarm.lab.bench.mixed.keyed_streams import KeyedStream, draw_streams, social, stock
+from geoswarm.lab.bench.mixed.keyed_streams import KeyedWorkload, draw_streams, social, stock
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,7 +83,7 @@ def measure(sizes: ToleranceSizes, seed: int, report: Progress) -> Result:
     return Result(rows, _summary(rows, sizes.thetas[0]) | cpu, sizes._asdict() | config)
 
 
-def _keyed_contestants(stream: KeyedStream, thetas: Sequence[float]) -> list[KeyedContestant]:
+def _keyed_contestants(stream: KeyedWorkload, thetas: Sequence[float]) -> list[KeyedContestant]:
     fixed = [KeyedContestant(planner) for planner in FIXED if planner != PKG or stream.can_split]
     return [*(KeyedContestant(planner, theta) for planner in PLANNERS for theta in thetas), *fixed]
 

@@ -23,7 +23,7 @@ from geoswarm.lab.bench.mixed.keyed_race import (
     run_keyed_race,
     time_rounds,
 )
-from geoswarm.lab.bench.mixed.keyed_streams import WINDOW, KeyedStream, draw_streams, social, stock
+from geoswarm.lab.bench.mixed.keyed_streams import WINDOW, KeyedWorkload, draw_streams, social, stock
 from geoswarm.lab.bench.mixed.task_costs import TaskCosts
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def measure(sizes: JoiningSizes, seed: int, report: Progress) -> Result:
 
 
 def _run_stream(
-    stream: KeyedStream, sizes: JoiningSizes, seed: int, report: Progress
+    stream: KeyedWorkload, sizes: JoiningSizes, seed: int, report: Progress
 ) -> tuple[dict[str, list[TimedRound]], TaskCosts]:
     contestants = [c for c in CONTESTANTS if c.planner != PKG or stream.can_split]
     race = KeyedRace(stream.operator, contestants, sizes.executors - 1, scaled={sizes.joins: sizes.executors})

@@ -30,7 +30,7 @@ from geoswarm.lab.workload.tpch import SHIP_DAYS_MAX, Tpch
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-REGION = "ASIA"
+TPCH_REGION = "ASIA"
 DAYS_PER_ROUND = 12
 ROUNDS_PER_INTERVAL, WINDOW = 5, 3
 """A window of 15 rounds holds an order until its last line has come."""
@@ -53,7 +53,7 @@ def measure(sizes: Q5Sizes, seed: int, report: Progress) -> Result:
     report("drawing the tables")
     stream = Tpch(sizes.scale, seed=seed, days_per_interval=DAYS_PER_ROUND, shift_every=sizes.shift_every)
     static = stream.static()
-    nations = nations_of(REGION, static.region_names, static.nation_region)
+    nations = nations_of(TPCH_REGION, static.region_names, static.nation_region)
     query = Q5Join(static.customer_nation, static.supplier_nation, nations, WINDOW, early=False)
     contestants = [
         *(KeyedContestant("mixed", theta) for theta in sizes.thetas),

@@ -32,7 +32,7 @@ def measure(sizes: TableGrowthSizes, seed: int, report: Progress) -> Result:
     summary: dict[str, float] = {"limit": keys * (usual.executors - 1) / usual.executors}
     for theta in THETAS:
         report(f"theta_max {theta}")
-        setting = usual.limited(theta_max=theta)
+        setting = usual.with_limits(theta_max=theta)
         tables = [int(s.answer.why["table"]) for s in plan_steps(setting, MinMig(setting.limits), adjustments, seed)]
         rows += [
             {"planner": "min-mig", "theta_max": theta, "adjustments": n + 1, "table": tables[n]}

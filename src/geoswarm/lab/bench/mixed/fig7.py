@@ -53,7 +53,7 @@ def load_profile(keys: int, executors: int, intervals: int, seed: int) -> Floats
     owner = KeyPlan.first(range(executors)).route(np.arange(keys))
     workload, total = Zipf(keys=keys, seed=seed), np.zeros(executors)
     for interval in range(1, intervals + 1):
-        loads = np.bincount(owner, workload.reshuffled(interval), executors)
+        loads = np.bincount(owner, workload.reshuffle(interval), executors)
         total += np.sort(loads / loads.mean())
     return total / intervals
 

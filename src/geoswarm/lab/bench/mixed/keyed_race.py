@@ -42,7 +42,7 @@ from geoswarm.store.storage import Storage
 
 EXECUTORS = 15
 ROUND_S = 10.0
-"""Between two looks at the load."""
+"""Seconds between two decisions about the table."""
 IDEAL, PKG = "ideal", "pkg"
 TRIAL_SHARES = (1.0, 0.5, 0.1, 0.25)
 
@@ -100,7 +100,7 @@ class KeyedRounds(NamedTuple):
     of: dict[str, list[KeyedRound]]
     """The rounds of each contestant, in order."""
     trials: list[tuple[str, KeyedRound]]
-    """Rounds on parts of the first batch, which tell the cost of a row from that of a task."""
+    """Rounds on parts of the first batch, which separate the cost of a row from that of a task."""
 
 
 def run_keyed_race(
@@ -203,10 +203,10 @@ def time_rounds(races: Sequence[KeyedRounds]) -> tuple[list[dict[str, list[Timed
     # PKG's first operator counts as that of the others does: their tasks are of one kind.
     first, error = fit_costs([lap.stages[0] for _, lap in seen])
     costs = TaskCosts(first, fit_costs(behind)[0] if behind else None, error)
-    return [_projected(laps.of, costs) for laps in races], costs
+    return [_project_rounds(laps.of, costs) for laps in races], costs
 
 
-def _projected(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) -> dict[str, list[TimedRound]]:
+def _project_rounds(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) -> dict[str, list[TimedRound]]:
     at_rest_s = min(median([lap.plan_s for lap in some]) for some in laps.values())
     fitted_s = {name: [_seconds(lap, costs) for lap in some] for name, some in laps.items()}
     raw_s = {name: [[stage.cpu_us / 1e6 for stage in lap.stages] for lap in some] for name, some in laps.items()}

@@ -25,7 +25,7 @@ WINDOW = 5
 WORDS = 180_000
 
 
-class KeyedStream(NamedTuple):
+class KeyedWorkload(NamedTuple):
     name: str
     operator: Operator
     batches: Callable[[int], pa.Table]
@@ -33,16 +33,16 @@ class KeyedStream(NamedTuple):
     """Whether PKG can run it."""
 
 
-def social(posts: int, seed: int) -> KeyedStream:
+def social(posts: int, seed: int) -> KeyedWorkload:
     """A round has so many posts of a dozen words each."""
     topics = Topics(Posts(seed=seed, words=WORDS, regional_share=0.0))
-    return KeyedStream("social", Count(window=WINDOW), lambda n: pa.table(topics.rows(n, posts)), True)
+    return KeyedWorkload("social", Count(window=WINDOW), lambda n: pa.table(topics.rows(n, posts)), True)
 
 
-def stock(trades: int, seed: int) -> KeyedStream:
+def stock(trades: int, seed: int) -> KeyedWorkload:
     market = Stocks(seed=seed)
     join = SelfJoin(id="row_id", value="account", ts=None, band=0.0, window=WINDOW)
-    return KeyedStream("stock", join, lambda n: pa.table(market.rows(n, trades)), False)
+    return KeyedWorkload("stock", join, lambda n: pa.table(market.rows(n, trades)), False)
 
 
 def draw_streams(result: Result, where: str, x: str, label: str) -> "Figure":

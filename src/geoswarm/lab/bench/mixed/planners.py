@@ -31,7 +31,7 @@ EXECUTORS, WINDOWS, LONG_WINDOWS = (5, 10, 15, 20, 25, 30, 35, 40), (1, 5), (1, 
 THETAS, FEW_THETAS = (0.02, 0.05, 0.08, 0.1, 0.2, 0.3), (0.02, 0.08, 0.15)
 BETAS = (1.0, 1.2, 1.4, 1.5, 1.6, 1.8, 2.0)
 BOTH = ("mixed", "min-table")
-Rows = Sequence[dict[str, Any]]
+RowDicts = Sequence[dict[str, Any]]
 
 
 class SweepSizes(NamedTuple):
@@ -60,7 +60,7 @@ TABLE_SIZES = {
 
 def _over_executors(sizes: SweepSizes) -> list[SweepPoint]:
     return [
-        ({"executors": n, "window": w}, PlannerSetting(keys=sizes.keys[-1], executors=n).limited(window=w))
+        ({"executors": n, "window": w}, PlannerSetting(keys=sizes.keys[-1], executors=n).with_limits(window=w))
         for w in WINDOWS
         for n in EXECUTORS
     ]
@@ -68,19 +68,21 @@ def _over_executors(sizes: SweepSizes) -> list[SweepPoint]:
 
 def _over_tolerance(sizes: SweepSizes) -> list[SweepPoint]:
     return [
-        ({"theta_max": t, "window": w}, sizes.usual.limited(theta_max=t, window=w)) for w in WINDOWS for t in THETAS
+        ({"theta_max": t, "window": w}, sizes.usual.with_limits(theta_max=t, window=w)) for w in WINDOWS for t in THETAS
     ]
 
 
 def _over_keys(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"keys": k, "window": w}, PlannerSetting(keys=k).limited(window=w)) for w in WINDOWS for k in sizes.keys]
+    return [
+        ({"keys": k, "window": w}, PlannerSetting(keys=k).with_limits(window=w)) for w in WINDOWS for k in sizes.keys
+    ]
 
 
 def _over_table(sizes: SweepSizes) -> list[SweepPoint]:
     return [
         (
             {"theta_max": t, "soft": s, "table_max": 2**i},
-            sizes.usual.limited(theta_max=t, table_max=2**i, table_is_soft=s),
+            sizes.usual.with_limits(theta_max=t, table_max=2**i, table_is_soft=s),
         )
         for s in (True, False)
         for t in FEW_THETAS
@@ -89,27 +91,29 @@ def _over_table(sizes: SweepSizes) -> list[SweepPoint]:
 
 
 def _over_window(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"window": w}, sizes.usual.limited(window=w)) for w in LONG_WINDOWS]
+    return [({"window": w}, sizes.usual.with_limits(window=w)) for w in LONG_WINDOWS]
 
 
 def _over_beta(sizes: SweepSizes) -> list[SweepPoint]:
-    return [({"beta": b, "theta_max": t}, sizes.usual.limited(beta=b, theta_max=t)) for t in FEW_THETAS for b in BETAS]
+    return [
+        ({"beta": b, "theta_max": t}, sizes.usual.with_limits(beta=b, theta_max=t)) for t in FEW_THETAS for b in BETAS
+    ]
 
 
-def _by_window(rows: Rows) -> dict[str, float]:
+def _by_window(rows: RowDicts) -> dict[str, float]:
     return {f"migration_vs_mintable_w{w}": migration_ratio([r for r in rows if r["window"] == w]) for w in WINDOWS}
 
 
-def _executors_summary(rows: Rows) -> dict[str, float]:
+def _executors_summary(rows: RowDicts) -> dict[str, float]:
     return _by_window(rows) | {"skew_max": max(row["skew"] for row in rows if row["planner"] == "mixed")}
 
 
-def _tolerance_summary(rows: Rows) -> dict[str, float]:
+def _tolerance_summary(rows: RowDicts) -> dict[str, float]:
     strict = [row for row in rows if row["planner"] == "mixed" and row["theta_max"] == THETAS[0]]
     return _by_window(rows) | {"plan_s_strict": max(row["plan_ms_max"] for row in strict) / 1e3}
 
 
-def _keys_summary(rows: Rows) -> dict[str, float]:
+def _keys_summary(rows: RowDicts) -> dict[str, float]:
     most = [row for row in rows if row["keys"] == rows[-1]["keys"] and row["window"] == WINDOWS[-1]]
     mixed = next(row for row in most if row["planner"] == "mixed")
     return {
@@ -119,17 +123,17 @@ def _keys_summary(rows: Rows) -> dict[str, float]:
     }
 
 
-def _table_summary(rows: Rows) -> dict[str, float]:
+def _table_summary(rows: RowDicts) -> dict[str, float]:
     soft = [row for row in rows if row["soft"] and row["theta_max"] == 0.08]
     return {"migration_widest_vs_narrowest": soft[-1]["migration_pct"] / soft[0]["migration_pct"]}
 
 
-def _window_summary(rows: Rows) -> dict[str, float]:
+def _window_summary(rows: RowDicts) -> dict[str, float]:
     mixed = [row["migration_pct"] for row in rows if row["planner"] == "mixed"]
     return {"migration_vs_mintable": migration_ratio(rows), "migration_w20_vs_w1": mixed[-1] / mixed[0]}
 
 
-def _beta_summary(rows: Rows, column: str, key: str) -> dict[str, float]:
+def _beta_summary(rows: RowDicts, column: str, key: str) -> dict[str, float]:
     held = {b: sum(row[column] for row in rows if row["beta"] == b) for b in BETAS}
     return {f"{key}_beta2_vs_beta1": held[2.0] / held[1.0], f"{key}_beta2_vs_beta1_5": held[2.0] / held[1.5]}
 
@@ -154,7 +158,7 @@ def _draw_table(result: Result, title: str) -> "Figure":
 class PlannerFigure(FigureRow):
     planners: tuple[str, ...]
     points: Callable[[SweepSizes], list[SweepPoint]]
-    summarise: Callable[[Rows], dict[str, float]]
+    summarise: Callable[[RowDicts], dict[str, float]]
     draw: "Callable[[Result, str], Figure]"
     title: str
     sizes: Mapping[Scale, SweepSizes]

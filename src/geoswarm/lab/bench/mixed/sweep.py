@@ -36,7 +36,7 @@ class PlannerSetting:
     skew: float = 0.85
     limits: Limits = field(default_factory=Limits)
 
-    def limited(self, **changes: Any) -> "PlannerSetting":
+    def with_limits(self, **changes: Any) -> "PlannerSetting":
         return replace(self, limits=replace(self.limits, **changes))
 
 
@@ -70,7 +70,7 @@ def warm_up(names: Sequence[str]) -> None:
     """Compile what will be measured: with a table, and with one that is too small."""
     for name in names:
         for table_max in (3000, 20):
-            setting = PlannerSetting(keys=2000, executors=4).limited(table_max=table_max)
+            setting = PlannerSetting(keys=2000, executors=4).with_limits(table_max=table_max)
             for _ in plan_steps(setting, planner(name, setting.limits), 4, 0):
                 pass
 
@@ -116,8 +116,8 @@ def migration_ratio(rows: Sequence[dict[str, Any]], name: str = "mixed", rival: 
 
 
 def setting_config(setting: PlannerSetting, intervals: int) -> dict[str, Any]:
-    said = {k: v for k, v in vars(setting).items() if k != "limits"}
-    return {"intervals": intervals, **said, **vars(setting.limits)}
+    fields = {k: v for k, v in vars(setting).items() if k != "limits"}
+    return {"intervals": intervals, **fields, **vars(setting.limits)}
 
 
 def two_panels(

@@ -15,7 +15,7 @@ import numpy as np
 from geoswarm.core.arrays.jit import Floats, Ints
 
 ROW_US_MIN = 0.001
-"""What is too little to be seen in small batches is not nothing."""
+"""The least cost of a row: one that is too small to measure in small batches is not zero."""
 
 
 class StageTasks(NamedTuple):
@@ -35,13 +35,13 @@ class TaskCosts(NamedTuple):
     second: Floats | None
     """The costs of PKG's second operator."""
     error: float
-    """How far a task is off what its costs say: the median, as a share."""
+    """The median difference between a task's time and its fitted costs, as a share."""
 
     def to_json(self) -> dict[str, Any]:
         names = ("task_us", "row_us", "key_us", "other_us")
         stages = {"": self.first} | ({} if self.second is None else {"pkg_": self.second})
-        said = {f"{p}{n}": float(c) for p, costs in stages.items() for n, c in zip(names, costs, strict=True)}
-        return said | {"error": self.error}
+        figures = {f"{p}{n}": float(c) for p, costs in stages.items() for n, c in zip(names, costs, strict=True)}
+        return figures | {"error": self.error}
 
 
 def fit_costs(stages: Sequence[StageTasks]) -> tuple[Floats, float]:
@@ -63,7 +63,7 @@ def task_features(tasks: StageTasks) -> Floats:
 
 
 def _least_squares(seen: Floats, cpu_us: Floats) -> Floats:
-    """What would be negative is nothing, one after the other, the most negative first."""
+    """Fit without negative costs: they are set to zero one after the other, the most negative first."""
     scale = np.maximum(seen.max(axis=0), 1.0)
     left, costs = list(range(seen.shape[1])), np.zeros(seen.shape[1])
     while left:

@@ -133,12 +133,12 @@ def measure_costs(
     counts.add(tokenize(events.column("text")))  # so that lists are under the words that the sample takes to be rarest
     store = Store(Storage(folder), grid, Tuning(), counts)
     packed = pack(route(events, uniform(grid, 1)))
-    _applied(store, EMPTY, registrations.slice(0, 1), clock)  # compiles the kernels
+    _apply(store, EMPTY, registrations.slice(0, 1), clock)  # compiles the kernels
     quarter = registrations.slice(0, len(registrations) // 4)
-    part = _segments(store, _applied(store, _empty_manifest(1), quarter, clock).manifest)
-    full = _applied(store, _empty_manifest(2), registrations, clock)
+    part = _segments(store, _apply(store, _empty_manifest(1), quarter, clock).manifest)
+    full = _apply(store, _empty_manifest(2), registrations, clock)
     cancels = registrations.set_column(0, OPERATION.field("op"), pa.array(["cancel"] * len(registrations)))
-    ended = _applied(store, replace(full.manifest, version=3), cancels, clock)
+    ended = _apply(store, replace(full.manifest, version=3), cancels, clock)
     segments = _segments(store, full.manifest)
     part_s, all_s = (_searching_s(packed, events.schema, some, grid, clock) for some in (part, segments))
     more = int(sample.checks.sum()) - int(_text_sample(grid, events, quarter).checks.sum())
@@ -204,7 +204,7 @@ class _Applied:
         self.manifest, self.taken_s = manifest, taken_s
 
 
-def _applied(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: Callable[[], float]) -> _Applied:
+def _apply(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: Callable[[], float]) -> _Applied:
     view = View.open(store.storage, draft)
     began_s = clock()
     manifest = store.apply(draft, view, operations, DeadLetters("operation", 0), Churn())

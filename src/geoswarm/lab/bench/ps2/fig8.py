@@ -34,7 +34,7 @@ def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
         offered_per_s = MODERATE * min(tuples.taken_per_s for tuples in served.values())
         for layout, tuples in served.items():
             seconds = tuples.latencies_s(offered_per_s, world.setup)
-            mean_s, p99_s = tuples.summed(seconds)
+            mean_s, p99_s = tuples.mean_and_p99(seconds)
             rows.append(
                 {
                     "case": world.case.name,
@@ -90,7 +90,7 @@ class _Tuples:
         return 1.0 / float(self.work_s.max())
 
     def latencies_s(self, offered_per_s: float, setup: MachinesSetup) -> Floats:
-        """Of each tuple. The mean wait in a queue is λ·E[S²] / (2·(1 - ρ))."""
+        """The latency of each tuple. The mean wait in a queue is λ·E[S²] / (2·(1 - ρ))."""
         wait_s = offered_per_s * self._squares / (2.0 * (1.0 - offered_per_s * self.work_s))
         dispatch_s = setup.dispatch_us * 1e-6
         busy = offered_per_s * dispatch_s / setup.dispatchers
@@ -100,8 +100,8 @@ class _Tuples:
         found: Floats = latest_s + dispatch_s * (1.0 + busy / (2.0 * (1.0 - busy)))
         return found
 
-    def summed(self, seconds: Floats) -> tuple[float, float]:
-        """The mean, and what 99 in 100 stay below."""
+    def mean_and_p99(self, seconds: Floats) -> tuple[float, float]:
+        """The mean, and the 99th percentile."""
         order = np.argsort(seconds)
         at = int(np.searchsorted(np.cumsum(self.weights[order]), 0.99))
         return float(seconds @ self.weights), float(seconds[order[min(at, len(order) - 1)]])

@@ -176,7 +176,7 @@ def layout_worlds(queries: Sequence[QueryKind], sizes: LayoutSizes, seed: int) -
 
 
 def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
-    """By query of those that are there at first: the workers that keep it."""
+    """The workers that keep each of the first queries."""
     way = way_of(stream, plan)
     none = np.zeros(stream.count, np.bool_)
     return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)

@@ -51,7 +51,7 @@ UNIT_BYTES = 1024
 TRIES = 3
 PROBLEMS_TIMED = 3
 REST = ("gr", "si", "ra")
-Rows = Sequence[dict[str, Any]]
+RowDicts = Sequence[dict[str, Any]]
 
 
 class RecordingStrategy(Ps2Adjusted):
@@ -182,24 +182,24 @@ def _config(sizes: AdjustmentSizes) -> dict[str, Any]:
     }
 
 
-def _all_claims(rows: Rows) -> dict[str, float]:
+def _all_claims(rows: RowDicts) -> dict[str, float]:
     moved = gr_ratios(rows, "same_cells_mb", "bytes") | gr_ratios(rows, "migrated_mb", "bytes", "_in_runs")
     return moved | gr_ratios(rows, "choose_ms", "time")
 
 
-def _time_claims(rows: Rows) -> dict[str, float]:
+def _time_claims(rows: RowDicts) -> dict[str, float]:
     return gr_ratios(rows, "same_cells_mb", "bytes") | {
         "gr_choose_ms": max(row["choose_ms"] for row in rows if row["way"] == "gr"),
         "dp_refused": float(sum(row["choose_ms"] is None for row in rows if row["way"] == "dp")),
     }
 
 
-def _cost_claims(rows: Rows) -> dict[str, float]:
+def _cost_claims(rows: RowDicts) -> dict[str, float]:
     moved = gr_ratios(rows, "same_cells_mb", "bytes") | gr_ratios(rows, "migrated_mb", "bytes", "_in_runs")
     return moved | gr_ratios(rows, "migration_s", "time", "_in_runs")
 
 
-def _latency_claims(rows: Rows) -> dict[str, float]:
+def _latency_claims(rows: RowDicts) -> dict[str, float]:
     return {f"delayed_pct_{row['way']}_{row['queries']}": 100.0 - row["below_100ms_pct"] for row in rows}
 
 
@@ -210,7 +210,7 @@ class MigrationFigure(FigureRow):
     ways: tuple[str, ...]
     columns: dict[str, str]
     """The panels: columns, and what their axes are called."""
-    summarise: Callable[[Rows], dict[str, float]]
+    summarise: Callable[[RowDicts], dict[str, float]]
     chooses_only: bool = False
     """Whether only the choice is timed, and nothing is run."""
 

@@ -7,7 +7,7 @@ workers start and every plan is cold, are in the figures.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, race_row, run_strategies, summed_work
+from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, race_row, run_strategies, work_rate
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
@@ -53,8 +53,8 @@ def measure(sizes: SwarmEngineSizes, seed: int, report: Progress) -> Result:
 
 
 def _summary(batches: dict[str, list[ProjectedBatch]]) -> dict[str, float]:
-    base = summed_work(batches[BASE])
-    found = {name: summed_work(held) / base for name, held in batches.items() if name != BASE}
+    base = work_rate(batches[BASE])
+    found = {name: work_rate(held) / base for name, held in batches.items() if name != BASE}
     summary = {"engine_work_vs_static_history": found[OURS], "engine_work_vs_static_history_as_printed": found[PRINTED]}
     return summary | {f"engine_work_vs_static_history_{key_of(name)}": ratio for name, ratio in found.items()}
 

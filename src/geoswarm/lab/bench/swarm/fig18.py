@@ -24,7 +24,7 @@ from geoswarm.flow.observe import Load, LoadReport, count_points
 from geoswarm.flow.route import executors_of, route
 from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.swarm import hour as after
-from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, spent
+from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, time_calls
 from geoswarm.store import plans
 from geoswarm.store.storage import Storage
 
@@ -43,11 +43,11 @@ def measure(sizes: HourSizes, seed: int, report: Progress) -> Result:
     drawn, taken = _plans(hour, sizes)
     report("(3) receiving what executors counted")
     texts = _texts(hour, sizes)
-    received = spent(lambda _: _received(texts, hour), nothing, sizes.repeats)
+    received = time_calls(lambda _: _receive(texts, hour), nothing, sizes.repeats)
     report("(4) finding the costliest and the cheapest")
     round_report = RoundReport(1, 0.0, LoadReport(), hour.stats)
     finder = Finder()
-    decided = spent(lambda _: finder.find(hour.plan, round_report), nothing, sizes.repeats)
+    decided = time_calls(lambda _: finder.find(hour.plan, round_report), nothing, sizes.repeats)
     kilobytes = sum(map(len, texts)) / 1e3
     few = f"{SMALL_BATCH_EVENTS} at once"
     rows = [
@@ -93,7 +93,7 @@ class Finder(Swarm):
 def _routing(hour: Hour, sizes: HourSizes) -> tuple[Spent, Spent, Spent]:
     def us(count: int, work: Any) -> Spent:
         events = hour.workload.events(0, count)
-        return spent(lambda _: work(events), nothing, sizes.repeats).per(count)
+        return time_calls(lambda _: work(events), nothing, sizes.repeats).per(count)
 
     def all_parcels(events: Any) -> int:
         return sum(1 for _ in route(events, hour.plan))
@@ -104,16 +104,16 @@ def _routing(hour: Hour, sizes: HourSizes) -> tuple[Spent, Spent, Spent]:
 
 def _plans(hour: Hour, sizes: HourSizes) -> tuple[dict[str, Spent], dict[str, Spent]]:
     asked: dict[str, Sequence[Change]] = {"move": hour.moves, "split": [hour.cut]}
-    drawn = {kind: spent(hour.plan.apply, partial(list, c), sizes.repeats) for kind, c in asked.items()}
-    taken = {kind: _taken_up(hour.plan.apply(c), sizes.repeats) for kind, c in asked.items()}
+    drawn = {kind: time_calls(hour.plan.apply, partial(list, c), sizes.repeats) for kind, c in asked.items()}
+    taken = {kind: _measure_read(hour.plan.apply(c), sizes.repeats) for kind, c in asked.items()}
     return drawn, taken
 
 
-def _taken_up(plan: Plan, repeats: int) -> Spent:
+def _measure_read(plan: Plan, repeats: int) -> Spent:
     with tempfile.TemporaryDirectory() as folder:
         storage = Storage(folder)
         seal = plans.write(storage, plan)
-        return spent(lambda _: plans.read(storage, plan.epoch, seal).slot_of_cell, nothing, repeats)
+        return time_calls(lambda _: plans.read(storage, plan.epoch, seal).slot_of_cell, nothing, repeats)
 
 
 def _texts(hour: Hour, sizes: HourSizes) -> list[str]:
@@ -126,7 +126,7 @@ def _texts(hour: Hour, sizes: HourSizes) -> list[str]:
     return [json.dumps(counted.to_json()) for counted in reports.values()]
 
 
-def _received(texts: list[str], hour: Hour) -> dict[int, TrioStat]:
+def _receive(texts: list[str], hour: Hour) -> dict[int, TrioStat]:
     total = LoadReport()
     for text in texts:
         total += LoadReport.from_json(json.loads(text))

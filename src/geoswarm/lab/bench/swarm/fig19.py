@@ -33,7 +33,7 @@ from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.swarm import hour as after
 from geoswarm.lab.bench.swarm.fig18 import Finder
-from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, spent
+from geoswarm.lab.bench.swarm.hour import SMALL_BATCH_EVENTS, Hour, HourSizes, Spent, nothing, operation_row, time_calls
 from geoswarm.store.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def _counting(hour: Hour, events: int, repeats: int) -> Spent:
             locate_slots(*xy(parcel.events), plan.grid.frame, plan.slot_of_cell)
             count_points(parcel.events, plan, parcel.partition)
 
-    return spent(work, nothing, repeats).per(events)
+    return time_calls(work, nothing, repeats).per(events)
 
 
 def _closing(hour: Hour, ids: list[int], repeats: int) -> Spent:
@@ -133,7 +133,7 @@ def _closing(hour: Hour, ids: list[int], repeats: int) -> Spent:
         held = [hour.stats[i] for i in ids]
         return [TrioStat(s.box, s.by_row.copy(), s.by_column.copy()) for s in held]
 
-    return spent(work, fresh, repeats, turn_us=500.0)
+    return time_calls(work, fresh, repeats, turn_us=500.0)
 
 
 def _reduction(hour: Hour, repeats: int) -> tuple[Spent, Spent, Spent]:
@@ -143,10 +143,10 @@ def _reduction(hour: Hour, repeats: int) -> tuple[Spent, Spent, Spent]:
     costs = executor_costs(plan, stats)
     held = {i: stats[i] for i in hour.held[high]}
     ends = float(costs[high]), float(costs[low])
-    subset = spent(lambda _: find_subset({i: s.cost for i, s in held.items()}, *ends), nothing, repeats)
+    subset = time_calls(lambda _: find_subset({i: s.cost for i, s in held.items()}, *ends), nothing, repeats)
     cut = hour.cut
-    searched = spent(lambda _: find_split(held, *ends), nothing, repeats)
-    halved = spent(lambda _: split(stats[cut.partition], cut.axis, cut.after), nothing, repeats)
+    searched = time_calls(lambda _: find_split(held, *ends), nothing, repeats)
+    halved = time_calls(lambda _: split(stats[cut.partition], cut.axis, cut.after), nothing, repeats)
     return subset, searched, halved
 
 
@@ -172,7 +172,7 @@ def _receiving(hour: Hour, checkpoint: Checkpoint, repeats: int) -> tuple[Spent,
     def later_plans() -> list[Plan]:
         return [replace(plan, epoch=next(epochs)) for _ in range(2)]  # the second is for the first turn's second call
 
-    live = spent(lambda _: checkpoint.live_rects(), nothing, repeats)
-    redrawing = spent(redraw, nothing, repeats)
-    written = spent(lambda waiting: checkpoint.adopt_plan(waiting.pop(0)), later_plans, repeats, turn_us=1.0)
+    live = time_calls(lambda _: checkpoint.live_rects(), nothing, repeats)
+    redrawing = time_calls(redraw, nothing, repeats)
+    written = time_calls(lambda waiting: checkpoint.adopt_plan(waiting.pop(0)), later_plans, repeats, turn_us=1.0)
     return live, redrawing, written

@@ -128,7 +128,9 @@ class Spent(NamedTuple):
         return Spent(self.cpu_us / count, self.wall_us / count)
 
 
-def spent(work: Callable[[Given], object], fresh: Callable[[], Given], repeats: int, turn_us: float = 2_000.0) -> Spent:
+def time_calls(
+    work: Callable[[Given], object], fresh: Callable[[], Given], repeats: int, turn_us: float = 2_000.0
+) -> Spent:
     """`fresh` makes what the calls of a turn are given, off the clock; a turn takes `turn_us` or more."""
     given = fresh()
     began_s = cpu_s()

@@ -18,7 +18,7 @@ from geoswarm.core.stats.triostat import N_NEW, NUMBERS_PER_EXECUTOR, TrioStat
 from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.triostat.size import Kept, blocks, check_formula, expected_size
+from geoswarm.lab.bench.triostat.size import StoredSize, blocks, check_formula, expected_size
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -47,7 +47,7 @@ def measure(sizes: CoordinatorBytesSizes, seed: int, report: Progress) -> Result
         aqwa_numbers = NUMBERS_PER_CELL * side * side
         if side <= sizes.written_side_max:
             collected = Aqwa.empty(side, side).collected
-            check_formula("AQWA", expected_size(aqwa_numbers), Kept(collected.size, len(collected.tobytes())))
+            check_formula("AQWA", expected_size(aqwa_numbers), StoredSize(collected.size, len(collected.tobytes())))
         for partitions in sizes.partitions:
             lines_bytes, files_bytes = engine_bytes(side, partitions)
             rows.append(

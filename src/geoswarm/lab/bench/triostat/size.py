@@ -26,7 +26,7 @@ HEAD_BYTES = 40
 """The head of a written statistic: its four borders, and which lines follow."""
 
 
-class Kept(NamedTuple):
+class StoredSize(NamedTuple):
     numbers: int
     written_bytes: int
 
@@ -73,7 +73,7 @@ def numbers_aqwa(side: int) -> int:
     return STORED_PER_CELL * side * side
 
 
-def make_and_count(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> Kept:
+def make_and_count(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) -> StoredSize:
     """Make the statistics, with these lines in use, write them, and count."""
     numbers = written = 0
     for box in boxes:
@@ -82,22 +82,22 @@ def make_and_count(boxes: Iterable[Box], lines: Sequence[int] = range(LINES)) ->
             axis[list(lines)] = 1.0
         numbers += stat.numbers
         written += len(stat.to_bytes())
-    return Kept(numbers, written)
+    return StoredSize(numbers, written)
 
 
-def make_aqwa(side: int) -> Kept:
+def make_aqwa(side: int) -> StoredSize:
     """What the executors have, and what the one machine has; its sums begin with a row and a column of zeros more."""
     stat = Aqwa.empty(side, side)
     tables = (stat.collected, stat.sums[:, 1:, 1:])
-    return Kept(sum(t.size for t in tables), sum(len(t.tobytes()) for t in tables))
+    return StoredSize(sum(t.size for t in tables), sum(len(t.tobytes()) for t in tables))
 
 
-def expected_size(numbers: int, heads: int = 0) -> Kept:
+def expected_size(numbers: int, heads: int = 0) -> StoredSize:
     """The size by formula: so many numbers, in so many written statistics; AQWA's are written bare."""
-    return Kept(numbers, BYTES_PER_NUMBER * numbers + HEAD_BYTES * heads)
+    return StoredSize(numbers, BYTES_PER_NUMBER * numbers + HEAD_BYTES * heads)
 
 
-def check_formula(what: str, formula: Kept, counted: Kept) -> None:
+def check_formula(what: str, formula: StoredSize, counted: StoredSize) -> None:
     if formula != counted:
         raise GeoswarmError(
             f"{what}: {counted.numbers} numbers in {counted.written_bytes} bytes were made, and the formula says "

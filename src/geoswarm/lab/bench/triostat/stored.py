@@ -43,10 +43,10 @@ GRID_SIZES = {
     Scale.SMALL: StoredSizes(SIDES, (1000,), 1000, 1000),
     Scale.FULL: StoredSizes(SIDES, (1000,), 1000, 3200),
 }
-Rows = Sequence[dict[str, Any]]
+RowDicts = Sequence[dict[str, Any]]
 
 
-def _breakeven(rows: Rows) -> dict[str, float]:
+def _breakeven(rows: RowDicts) -> dict[str, float]:
     """Where LINES * 2 * side * sqrt(k), and LINES * (side² + k), reach STORED_PER_CELL * side²."""
     side = rows[0]["side"]
     return {
@@ -55,7 +55,7 @@ def _breakeven(rows: Rows) -> dict[str, float]:
     }
 
 
-def _worst_share(rows: Rows) -> dict[str, float]:
+def _worst_share(rows: RowDicts) -> dict[str, float]:
     return {"numbers_vs_aqwa_max": max(row["triostat_worst"] / row["aqwa"] for row in rows)}
 
 
@@ -65,7 +65,7 @@ class StoredFigure(FigureRow):
     """The column of the rows."""
     label: str
     title: str
-    summarise: Callable[[Rows], dict[str, float]]
+    summarise: Callable[[RowDicts], dict[str, float]]
     sizes: Mapping[Scale, StoredSizes]
 
 

@@ -1,0 +1,51 @@
+"""Write local files that other processes see whole or not at all, also after a power cut (`storage.py`)."""
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from geoswarm.errors import SettingsError
+from geoswarm.store.vault import Chunks
+
+
+def claim_folder(folder: Path) -> None:
+    """Make a folder that no other user can write to: files cached in it are trusted."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    held = folder.lstat()
+    if held.st_uid != os.getuid() or not stat.S_ISDIR(held.st_mode):
+        raise SettingsError(f"{folder} belongs to somebody else: remove it, or set TMPDIR to a folder of your own")
+    if held.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        folder.chmod(0o700)
+
+
+def publish(path: Path, chunks: Chunks, place: Callable[[str, Path], None], durable: bool = True) -> None:
+    """Write a file and put it in place in one step: `place` is `os.replace`, or `os.link`, which replaces no file."""
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if durable:
+            _sync_folder(path.parent.parent)
+    handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb", buffering=0) as file:
+            os.fchmod(handle, 0o644)  # workers may run as another user
+            for chunk in chunks:
+                rest = memoryview(chunk)
+                while len(rest):
+                    rest = rest[file.write(rest) :]
+            if durable:
+                os.fsync(file.fileno())
+        place(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)  # gone already after a replace
+    if durable:
+        _sync_folder(path.parent)
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
