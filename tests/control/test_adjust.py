@@ -10,10 +10,10 @@ import pytest
 from geoswarm.control.balance.adjust import Ps2Adjusted
 from geoswarm.control.balance.seen import see
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.balance.term_shares import SHARES, dealt
+from geoswarm.control.balance.term_shares import SHARES, hand_over_share
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.hybrid import hybrid
-from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, loads
+from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, executor_loads
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import RoundReport, Sample
@@ -129,7 +129,7 @@ def test_shares_that_have_grown_too_coarse_are_divided_further_and_no_other_term
     plan = Plan(0, GRID, 4, (Partition(0, 0, 0, 7, 7, 0),), 1).apply([Divide(0, coarse, (0, 1, 2))])
     seen = see(plan, plan, report(plan, [500, 300, 200]).load, tally(plan, text), COSTS, 1.0)
     (part,) = (p for p in plan.partitions if p.executor == 0)
-    merge, divide = dealt(seen, part, text, COSTS, 3, 0.5)
+    merge, divide = hand_over_share(seen, part, text, COSTS, 3, 0.5)
     assert isinstance(merge, Merge)
     assert isinstance(divide, Divide)
     assert divide.terms.count == 66  # at least 4 * SHARES, in 22 parts of each
@@ -157,7 +157,7 @@ def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> Non
     (divide, *_) = kept.changes
     assert isinstance(divide, Divide)
     assert kept.why["divided"] == 1
-    before, after = (loads(p, text, costs).sum() for p in (plan, plan.apply([divide])))
+    before, after = (executor_loads(p, text, costs).sum() for p in (plan, plan.apply([divide])))
     assert after < before  # Definition 1, as printed
     ours = Ps2Adjusted(costs=costs, pairs_max=1, global_every_rounds=0).rebalance(plan, report(plan, times, sample))
     assert not any(isinstance(change, Divide) for change in ours.changes)
@@ -226,7 +226,7 @@ def test_partitions_are_counted_as_the_load_model_counts_executors(executors: in
     cut = TermCut.of(3, {})
     plan = plan.apply([Divide(plan.partitions[0].id, cut, tuple(rng.integers(0, executors, 3).tolist()))])
     for replicates in (True, False):
-        want = loads(plan, text, COSTS, replicates=replicates)
+        want = executor_loads(plan, text, COSTS, replicates=replicates)
         assert tally(plan, text).loads(text, COSTS, replicates=replicates) == pytest.approx(want)
 
 

@@ -81,7 +81,7 @@ class Coordinator:
         return Outcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
 
 
-def started_anew(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:
+def fresh_plan_entry(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:
     """The journal's entry for a plan that was not reached by changes."""
     return RoundEntry(
         round=rounds,

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.static import Static
-from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
+from geoswarm.control.coordinator import Coordinator, Outcome, fresh_plan_entry
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import CellBox
@@ -32,7 +32,7 @@ SAMPLE_MAX = 10_000
 """Events, and subscriptions, that a strategy may look at."""
 
 
-class Queries(Protocol):
+class QuerySource(Protocol):
     """The subscriptions in force. A checkpoint is one."""
 
     def live_rects(self) -> Floats:
@@ -43,7 +43,7 @@ class Queries(Protocol):
 
 
 class ControlLoop:
-    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: Queries) -> None:
+    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: QuerySource) -> None:
         """`queries` are looked at at the start, when the plan is redrawn, and by strategies that want a sample."""
         self.plan = plan
         self._coordinator, self._round_s, self._queries = Coordinator(strategy), round_s, queries
@@ -75,7 +75,7 @@ class ControlLoop:
         queries = self._density.of_cells()
         self.plan = strategy.plan_batch(before, events_of_cell, queries)
         why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
-        return Outcome(self.plan, started_anew(before, self.plan, self._coordinator.rounds, why))
+        return Outcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
 
     def scale(self, executors: int) -> Outcome:
         """So many executors from the next batch on. A strategy that follows the load fills those that have joined;
@@ -88,7 +88,7 @@ class ControlLoop:
         self._load = LoadReport()  # of another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
-        return Outcome(plan, started_anew(before, plan, self._coordinator.rounds, why))
+        return Outcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
 
     def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
         """One batch is through. An outcome if it ended a round; its plan, if any, holds from the next batch on."""

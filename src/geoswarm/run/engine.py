@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
-from geoswarm.control.coordinator import started_anew
+from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
@@ -253,7 +253,7 @@ class BaseEngine:
             checkpoint.close()
             raise
         why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
-        checkpoint.journal.append(started_anew(before, checkpoint.plan, 0, why))
+        checkpoint.journal.append(fresh_plan_entry(before, checkpoint.plan, 0, why))
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)

@@ -38,7 +38,7 @@ from geoswarm.control.balance.layouts import HybridDelta, HybridLeaves, HybridSi
 from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
-from geoswarm.control.balance.term_shares import divided, joined
+from geoswarm.control.balance.term_shares import divide_in_two, join_shares
 from geoswarm.control.estimate import is_worse
 from geoswarm.control.layout.hybrid import DELTA, SIGMA, hybrid
 from geoswarm.control.layout.load_model import ENGINE, Costs
@@ -58,7 +58,7 @@ MOVED_SHARE_MIN = 0.3
 """Of the load that should be moved; if whole partitions move less, one is cut."""
 
 
-class Problem(NamedTuple):
+class MigrationProblem(NamedTuple):
     """Definition 4."""
 
     slots: Ints
@@ -130,7 +130,7 @@ class Ps2Adjusted:
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         self._before = plan
-        seen = self._seen(plan, report, None)
+        seen = self._see_plan(plan, report, None)
         why: Why = {"load_max": float(seen.of_executor.max()), "load_min": float(seen.of_executor.min())}
         is_due = self.global_every_rounds > 0 and report.round % self.global_every_rounds == 0
         if not is_due and not self._violated(seen, *_extremes(seen)):
@@ -141,7 +141,7 @@ class Ps2Adjusted:
             why |= loads
             if fresh is not None and not self._worsens(plan, fresh, report):
                 return Decision((), why | {"decision": "global"}, fresh)
-        return self._local(self._seen(plan, report, text), report, text, why)
+        return self._local(self._see_plan(plan, report, text), report, text, why)
 
     def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
         plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
@@ -151,8 +151,8 @@ class Ps2Adjusted:
             high, low = _extremes(seen, stuck)
             if not self._violated(seen, high, low):
                 break
-            some, numbers = self._handed_over(seen, report, text, high, low)
-            after = self._seen(plan.apply(changes + some), report, text) if some else seen
+            some, numbers = self._hand_over(seen, report, text, high, low)
+            after = self._see_plan(plan.apply(changes + some), report, text) if some else seen
             if after.of_executor[[high, low]].max() >= seen.of_executor[high]:
                 stuck.append(high)
                 continue
@@ -164,12 +164,12 @@ class Ps2Adjusted:
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """Microseconds that the most loaded executor would have taken under `plan`."""
-        return float(self._seen(plan, report, _text(plan.grid, report.sample)).of_executor.max())
+        return float(self._see_plan(plan, report, _text(plan.grid, report.sample)).of_executor.max())
 
     def _violated(self, seen: Seen, high: int, low: int) -> bool:
         return bool(seen.of_executor[high] > self.sigma * seen.of_executor[low])
 
-    def _handed_over(
+    def _hand_over(
         self, seen: Seen, report: RoundReport, text: TextSample | None, high: int, low: int
     ) -> tuple[list[Change], dict[str, float]]:
         if not self._violated(seen, high, low):
@@ -177,8 +177,8 @@ class Ps2Adjusted:
         changes: list[Change] = []
         if text is not None:
             changes, seen = self._phase_one(seen, report, text, high, low)
-        divided = sum(isinstance(change, Divide) for change in changes)
-        numbers: dict[str, float] = {"pairs": 1, "divided": divided, "joined": len(changes) - divided}
+        divisions = sum(isinstance(change, Divide) for change in changes)
+        numbers: dict[str, float] = {"pairs": 1, "divided": divisions, "joined": len(changes) - divisions}
         if self._violated(seen, high, low):
             some, more = self._phase_two(seen, text, high, low)
             changes, numbers = changes + some, numbers | more
@@ -188,18 +188,18 @@ class Ps2Adjusted:
         self, seen: Seen, report: RoundReport, text: TextSample, high: int, low: int
     ) -> tuple[list[Change], Seen]:
         changes: list[Change] = []
-        mine = seen.held(high)
+        mine = seen.slots_held_by(high)
         mine = mine[~seen.is_proposed[mine]]
         heaviest = mine[np.argsort(-seen.times[mine], kind="stable")][: self.cells_max]
         for part in [seen.plan.partitions[slot] for slot in heaviest]:
             change: Change | None = None
             if part.cut is not None:
-                change = joined(seen, part, low)
+                change = join_shares(seen, part, low)
             elif self.replicates:
-                change = divided(part, text, self.costs, high, low)
+                change = divide_in_two(part, text, self.costs, high, low)
             if change is None:
                 continue
-            after = self._seen(seen.plan.apply([change]), report, text)
+            after = self._see_plan(seen.plan.apply([change]), report, text)
             relieved = max(after.of_executor[[high, low]]) < seen.of_executor[high]
             if relieved and self._total(after, text) < self._total(seen, text):
                 changes.append(change)
@@ -226,7 +226,7 @@ class Ps2Adjusted:
             "steps": choice.steps,
         }
         if moved < MOVED_SHARE_MIN * problem.wanted:
-            mine = seen.held(high)
+            mine = seen.slots_held_by(high)
             heaviest = seen.plan.partitions[int(mine[np.argmax(seen.times[mine])])]
             cut = cut_partition(seen, heaviest, text, self.costs, (high, low), problem.wanted)
             if cut:
@@ -234,14 +234,14 @@ class Ps2Adjusted:
         ids = sorted(seen.plan.partitions[slot].id for slot in picked)
         return [Move(i, low) for i in ids], numbers
 
-    def problem(self, seen: Seen, high: int, low: int) -> Problem:
+    def problem(self, seen: Seen, high: int, low: int) -> MigrationProblem:
         """What of the most loaded executor may go. What is as large as the gap would only change places with it."""
         gap = float(seen.of_executor[high] - seen.of_executor[low])
-        mine = seen.held(high)
+        mine = seen.slots_held_by(high)
         slots = mine[seen.times[mine] < gap]
         units = -(-seen.sizes[slots] // self.size_unit_bytes)
         wanted = float(seen.of_executor[high] - self.aim * seen.of_executor[low]) / (1 + self.aim)
-        return Problem(slots, seen.times[slots], units, wanted)
+        return MigrationProblem(slots, seen.times[slots], units, wanted)
 
     def _fresh(self, plan: Plan, text: TextSample) -> tuple[Plan | None, Why]:
         drawn = self.layout(plan.grid, plan.executors, text)
@@ -263,7 +263,7 @@ class Ps2Adjusted:
         assert seen.counted is not None
         return float(seen.counted.loads(text, self.costs, replicates=self.replicates).sum())
 
-    def _seen(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
+    def _see_plan(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
         before = self._before or plan
         counted = None if text is None else tally(plan, text)
         if plan is before:

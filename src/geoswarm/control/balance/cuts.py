@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from geoswarm.control.balance.seen import Seen
-from geoswarm.control.balance.term_shares import dealt
+from geoswarm.control.balance.term_shares import hand_over_share
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.core.arrays.jit import Floats
@@ -29,7 +29,7 @@ def cut_partition(
         axis, after, moves_first, share = best_border(part, _weights(part, text, costs), min(wanted / time, 1.0))
         if text is None or 0 < share * time < 2 * wanted:
             return [Split(part.id, axis, after, (low, high) if moves_first else (high, low))]
-    return [] if text is None else dealt(seen, part, text, costs, low, wanted / time)
+    return [] if text is None else hand_over_share(seen, part, text, costs, low, wanted / time)
 
 
 def best_border(part: Partition, weights: tuple[Floats, Floats], wanted: float) -> tuple[Axis, int, bool, float]:

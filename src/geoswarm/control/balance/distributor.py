@@ -75,7 +75,7 @@ class Distributor:
         self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
         loads = _in_order(plan, self._loads)
         current = _owners(plan)
-        owners, moves = redistributed(current, loads, plan.executors)
+        owners, moves = redistribute(current, loads, plan.executors)
         before, after = mldc(current, loads, plan.executors), mldc(owners, loads, plan.executors)
         why = {"mldc": before, "mldc_new": after, "moves": moves, "events": self._events}
         waits = {
@@ -89,7 +89,7 @@ class Distributor:
             if holds:
                 return Decision((), {"decision": f"wait: {reason}", **why})
         self._last_round = report.round
-        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+        return Decision(_moves(plan, owners), {"decision": "redistribute", **why})
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """The load of the costliest executor under `plan`."""
@@ -142,14 +142,14 @@ class DistributorAuto(Distributor):
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         now = self._of_round(report)
         earlier, seen = _in_order(plan, self._loads), _in_order(plan, now)
-        owners, moves = redistributed(_owners(plan), earlier, plan.executors)
+        owners, moves = redistribute(_owners(plan), earlier, plan.executors)
         before, after = mldc(_owners(plan), seen, plan.executors), mldc(owners, seen, plan.executors)
         self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
         why = {"mldc": before, "mldc_new": after, "moves": moves}
         mistaken = max(0.0, after - mldc(owners, earlier, plan.executors))
         if not moves or before - after <= mistaken:
             return Decision((), {"decision": "wait: it would not have helped in this round", **why})
-        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+        return Decision(_moves(plan, owners), {"decision": "redistribute", **why})
 
 
 def mldc(owners: Ints, loads: Floats, executors: int) -> float:
@@ -159,7 +159,7 @@ def mldc(owners: Ints, loads: Floats, executors: int) -> float:
     return float(by_executor.max()) / mean - 1.0 if mean else 0.0
 
 
-def redistributed(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, int]:
+def redistribute(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, int]:
     """Who should own each partition, and how many change hands. Greedy, with few migrations: of the costliest
     executor's partitions the one that leaves it and the cheapest closest to each other, again and again while the
     costliest falls."""
@@ -178,7 +178,7 @@ def redistributed(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, in
     return owners, int((owners != before).sum())
 
 
-def _moved(plan: Plan, owners: Ints) -> list[Change]:
+def _moves(plan: Plan, owners: Ints) -> list[Change]:
     pairs = zip(plan.partitions, owners.tolist(), strict=True)
     return [Move(p.id, owner) for p, owner in pairs if p.executor != owner]
 

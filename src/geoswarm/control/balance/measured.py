@@ -63,7 +63,7 @@ class SwarmMeasured:
             if by_executor[high] <= self.tolerated * mean or by_executor[high] <= by_executor[low]:
                 break
             held = {p.id: times[p.id] for p in plan.partitions if p.executor == high}
-            changes += self._handed_over(held, report, (high, low), (float(by_executor[high]), float(by_executor[low])))
+            changes += self._hand_over(held, report, (high, low), (float(by_executor[high]), float(by_executor[low])))
         why = {"time_us_max": float(by_executor.max()), "time_us_mean": mean}
         return Decision(changes, why | {"decision": "hand over" if changes else "wait"})
 
@@ -71,7 +71,7 @@ class SwarmMeasured:
         """Microseconds that the costliest executor would have taken under `plan`."""
         return float(_by_executor(plan, _times_us(plan, report)).max())
 
-    def _handed_over(
+    def _hand_over(
         self, held: Mapping[int, float], report: RoundReport, executors: tuple[int, int], times: tuple[float, float]
     ) -> list[Change]:
         (high, low), (time_high, time_low) = executors, times
@@ -79,14 +79,14 @@ class SwarmMeasured:
         if subset.partitions and subset.cost >= self.subset_share_min * subset.cost_max:
             return [Move(i, low) for i in subset.partitions]
         for partition, time_us in largest_first(held):
-            cut = _best_cut(report.stats[partition], time_us, time_high - time_low)
+            cut = _best_split(report.stats[partition], time_us, time_high - time_low)
             if cut is not None:
                 axis, after, moves_first = cut
                 return [Split(partition, axis, after, (low, high) if moves_first else (high, low))]
         return []
 
 
-def _best_cut(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bool] | None:
+def _best_split(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bool] | None:
     """The cut whose one side, handed over, leaves the two executors closest; None if none brings them closer."""
     best, found = gap, None
     for axis in AXES:

@@ -39,22 +39,22 @@ class Choice(NamedTuple):
     """Elementary steps that it took: entries of the table for `dp`, cells for the others."""
 
 
-Way = Callable[[Floats, Ints, float, np.random.Generator], Choice]
+CellChooser = Callable[[Floats, Ints, float, np.random.Generator], Choice]
 """(load of each cell, bytes of each cell, load wanted, chance) -> cells. Only `ra` leaves anything to chance."""
 
 
 def gr(loads: Floats, sizes: Ints, wanted: float, rng: np.random.Generator) -> Choice:
-    return _chosen(loads, sizes, wanted, lambda some: some[_scan(loads[some], sizes[some], wanted)])
+    return _choose(loads, sizes, wanted, lambda some: some[_scan(loads[some], sizes[some], wanted)])
 
 
 def si(loads: Floats, sizes: Ints, wanted: float, rng: np.random.Generator) -> Choice:
-    return _chosen(
+    return _choose(
         loads, sizes, wanted, lambda some: _prefix(loads, some[np.argsort(-sizes[some], kind="stable")], wanted)
     )
 
 
 def ra(loads: Floats, sizes: Ints, wanted: float, rng: np.random.Generator) -> Choice:
-    return _chosen(loads, sizes, wanted, lambda some: _prefix(loads, rng.permutation(some), wanted))
+    return _choose(loads, sizes, wanted, lambda some: _prefix(loads, rng.permutation(some), wanted))
 
 
 def dp(loads: Floats, sizes: Ints, wanted: float, rng: np.random.Generator) -> Choice:
@@ -77,10 +77,10 @@ def dp(loads: Floats, sizes: Ints, wanted: float, rng: np.random.Generator) -> C
     return found if found.enough and found.size_bytes <= bound.size_bytes else bound._replace(steps=found.steps)
 
 
-WAYS: Mapping[str, Way] = {"dp": dp, "gr": gr, "si": si, "ra": ra}
+WAYS: Mapping[str, CellChooser] = {"dp": dp, "gr": gr, "si": si, "ra": ra}
 
 
-def _chosen(loads: Floats, sizes: Ints, wanted: float, choose: Callable[[Ints], Ints]) -> Choice:
+def _choose(loads: Floats, sizes: Ints, wanted: float, choose: Callable[[Ints], Ints]) -> Choice:
     if loads.shape != sizes.shape or loads.ndim != 1:
         raise InputError(f"{loads.shape} loads and {sizes.shape} sizes: give one of each per cell")
     if len(loads) and (not np.isfinite(loads).all() or loads.min() < 0 or sizes.min() < 0):

@@ -9,7 +9,7 @@ import numpy as np
 
 from geoswarm.control.balance.static import Static
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.layout.weighted import weighted
+from geoswarm.control.layout.weighted import weighted_plan
 from geoswarm.control.strategy import Sample
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
@@ -31,13 +31,13 @@ class PerBatch(Static):
 
     def plan_batch(self, plan: Plan, events_of_cell: Ints, queries_of_cell: Ints) -> Plan:
         if self.weighs_queries:
-            return self._drawn(plan, events_of_cell * (EVENT_IN_QUERIES + queries_of_cell))
-        return self._drawn(plan, events_of_cell)
+            return self._draw(plan, events_of_cell * (EVENT_IN_QUERIES + queries_of_cell))
+        return self._draw(plan, events_of_cell)
 
-    def _drawn(self, plan: Plan, weight_of_cell: Ints) -> Plan:
+    def _draw(self, plan: Plan, weight_of_cell: Ints) -> Plan:
         """Halving the map again and again is greedy: where the layout in force suits the batch better, it stays."""
         weights = weight_of_cell.astype(np.float64)
-        fresh = weighted(plan.grid, plan.executors, weights)
+        fresh = weighted_plan(plan.grid, plan.executors, weights)
         return plan.followed_by(min(fresh, plan, key=lambda drawn: _heaviest(drawn, weights)), self.name)
 
 

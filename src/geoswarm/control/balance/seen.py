@@ -29,7 +29,7 @@ class Seen(NamedTuple):
     """By slot: whether it is not there yet. What is made of it in the same round would have no time to share out."""
     counted: Tally | None
 
-    def held(self, executor: int) -> Ints:
+    def slots_held_by(self, executor: int) -> Ints:
         """Slots."""
         found: Ints = np.flatnonzero(self.plan.executor_of_slot == executor)
         return found
@@ -81,7 +81,7 @@ def _times_us(
                 continue
             took = np.array([known.get(before.partitions[slot].id, 0.0) for slot in old])
             owners = [of.executor_of_slot[some].astype(np.int64) for of, some in ((before, old), (plan, new))]
-            times[new] = _handed_on(took, weights_before[old], weights[new], *owners)
+            times[new] = _times_after_handover(took, weights_before[old], weights[new], *owners)
             gone = gone[~np.isin(gone, old)]
     for slot in gone.tolist():
         left = before.partitions[slot]
@@ -94,7 +94,9 @@ def _times_us(
     return times, is_proposed
 
 
-def _handed_on(took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints) -> Floats:
+def _times_after_handover(
+    took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints
+) -> Floats:
     """The times of one place's shares: an executor's own, as far as it keeps them, and what is new to it at the rate of
     those who lose some. Together they may take more than before: an event that goes to one more is a visit more."""
     room = int(max(owners_before.max(), owners.max())) + 1

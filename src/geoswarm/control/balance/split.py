@@ -21,7 +21,7 @@ from geoswarm.core.space.partition import Axis
 from geoswarm.core.stats.triostat import TrioStat
 
 
-class Cut(NamedTuple):
+class SplitChoice(NamedTuple):
     partition: int
     axis: Axis
     after: int
@@ -33,10 +33,10 @@ class Cut(NamedTuple):
     """C_diff: what the costliest still costs more than the cheapest, or less."""
 
 
-def find_split(stats: Mapping[int, TrioStat], cost_high: float, cost_low: float) -> Cut | None:
+def find_split(stats: Mapping[int, TrioStat], cost_high: float, cost_low: float) -> SplitChoice | None:
     """The best cut of the largest partition that has one worth making. `stats` are the costliest executor's."""
     for partition, cost in largest_first({i: s.cost for i, s in stats.items()}):
-        cut = best_cut(partition, stats[partition], cost_high, cost_low)
+        cut = best_split(partition, stats[partition], cost_high, cost_low)
         if cut is not None:
             highest_after = max(cost_high - cost + cut.cost_kept, cost_low + cut.cost_moved)
             if highest_after < cost_high * (1 - ROUNDING):
@@ -44,10 +44,10 @@ def find_split(stats: Mapping[int, TrioStat], cost_high: float, cost_low: float)
     return None
 
 
-def best_cut(partition: int, stat: TrioStat, cost_high: float, cost_low: float) -> Cut | None:
+def best_split(partition: int, stat: TrioStat, cost_high: float, cost_low: float) -> SplitChoice | None:
     """The cut with the least absolute C_diff, of the four searches. None for a single cell."""
     rest = cost_high - stat.cost - cost_low
-    best: Cut | None = None
+    best: SplitChoice | None = None
     axes: tuple[Axis, Axis] = ("row", "column")
     for axis in axes:
         first, last = (stat.box.row0, stat.box.row1) if axis == "row" else (stat.box.col0, stat.box.col1)
@@ -58,17 +58,19 @@ def best_cut(partition: int, stat: TrioStat, cost_high: float, cost_low: float) 
     return best
 
 
-def _search(partition: int, stat: TrioStat, axis: Axis, ends: tuple[int, int], moves_first: bool, rest: float) -> Cut:
+def _search(
+    partition: int, stat: TrioStat, axis: Axis, ends: tuple[int, int], moves_first: bool, rest: float
+) -> SplitChoice:
     """Binary search for the sign change of C_diff; the nearest cut on either side of it was looked at on the way."""
     low, high = ends[0], ends[1] - 1
-    best: Cut | None = None
+    best: SplitChoice | None = None
     while low <= high:
         after = (low + high) // 2
         before, behind = (half.cost for half in stat.halves_at(axis, after))
         moved, kept = (before, behind) if moves_first else (behind, before)
         diff = rest + kept - moved
         if best is None or abs(diff) < abs(best.cost_diff):
-            best = Cut(partition, axis, after, moves_first, moved, kept, diff)
+            best = SplitChoice(partition, axis, after, moves_first, moved, kept, diff)
         if diff == 0:
             break
         # Too little moves: let the moving half grow, downwards if it lies before the cut.

@@ -98,9 +98,9 @@ class Swarm:
                 return Decision(merges.changes, why | {"decision": "merge"})
         if not acts:
             return Decision((), why | {"decision": "wait"})
-        return self._reduced(plan, report, why)
+        return self._relieve_costliest(plan, report, why)
 
-    def _reduced(self, plan: Plan, report: RoundReport, why: Why) -> Decision:
+    def _relieve_costliest(self, plan: Plan, report: RoundReport, why: Why) -> Decision:
         """From the costliest executor that can reduce its work, to the cheapest."""
         costs = executor_costs(plan, report.stats).tolist()
         low = min(range(len(costs)), key=costs.__getitem__)
@@ -108,14 +108,14 @@ class Swarm:
             if costs[high] <= costs[low]:
                 break
             held = {p.id: report.stats[p.id] for p in plan.partitions if p.executor == high}
-            changes, numbers = self._handed_over(held, (high, low), costs[high], costs[low])
+            changes, numbers = self._hand_over(held, (high, low), costs[high], costs[low])
             if changes:
                 both: Why = {"from": high, "to": low, "cost_high": costs[high], "cost_low": costs[low]}
                 return Decision(changes, why | both | numbers | {"executors_without": tried})
         nothing: Why = {"decision": "nothing to hand over", "cost_high": max(costs), "cost_low": costs[low]}
         return Decision((), why | nothing)
 
-    def _handed_over(
+    def _hand_over(
         self, held: dict[int, TrioStat], executors: tuple[int, int], cost_high: float, cost_low: float
     ) -> tuple[list[Change], Why]:
         """Changes that relieve the first executor, who holds these partitions, or none; and the numbers behind them."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.control.layout.load_model import Costs
-from geoswarm.control.layout.text_sample import ANYTHING, Lists, TextSample, runs
+from geoswarm.control.layout.text_sample import ANYTHING, Lists, TextSample, distinct_counts
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
 from geoswarm.core.space.holders import Holders, holders
 from geoswarm.core.space.overlap import Overlap, overlap
@@ -23,7 +23,7 @@ QUERY_BYTES, TERM_BYTES = 64, 12
 ShareTable = npt.NDArray[np.int16]
 
 
-class Ways(NamedTuple):
+class PlanArrays(NamedTuple):
     """A plan as kernels read it: slot_of(place, term)."""
 
     holders: Holders
@@ -58,23 +58,23 @@ class Tally(NamedTuple):
         return costs.c1_check * self.checks + costs.c2_event * self.events
 
 
-def ways_of(plan: Plan, hashes: Array) -> Ways:
+def plan_arrays(plan: Plan, hashes: Array) -> PlanArrays:
     """`hashes` by term, the first of which is ANYTHING."""
     shares = np.zeros((len(plan.cuts), len(hashes)), np.int16)
     for i, cut in enumerate(plan.cuts):
         shares[i] = cut.shares_of(hashes)
         shares[i, ANYTHING] = 0
-    return Ways(holders(plan), shares, plan.executor_of_slot.astype(np.int64))
+    return PlanArrays(holders(plan), shares, plan.executor_of_slot.astype(np.int64))
 
 
 def tally(plan: Plan, sample: TextSample) -> Tally:
     """No partition may be everybody's."""
-    ways, met = ways_of(plan, sample.hashes), overlap(plan, sample.boxes)
+    ways, met = plan_arrays(plan, sample.hashes), overlap(plan, sample.boxes)
     bytes_of_query = QUERY_BYTES + TERM_BYTES * np.diff(sample.keywords.offsets)
     queries, sizes, by_executor, keys = _queries(
         met, sample.postings, bytes_of_query, ways, plan.executors, sample.terms
     )
-    wanted, _ = runs(keys)
+    wanted, _ = distinct_counts(keys)
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns].astype(np.int64)
     asked = sample.asked
     pairs = places[asked.rows] * sample.terms + asked.terms
@@ -85,7 +85,7 @@ def tally(plan: Plan, sample: TextSample) -> Tally:
 
 
 @kernel
-def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
+def slot_of(place: np.int64, term: np.int64, ways: PlanArrays) -> np.int64:
     cut = ways.holders.cut_of_slot[place]
     if cut < 0:
         return place
@@ -94,7 +94,7 @@ def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
 
 
 @kernel
-def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
+def slots_of(places: Ints, terms: Ints, ways: PlanArrays) -> Ints:
     """Of many at once."""
     found = np.empty(len(places), np.int64)
     for i in range(len(places)):
@@ -104,7 +104,7 @@ def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
 
 @kernel
 def _queries(
-    met: Overlap, postings: Lists, sizes: Ints, ways: Ways, executors: int, terms: int
+    met: Overlap, postings: Lists, sizes: Ints, ways: PlanArrays, executors: int, terms: int
 ) -> tuple[Floats, Ints, Floats, Ints]:
     slots = len(ways.executor_of_slot)
     queries, bytes_of_slot, of_executor = np.zeros(slots), np.zeros(slots, np.int64), np.zeros(executors)
@@ -135,7 +135,7 @@ def _queries(
 
 @kernel
 def _events(
-    places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: Ways, executors: int
+    places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: PlanArrays, executors: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     slots = len(ways.executor_of_slot)
     events, found, events_of, found_of = np.zeros(slots), np.zeros(slots), np.zeros(executors), np.zeros(executors)

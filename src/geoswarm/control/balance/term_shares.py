@@ -28,26 +28,28 @@ SHARES = 16
 """Of an executor's part of all work: what one can be given of a cell, at least."""
 
 
-def divided(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
+def divide_in_two(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
     """Two shares of about the same load; the one with fewer queries goes from `high` to `low`."""
     unit = Unit.whole(text).within(Box(*part.box))
     shares = anything_first(by_load(unit, 2, costs))
     if not {0, 1} <= set(shares.tolist()):
         return None
-    first, second = (len(half.queries) for half in unit.divided(shares, 2))
+    first, second = (len(half.queries) for half in unit.divide(shares, 2))
     return Divide(part.id, term_cut(2, shares, text), (high, low) if first >= second else (low, high))
 
 
-def joined(seen: Seen, part: Partition, low: int) -> Merge | None:
+def join_shares(seen: Seen, part: Partition, low: int) -> Merge | None:
     """With what `low` has of the same place."""
-    for slot in seen.held(low)[~seen.is_proposed[seen.held(low)]]:
+    for slot in seen.slots_held_by(low)[~seen.is_proposed[seen.slots_held_by(low)]]:
         other = seen.plan.partitions[slot]
         if other.cut == part.cut and other.box == part.box:
             return Merge((part.id, other.id), low)
     return None
 
 
-def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int, share: float) -> list[Change]:
+def hand_over_share(
+    seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int, share: float
+) -> list[Change]:
     """This share of a partition's own goes to `low`, as nearly as its terms can be counted out; others keep theirs."""
     plan, unit = seen.plan, Unit.whole(text).within(Box(*part.box))
     family = [slot for slot, p in enumerate(plan.partitions) if p.box == part.box]
@@ -59,12 +61,12 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
         cut, owners = plan.cuts[part.cut], _owners(plan, family)
         if 2 * cut.count <= fine:
             owners *= -(-fine // cut.count)
-            cut = refined(cut, len(owners), unit, costs)
+            cut = refine_cut(cut, len(owners), unit, costs)
     mine = np.flatnonzero(np.array(owners) == part.executor)
     loads: Floats = np.bincount(cut.shares_of(text.hashes), _loads(unit, costs), minlength=cut.count).astype(float)[
         mine
     ]
-    for i in mine[_counted_out(loads, share * float(loads.sum()))]:
+    for i in mine[_count_out(loads, share * float(loads.sum()))]:
         owners[i] = low
     if part.executor not in owners or owners.count(part.executor) == len(mine):
         return []
@@ -74,7 +76,7 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
     return [*whole, Divide(plan.next_partition_id if whole else part.id, cut, tuple(owners))]
 
 
-def refined(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
+def refine_cut(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
     """Each share divided further: what falls to share s now, modulo the former count, fell to that share before."""
     text, loads, coarse = unit.sample, _loads(unit, costs), cut.shares_of(unit.sample.hashes).astype(np.int64)
     coarse[ANYTHING] = 0
@@ -101,7 +103,7 @@ def _loads(unit: Unit, costs: Costs) -> Floats:
     return found
 
 
-def _counted_out(loads: Floats, wanted: float) -> list[int]:
+def _count_out(loads: Floats, wanted: float) -> list[int]:
     """Largest first, what still fits; if nothing does, the smallest, unless it is twice too large."""
     found, sum_ = list[int](), 0.0
     for i in np.argsort(-loads, kind="stable").tolist():

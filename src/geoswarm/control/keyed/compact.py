@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
-from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trimmed
+from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners, scramble, stir
@@ -177,6 +177,6 @@ class MixedCompact:
         trial = mixed(Search(compact.vectors, self.limits))
         owner = expand(compact, trial, case, self.limits)
         error = float(load_errors(trial, case, owner).max())
-        owner = trimmed(case, owner, self.limits)
-        told = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
-        return answer(plan, stats, case, self.limits, owner, **told)
+        owner = trim_table(case, owner, self.limits)
+        more = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
+        return answer(plan, stats, case, self.limits, owner, **more)

@@ -85,7 +85,7 @@ class KeyedLoop:
         plan, stats = (self.plan, stats) if split is None else (split, self._stats(took, split))
         result = self._planner.rebalance(plan, stats)
         # Splitting and moving are one step to whoever follows the plan.
-        self.plan = _numbered(result.plan, before)
+        self.plan = _successor(result.plan, before)
         entry = KeyRoundEntry(
             operator="",
             decision="kept" if self.plan is before else "rebalanced",
@@ -141,7 +141,7 @@ def _splits(plan: KeyPlan) -> list[tuple[int, int]]:
     return [(int(k), int(w)) for k, w in zip(plan.split_keys, plan.split_ways, strict=True)]
 
 
-def _numbered(plan: KeyPlan, before: KeyPlan) -> KeyPlan:
+def _successor(plan: KeyPlan, before: KeyPlan) -> KeyPlan:
     """The plan as the one that follows `before`, which it may be."""
     if plan.epoch == before.epoch:
         return before

@@ -144,7 +144,7 @@ def _until_it_fits(search: Search, rank: Floats) -> tuple[Trial, int]:
     return trial, trials
 
 
-def trimmed(case: Case, owner: Owners, limits: Limits) -> Owners:
+def trim_table(case: Case, owner: Owners, limits: Limits) -> Owners:
     """At most A_max entries, the heaviest: the others go home."""
     listed = np.flatnonzero(owner != case.home)
     if limits.table_is_soft or len(listed) <= limits.table_max:
@@ -213,7 +213,7 @@ class Mixed:
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
         best = mixed(search)
-        owner = trimmed(case, best.owner(), self.limits)
+        owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)
 
 
@@ -231,5 +231,5 @@ class MixedBF:
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
         best = mixed_bf(search)
-        owner = trimmed(case, best.owner(), self.limits)
+        owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)

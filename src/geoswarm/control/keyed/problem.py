@@ -19,7 +19,7 @@ from geoswarm.core.keys.hashing import Owners
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
 
-OVERWEIGHT_TOLD_MAX = 20
+OVERWEIGHT_NAMED_MAX = 20
 """Keys named in a journal entry."""
 GAIN_MIN = 0.02
 """While a key is too heavy for any plan, the maximum must fall by this share for a new plan to be worth its migration:
@@ -39,7 +39,7 @@ class Limits:
     window: int = 5
     """w: intervals of which a key keeps state."""
     level_bits: int = 3
-    """r: values are told apart in steps of R = 2^r in compact statistics."""
+    """r: values are more apart in steps of R = 2^r in compact statistics."""
     table_is_soft: bool = False
     """Whether the table may outgrow A_max when balance needs it, as in the paper (Appendix, Figure 17). If not, the
     lightest entries are given up, and the imbalance that is left is reported."""
@@ -156,7 +156,7 @@ class Planner(Protocol):
 
 
 def answer(
-    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **told: float | int | str
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **more: float | int | str
 ) -> Rebalance:
     """The plan that gives each key to `owner`, or the old one if this is not worth it."""
     before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)
@@ -166,24 +166,24 @@ def answer(
     table_before, table = int((case.owner != case.home).sum()), int((owner != case.home).sum())
     shrinks = limits.table_max < table_before > table
     if loads.max() > bound and loads.max() >= before.max() * (1.0 - gain_min) and not shrinks:
-        owner, loads, told = case.owner, before, told | {"kept": "the old plan: no better one was found"}
+        owner, loads, more = case.owner, before, more | {"kept": "the old plan: no better one was found"}
     changed = np.flatnonzero(owner != case.owner)
     executors = np.array(plan.executors, np.int32)
     new = plan
     if len(changed) or table_before < len(plan.keys):
         listed = np.flatnonzero(owner != case.home)
         new = plan.with_table(stats.keys[listed], executors[owner[listed]])
-    why = _figures(case, limits, loads, changed, len(new.keys)) | told | alarm
+    why = _figures(case, limits, loads, changed, len(new.keys)) | more | alarm
     sources, targets = executors[case.owner[changed]], executors[owner[changed]]
     return Rebalance(new, stats.keys[changed], sources, targets, loads, why, heavy)
 
 
 def steady(
-    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, loads: Floats, **told: float | int | str
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, loads: Floats, **more: float | int | str
 ) -> Rebalance:
     """An answer that leaves the plan as it is and says what loads come of it; of rivals that do not route by a plan."""
     none, nobody = np.empty(0, np.int64), np.empty(0, np.int32)
-    why = _figures(case, limits, loads, none, len(plan.keys)) | told
+    why = _figures(case, limits, loads, none, len(plan.keys)) | more
     return Rebalance(plan, none, nobody, nobody, loads, why)
 
 
@@ -194,7 +194,7 @@ def _overweight(stats: KeyStats, case: Case, limits: Limits) -> tuple[Ints, dict
     heavy = heavy[np.argsort(-case.load[heavy], kind="stable")]
     if not len(heavy):
         return stats.keys[heavy], {}
-    named = ", ".join(f"{stats.keys[i]} ({case.load[i] / case.mean:.2f})" for i in heavy[:OVERWEIGHT_TOLD_MAX])
+    named = ", ".join(f"{stats.keys[i]} ({case.load[i] / case.mean:.2f})" for i in heavy[:OVERWEIGHT_NAMED_MAX])
     said = f"{len(heavy)} keys alone exceed {1 + limits.theta_max:.2f} of the average load: {named}"
     remedy = "no plan can balance them; split them over executors, if the operator's merge allows it"
     return stats.keys[heavy], {"overweight": said, "remedy": remedy, "splittable": len(heavy)}

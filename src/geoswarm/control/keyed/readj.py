@@ -92,7 +92,7 @@ def _readjust(
     return STEPS_MAX
 
 
-def readjusted(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
+def readjust_keys(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
     """(owner of each key, whether it is balanced, keys that took part)."""
     tracked = np.flatnonzero((case.load >= sigma * case.mean) & (case.load > 0.0))
     tracked = tracked[np.argsort(-case.load[tracked], kind="stable")]
@@ -116,7 +116,7 @@ class Readj:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits):
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        owner, _, tracked = readjusted(case, self.limits, self.sigma)
+        owner, _, tracked = readjust_keys(case, self.limits, self.sigma)
         return answer(plan, stats, case, self.limits, owner, trials=1, sigma=self.sigma, tracked=tracked)
 
 
@@ -128,7 +128,7 @@ class ReadjSearched:
     name: str = "readj-searched"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
-        return _searched(plan, stats, self.limits, is_sorted=False)
+        return _search_sigma(plan, stats, self.limits, is_sorted=False)
 
 
 @dataclass(frozen=True)
@@ -139,10 +139,10 @@ class ReadjSorted:
     name: str = "readj-sorted"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
-        return _searched(plan, stats, self.limits, is_sorted=True)
+        return _search_sigma(plan, stats, self.limits, is_sorted=True)
 
 
-def _searched(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -> Rebalance:
+def _search_sigma(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -> Rebalance:
     """With the largest σ that balances; with the smallest tried if none does."""
     case = Case.of(plan, stats)
     if is_settled(case, limits):
@@ -151,7 +151,7 @@ def _searched(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -
     owner, tracked, halvings = case.owner, 0, 0
     while low <= high:
         middle = (low + high) // 2
-        tried, balanced, took_part = readjusted(case, limits, 0.5**middle, is_sorted)
+        tried, balanced, took_part = readjust_keys(case, limits, 0.5**middle, is_sorted)
         trials += 1
         if balanced or not balanced_once:
             owner, tracked, halvings = tried, took_part, middle

@@ -23,7 +23,7 @@ def _deal(load: Floats, order: Ints, executors: int) -> Owners:
     return owner
 
 
-def deal(load: Floats, executors: int) -> Owners:
+def deal_keys(load: Floats, executors: int) -> Owners:
     """The executor of each key. At most (4/3 - 1/(3 N_D)) of the best possible maximum (Theorem 1, Lemma 3)."""
     return _deal(load, np.argsort(-load, kind="stable"), executors)
 
@@ -37,5 +37,5 @@ class Simple:
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
-        owner = deal(case.load, case.executors) if case.mean else case.owner
+        owner = deal_keys(case.load, case.executors) if case.mean else case.owner
         return answer(plan, stats, case, self.limits, owner)

@@ -10,7 +10,7 @@ import numpy as np
 
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import Place, expect, plan_of
-from geoswarm.control.layout.terms import NOBODY
+from geoswarm.control.layout.terms import NO_SHARE
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
@@ -21,7 +21,7 @@ def by_frequency(grid: Grid, executors: int, sample: TextSample, *, costs: Costs
     """Epoch 0, one rectangle. Terms that nobody asks for cause no load and are not dealt."""
     expect(grid, executors, sample)
     posted, said = np.flatnonzero(sample.posted), sample.said_counts
-    share_of_term = np.full(sample.terms, NOBODY, np.int16)
+    share_of_term = np.full(sample.terms, NO_SHARE, np.int16)
     lightest = [(0, share) for share in range(executors)]
     for term in posted[np.argsort(-said[posted], kind="stable")].tolist():
         total, share = lightest[0]

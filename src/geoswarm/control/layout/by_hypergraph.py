@@ -17,7 +17,7 @@ import numpy as np
 
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import Place, expect, plan_of
-from geoswarm.control.layout.terms import NOBODY, TermShares
+from geoswarm.control.layout.terms import NO_SHARE, TermShares
 from geoswarm.control.layout.text_sample import Lists, TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.arrays.jit import Ints
@@ -39,7 +39,7 @@ def by_hypergraph(grid: Grid, executors: int, sample: TextSample, *, costs: Cost
 
 
 def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
-    found = np.full(sample.terms, NOBODY, np.int16)
+    found = np.full(sample.terms, NO_SHARE, np.int16)
     posted = np.flatnonzero(sample.posted)
     if executors == 1:
         return found
@@ -54,9 +54,9 @@ def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
     totals = np.zeros(executors, np.int64)
     if len(joined) > executors:
         places = [np.searchsorted(joined, net).tolist() for net in nets]
-        found[joined] = _partitioned(places, net_weights, weights[joined].tolist(), executors)
+        found[joined] = _partition(places, net_weights, weights[joined].tolist(), executors)
         totals += np.bincount(found[joined], weights[joined], minlength=executors).astype(np.int64)
-    alone = posted[found[posted] == NOBODY]
+    alone = posted[found[posted] == NO_SHARE]
     for term in alone[np.argsort(-weights[alone], kind="stable")].tolist():  # in no net: anywhere, so to the lightest
         found[term] = share = int(np.argmin(totals))
         totals[share] += weights[term]
@@ -70,7 +70,7 @@ def _nets(lists: Lists) -> list[Ints]:
     return [lists.terms[lists.offsets[i] : lists.offsets[i + 1]].astype(np.int64) for i in several]
 
 
-def _partitioned(nets: list[list[int]], net_weights: list[int], weights: list[int], blocks: int) -> list[int]:
+def _partition(nets: list[list[int]], net_weights: list[int], weights: list[int], blocks: int) -> list[int]:
     module, library = _library()
     context = library.context_from_preset(module.PresetType.DETERMINISTIC)
     context.set_partitioning_parameters(blocks, IMBALANCE, module.Objective.KM1)

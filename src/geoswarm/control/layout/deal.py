@@ -23,7 +23,7 @@ MEETINGS_MAX = 8_000_000
 stands for several."""
 
 
-def deal(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> Plan:
+def deal_boxes(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> Plan:
     """`boxes` cover the map, and follow the curve."""
     whole = Unit.whole(sample)
     drawn = plan_of(1, sample, [Place(box, (0,)) for box in boxes])

@@ -6,7 +6,7 @@ into runs (`deal.py`): dealt one by one they would be balanced as well, and subs
 
 import numpy as np
 
-from geoswarm.control.layout.deal import deal
+from geoswarm.control.layout.deal import deal_boxes
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import expect
 from geoswarm.control.layout.text_sample import BLOCKS, TextSample
@@ -21,4 +21,4 @@ def grid_cells(grid: Grid, executors: int, sample: TextSample, *, costs: Costs =
     rows, columns = (np.unique(np.arange(BLOCKS + 1) * length // BLOCKS) for length in (grid.rows, grid.columns))
     blocks = sorted((zcode(r, c), r, c) for r in range(len(rows) - 1) for c in range(len(columns) - 1))
     boxes = [Box(int(rows[r]), int(columns[c]), int(rows[r + 1]) - 1, int(columns[c + 1]) - 1) for _, r, c in blocks]
-    return deal(executors, sample, boxes, costs)
+    return deal_boxes(executors, sample, boxes, costs)

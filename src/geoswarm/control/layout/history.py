@@ -56,12 +56,12 @@ def history(grid: Grid, executors: int, points: Floats, rects: Floats) -> Plan:
         raise InputError(f"a sample has points {points.shape} and rects {rects.shape}: use (n, 2) and (n, 4)")
     rows, columns = np.divmod(grid.locate(points[:, 0], points[:, 1]).astype(np.int64), grid.columns)
     whole = Box(0, 0, grid.rows - 1, grid.columns - 1)
-    parts = _divided(_Counts(whole, rows, columns, grid.cover(*rects.T)), min(executors, grid.cells))
+    parts = _divide(_Counts(whole, rows, columns, grid.cover(*rects.T)), min(executors, grid.cells))
     partitions = tuple(Partition(i, *box, executor=i) for i, box in enumerate(parts))
     return Plan(epoch=0, grid=grid, executors=executors, partitions=partitions, next_partition_id=len(partitions))
 
 
-def _divided(counts: _Counts, shares: int) -> list[Box]:
+def _divide(counts: _Counts, shares: int) -> list[Box]:
     if shares == 1:
         return [counts.box]
     # Where cells are as few as executors, only an uneven deal may have room for all.
@@ -72,7 +72,7 @@ def _divided(counts: _Counts, shares: int) -> list[Box]:
         first, second = box._replace(row1=after), box._replace(row0=after + 1)
     else:
         first, second = box._replace(col1=after), box._replace(col0=after + 1)
-    return _divided(counts.within(first), first_shares) + _divided(counts.within(second), shares - first_shares)
+    return _divide(counts.within(first), first_shares) + _divide(counts.within(second), shares - first_shares)
 
 
 def _cuts(counts: _Counts, shares: int, befores: Iterable[int]) -> list[tuple[float, float, Axis, int, int]]:

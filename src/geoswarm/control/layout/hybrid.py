@@ -28,12 +28,12 @@ from functools import partial
 import numpy as np
 
 from geoswarm.control.layout.kd_cuts import kd_parts
-from geoswarm.control.layout.kdt_tree import Cut, Node
+from geoswarm.control.layout.kdt_tree import Node, SpaceCut
 from geoswarm.control.layout.load_model import COSTS, Costs, worst_us
-from geoswarm.control.layout.node_merging import Deal, merged
+from geoswarm.control.layout.node_merging import Deal, merge_nodes
 from geoswarm.control.layout.places import expect
 from geoswarm.control.layout.text_sample import ANYTHING, TextSample
-from geoswarm.control.layout.unit import Unit, tally
+from geoswarm.control.layout.unit import Unit, count_terms
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 
@@ -171,21 +171,21 @@ def _similarity(unit: Unit) -> float:
         & (sample.columns >= unit.box.col0)
         & (sample.columns <= unit.box.col1)
     )
-    said = tally(inside, sample.said.offsets, sample.said.terms, sample.terms)
-    entered = tally(unit.queries, sample.postings.offsets, sample.postings.terms, sample.terms)
+    said = count_terms(inside, sample.said.offsets, sample.said.terms, sample.terms)
+    entered = count_terms(unit.queries, sample.postings.offsets, sample.postings.terms, sample.terms)
     said[ANYTHING] = entered[ANYTHING] = 0.0
     squares = float(said @ np.maximum(said - 1, 0)) * float(entered @ np.maximum(entered - 1, 0))
     return min(1.0, float(said @ entered) / math.sqrt(squares)) if squares > 0 else 0.0
 
 
-def _medians(unit: Unit) -> list[Cut]:
+def _medians(unit: Unit) -> list[SpaceCut]:
     """Where a kd-tree would cut: at the middle event of each axis."""
     box, found = unit.box, []
     for axis, (side, first, last) in enumerate(
         ((unit.sample.rows, box.row0, box.row1), (unit.sample.columns, box.col0, box.col1))
     ):
         if last > first:
-            found.append(Cut(axis, min(int(np.median(side[unit.events])), last - 1)))
+            found.append(SpaceCut(axis, min(int(np.median(side[unit.events])), last - 1)))
     return found
 
 
@@ -239,7 +239,7 @@ def _phase_2(root: Node, nodes: list[Node], executors: int, costs: Costs, sigma:
     best: tuple[float, int, Deal] | None = None
     while True:
         leaves = list(root.leaves())
-        deal = merged(leaves, executors, costs)
+        deal = merge_nodes(leaves, executors, costs)
         worst = float(deal.loads.max())
         if best is None or worst < best[0]:
             best = (worst, len(splits), deal)

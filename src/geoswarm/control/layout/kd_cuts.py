@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.layout.kdt_tree import Cut, Node
+from geoswarm.control.layout.kdt_tree import Node, SpaceCut
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.unit import Unit
 
@@ -37,7 +37,7 @@ def kd_parts(unit: Unit, count: int, costs: Costs, *, or_terms: bool = False) ->
     best: Node | None = None
     least = np.inf
     for _ in range(PASSES if count > 2 else 1):
-        tree = _grown(unit, count, costs, or_terms, lessons, ())
+        tree = _grow(unit, count, costs, or_terms, lessons, ())
         worst = max(leaf.load for leaf in tree.leaves())
         if best is None or worst < least:
             best, least = tree, worst
@@ -45,7 +45,7 @@ def kd_parts(unit: Unit, count: int, costs: Costs, *, or_terms: bool = False) ->
     return best
 
 
-def _grown(unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path) -> Node:
+def _grow(unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path) -> Node:
     node = Node(unit, unit.load(costs))
     if count == 1:
         return node
@@ -62,10 +62,10 @@ def _cut(
     unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path, wanted: int
 ) -> Node:
     lesson = lessons.get(path)
-    cut, before = best_cut(unit, count, costs, lesson)
+    cut, before = best_space_cut(unit, count, costs, lesson)
     behind = (wanted if or_terms else count) - before  # terms can make parts where cells cannot
     first, second = (
-        _grown(unit.within(box), share, costs, or_terms, lessons, (*path, side))
+        _grow(unit.within(box), share, costs, or_terms, lessons, (*path, side))
         for side, (box, share) in enumerate(zip(cut.halves(unit.box), (before, behind), strict=True))
     )
     heavier, lighter = (max(leaf.load for leaf in half.leaves()) for half in (first, second))
@@ -74,7 +74,7 @@ def _cut(
     return Node(unit, unit.load(costs), cut=cut, children=[first, second])
 
 
-def best_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None) -> tuple[Cut, int]:
+def best_space_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None) -> tuple[SpaceCut, int]:
     """Where to cut for `count` parts, and how many of them come before it: where the worse part will be the best.
 
     A half that is cut into k has about a k-th of its events and of its subscriptions in each part."""
@@ -106,4 +106,4 @@ def best_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None
         at = int(np.lexsort((uneven, worse))[0])
         found.append((float(worse[at]), float(length < across), axis, first + at, int(parts[at])))
     _, _, axis, after, parts_before = min(found)
-    return Cut(axis, after), parts_before
+    return SpaceCut(axis, after), parts_before

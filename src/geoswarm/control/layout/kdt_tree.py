@@ -18,13 +18,13 @@ import numpy as np
 
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.places import Place, plan_of
-from geoswarm.control.layout.terms import NOBODY, by_load
+from geoswarm.control.layout.terms import NO_SHARE, by_load
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box
 
 
-class Cut(NamedTuple):
+class SpaceCut(NamedTuple):
     axis: int
     """0: behind a row, 1: behind a column."""
     after: int
@@ -41,7 +41,7 @@ class Node:
     load: float
     by_text: bool = False
     """In N_t: divided by terms only."""
-    cut: Cut | None = None
+    cut: SpaceCut | None = None
     """Where its children meet; None: it has none, or they share out its terms."""
     children: list["Node"] = field(default_factory=list)
     executor: int = -1
@@ -68,9 +68,9 @@ class Node:
     def divide(self, shares: int, costs: Costs) -> bool:
         """By terms, into children; False where there are too few."""
         share_of_term = by_load(self.unit, shares, costs)
-        if len(set(share_of_term.tolist()) - {NOBODY}) < shares:
+        if len(set(share_of_term.tolist()) - {NO_SHARE}) < shares:
             return False
-        parts = self.unit.divided(share_of_term, shares)
+        parts = self.unit.divide(share_of_term, shares)
         self.children = [Node(part, part.load(costs), by_text=True) for part in parts]
         return True
 
@@ -80,7 +80,7 @@ class Node:
         places = []
         for node in self.places():
             leaves = list(node.leaves())
-            shares = np.full(sample.terms, NOBODY, np.int16)
+            shares = np.full(sample.terms, NO_SHARE, np.int16)
             for share, leaf in enumerate(leaves):
                 if leaf.unit.terms is not None:
                     shares[leaf.unit.terms] = share

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from geoswarm.control.layout.weighted import weighted
+from geoswarm.control.layout.weighted import weighted_plan
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -22,7 +22,7 @@ def level(grid: Grid, executors: int, points: Floats, *, partitions_per_executor
         raise PlanError(f"{executors} executors of {partitions_per_executor} partitions: use at least 1 of 1")
     cells = grid.locate(points[:, 0], points[:, 1])
     counts = np.bincount(cells, minlength=grid.cells).astype(np.float64)
-    drawn = weighted(grid, executors * partitions_per_executor, counts)
+    drawn = weighted_plan(grid, executors * partitions_per_executor, counts)
     share = -(-len(drawn.partitions) // executors)  # the cells may be too few for all
     owned = tuple(replace(p, executor=i // share) for i, p in enumerate(drawn.partitions))
     return replace(drawn, executors=executors, partitions=owned)

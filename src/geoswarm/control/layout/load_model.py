@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.layout.text_sample import ANYTHING, TextSample, runs
+from geoswarm.control.layout.text_sample import ANYTHING, TextSample, distinct_counts
 from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
@@ -75,18 +75,20 @@ MEETINGS_MAX = 8_000_000
 """Of a subscription and a rectangle, looked at together: some hundred bytes each."""
 
 
-class Sent(NamedTuple):
+class Destinations(NamedTuple):
     """Who gets what: two rows, (event, executor) or (subscription, executor), each pair once."""
 
     events: Ints
     queries: Ints
 
 
-def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: bool = True) -> Floats:
+def executor_loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: bool = True) -> Floats:
     """The load of each executor, in microseconds."""
     sent = destinations(plan, sample)
     events = np.bincount(sent.events[1], minlength=plan.executors).astype(np.float64)
-    checks = np.bincount(_asked(plan, sample, _Owners(plan, sample)).executors, sample.checks, minlength=plan.executors)
+    checks = np.bincount(
+        _event_pairs(plan, sample, _TermOwners(plan, sample)).executors, sample.checks, minlength=plan.executors
+    )
     if replicates:
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
         return costs.load(sample, events, queries, checks)
@@ -96,19 +98,19 @@ def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: b
 def worst_us(plan: Plan, sample: TextSample, costs: Costs = COSTS) -> float:
     """What the sample takes if each executor is a machine: as long as the most loaded one."""
     shared = costs.divided_event * sample.events / plan.executors if plan.siblings else 0.0
-    return float(loads(plan, sample, costs).max()) + shared
+    return float(executor_loads(plan, sample, costs).max()) + shared
 
 
-def destinations(plan: Plan, sample: TextSample) -> Sent:
+def destinations(plan: Plan, sample: TextSample) -> Destinations:
     """Definition 2. An event of a partition that is everybody's goes to one executor in turn, a subscription to all."""
-    owners = _Owners(plan, sample)
-    events = _distinct(*_asked(plan, sample, owners), plan.executors)
+    owners = _TermOwners(plan, sample)
+    events = _distinct(*_event_pairs(plan, sample, owners), plan.executors)
     at_once = max(1, MEETINGS_MAX // len(plan.partitions))
     parts = [
-        _distinct(*_entered(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
+        _distinct(*_query_pairs(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
         for first in range(0, sample.queries, at_once)
     ]
-    return Sent(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
+    return Destinations(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
 
 
 class _Pairs(NamedTuple):
@@ -116,7 +118,7 @@ class _Pairs(NamedTuple):
     executors: Ints
 
 
-class _Owners:
+class _TermOwners:
     """The executor of each (rectangle, term); rectangles by their first slot."""
 
     def __init__(self, plan: Plan, sample: TextSample) -> None:
@@ -140,7 +142,7 @@ class _Owners:
         return owners
 
 
-def _asked(plan: Plan, sample: TextSample, owners: _Owners) -> _Pairs:
+def _event_pairs(plan: Plan, sample: TextSample, owners: _TermOwners) -> _Pairs:
     """Events and executors, one for each pair of `sample.asked`."""
     events = sample.asked.rows
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
@@ -148,7 +150,7 @@ def _asked(plan: Plan, sample: TextSample, owners: _Owners) -> _Pairs:
     return _Pairs(events, np.where(found == EVERYBODY, events % plan.executors, found))
 
 
-def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: int) -> _Pairs:
+def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int, last: int) -> _Pairs:
     """Subscriptions and executors, by each rectangle they meet and each term they are entered under."""
     met, postings = overlap(plan, CellBox(*(side[first:last] for side in sample.boxes))), sample.postings
     terms_per_query = np.diff(postings.offsets[first : last + 1])
@@ -165,5 +167,5 @@ def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: 
 
 
 def _distinct(rows: Ints, executors: Ints, count: int) -> Ints:
-    keys, _ = runs(rows * count + executors)
+    keys, _ = distinct_counts(rows * count + executors)
     return np.stack(np.divmod(keys, count))

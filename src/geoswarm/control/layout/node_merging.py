@@ -24,15 +24,18 @@ class Deal:
         return float(self.loads.max() / max(self.loads.min(), 1e-9))
 
 
-def merged(leaves: list[Node], executors: int, costs: Costs) -> Deal:
+def merge_nodes(leaves: list[Node], executors: int, costs: Costs) -> Deal:
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable")
     sample = leaves[0].unit.sample
-    events, queries = _chained([leaf.unit.events for leaf in leaves]), _chained([leaf.unit.queries for leaf in leaves])
+    events, queries = (
+        _concatenate([leaf.unit.events for leaf in leaves]),
+        _concatenate([leaf.unit.queries for leaf in leaves]),
+    )
     checks, sizes = np.array([leaf.unit.checks for leaf in leaves]), (sample.events, sample.queries)
     return Deal(*_deal(order, *events, *queries, checks, sizes, executors, costs.coefficients(sample)))
 
 
-def _chained(lists: list[Ints]) -> tuple[Ints, Ints]:
+def _concatenate(lists: list[Ints]) -> tuple[Ints, Ints]:
     """One behind the other, and where each begins."""
     return np.cumsum([0, *map(len, lists)]), np.concatenate(lists)
 

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from geoswarm.control.layout.deal import deal
+from geoswarm.control.layout.deal import deal_boxes
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import expect
 from geoswarm.control.layout.text_sample import TextSample
@@ -35,7 +35,7 @@ def r_tree(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COS
         tiles = _borders(rows[(columns >= col0) & (columns < col1)], grid.rows, per_slab)
         leaves = [Box(a, col0, b - 1, col1 - 1) for a, b in pairwise(tiles)]
         boxes += leaves[::-1] if number % 2 else leaves
-    return deal(executors, sample, boxes, costs)
+    return deal_boxes(executors, sample, boxes, costs)
 
 
 def _borders(places: Ints, length: int, parts: int) -> list[int]:

@@ -16,7 +16,7 @@ from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
 Counts = npt.NDArray[np.int32]
 TermShares = npt.NDArray[np.int16]
-NOBODY = -1
+NO_SHARE = -1
 """The share of terms that nobody is entered under, or that belong to another unit."""
 ROUNDS = 3
 TOLERANCE = 0.02
@@ -26,37 +26,37 @@ TOLERANCE = 0.02
 def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
     """The share of each term of the sample. Events and subscriptions that a share has already add nothing to its load,
     so words that go together stay together, until the share is too heavy."""
-    sample, posted = unit.sample, unit.posted()
+    sample, posted = unit.sample, unit.relevant_terms()
     events, queries = (
-        inverted(rows, lists, posted, sample.terms)
+        invert(rows, lists, posted, sample.terms)
         for rows, lists in ((unit.events, sample.asked), (unit.queries, sample.postings))
     )
     checks = checks_of(unit.events, sample.asked, sample.checks, sample.terms)[posted]
     said, entered = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
     weights = costs.load(sample, said, entered, checks)
     order = np.argsort(-weights, kind="stable")
-    found = np.full(sample.terms, NOBODY, np.int16)
-    held = _Held(
+    found = np.full(sample.terms, NO_SHARE, np.int16)
+    held = _ShareContents(
         np.zeros((len(unit.events), shares), np.int32),
         np.zeros((len(unit.queries), shares), np.int32),
         np.zeros(shares),
         np.zeros(shares),
         np.zeros(shares),
     )
-    found[posted] = _dealt(order, events, queries, checks, shares, held, costs.coefficients(sample))
+    found[posted] = _deal_terms(order, events, queries, checks, shares, held, costs.coefficients(sample))
     return found
 
 
-def inverted(rows: Ints, lists: Lists, posted: Ints, terms: int) -> Lists:
+def invert(rows: Ints, lists: Lists, posted: Ints, terms: int) -> Lists:
     """By place in `posted`: the places in `rows` that have the term."""
     place = np.full(terms, -1, np.int64)
     place[posted] = np.arange(len(posted))
     counts = counts_of(rows, lists, terms)[posted].astype(np.int64)
-    return Lists(*_inverted(rows, lists, place, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])))
+    return Lists(*_invert(rows, lists, place, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])))
 
 
 @kernel
-def _inverted(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+def _invert(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Ints, Ints]:
     at, members = offsets[:-1].copy(), np.empty(offsets[-1], np.int64)
     for n in range(len(rows)):
         for p in range(lists.offsets[rows[n]], lists.offsets[rows[n] + 1]):
@@ -67,7 +67,7 @@ def _inverted(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Int
     return offsets, members
 
 
-class _Held(NamedTuple):
+class _ShareContents(NamedTuple):
     """What each share has: by row and share, how many terms of the row; by share, how many rows, and entries met."""
 
     event_terms: Counts
@@ -78,8 +78,8 @@ class _Held(NamedTuple):
 
 
 @kernel
-def _dealt(
-    order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _Held, coefficients: Floats
+def _deal_terms(
+    order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _ShareContents, coefficients: Floats
 ) -> TermShares:
     """Terms in this order, each to where the load comes out least; then, a few times over, to where it grows least,
     among shares that stay within the tolerated."""
@@ -123,7 +123,9 @@ def _news(term: int, lists: Lists, held: Counts, share: int) -> int:
 
 
 @kernel
-def _give(term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _Held) -> None:
+def _give(
+    term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _ShareContents
+) -> None:
     """Or take away, with sign -1."""
     held.checks[share] += sign * checks[term]
     if sign > 0:

@@ -39,7 +39,7 @@ class Lists(NamedTuple):
     def of(cls, rows: Ints, terms: Ints, count: int) -> "Lists":
         """From pairs of a row and a term, in any order, repeats allowed."""
         span = int(terms.max(initial=0)) + 1
-        keys, _ = runs(rows.astype(np.int64) * span + terms)
+        keys, _ = distinct_counts(rows.astype(np.int64) * span + terms)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(keys // span, minlength=count), out=offsets[1:])
         return cls(offsets, (keys % span).astype(np.int32))
@@ -96,7 +96,7 @@ class TextSample:
         fit[[row for row, _ in bad]] = False
         expressions, rects = expressions.take(np.flatnonzero(fit)), rects[fit]
         tokens, words = tokenize(texts), hash_terms(expressions.vocabulary)
-        known, _ = runs(np.concatenate([tokens.hashes, words]))
+        known, _ = distinct_counts(np.concatenate([tokens.hashes, words]))
         terms = np.searchsorted(known, np.concatenate([tokens.hashes, words])) + 1
         said_by, spoken = np.repeat(np.arange(len(points)), np.diff(tokens.offsets)), terms[: len(tokens.hashes)]
         everyone = np.arange(len(points))
@@ -164,7 +164,7 @@ class TextSample:
         block_row, block_column = (side * BLOCKS // length for side, length in sides)
         lengths = (self.grid.rows, self.grid.columns, self.grid.rows, self.grid.columns)
         box = CellBox(*(side * BLOCKS // length for side, length in zip(self.boxes, lengths, strict=True)))
-        keys, sizes = runs(_listed(box, self.postings, self.terms, self.blocks_max))
+        keys, sizes = distinct_counts(_list_keys(box, self.postings, self.terms, self.blocks_max))
         event, said = self.said.rows, self.said.terms
         could = self.posted[said]
         event, said = event[could], said[could]
@@ -189,7 +189,7 @@ class TextSample:
         return float(self.checks.sum()) / max(1, self.events * self.queries)
 
 
-def runs(values: Array) -> tuple[Array, Ints]:
+def distinct_counts(values: Array) -> tuple[Array, Ints]:
     """The distinct values, ascending, and how often each occurs. `np.unique` hashes, and takes ten times as long."""
     ordered = np.sort(values)
     starts = np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), np.bool_), ordered[1:] != ordered[:-1]]))
@@ -224,7 +224,7 @@ def _key(level: int, row: Any, column: Any, term: Any, terms: int) -> Any:
 
 
 @kernel
-def _listed(box: CellBox, postings: Lists, terms: int, blocks_max: int) -> Ints:
+def _list_keys(box: CellBox, postings: Lists, terms: int, blocks_max: int) -> Ints:
     """A key for each list that a subscription is on: at the level at which it meets `blocks_max` blocks at most."""
     levels, room = np.zeros(len(box.row0), np.int64), 0
     for i in range(len(box.row0)):

@@ -56,7 +56,7 @@ class Unit:
             events = events[(side[events] >= first) & (side[events] <= last)]
         return Unit(sample, box, None, events, queries)
 
-    def divided(self, share_of_term: Array, shares: int) -> list["Unit"]:
+    def divide(self, share_of_term: Array, shares: int) -> list["Unit"]:
         """One unit for each share of its terms; -1 is the share of terms that are not its own."""
         sample = self.sample
         parts = []
@@ -67,10 +67,10 @@ class Unit:
             parts.append(Unit(sample, self.box, np.flatnonzero(own), events, queries))
         return parts
 
-    def posted(self) -> Ints:
+    def relevant_terms(self) -> Ints:
         """The terms that matter here: somebody is entered under them, or so near by that events are sent for them."""
-        found = mentioned(self.queries, self.sample.postings, self.sample.terms)
-        found |= mentioned(self.events, self.sample.asked, self.sample.terms)
+        found = terms_present(self.queries, self.sample.postings, self.sample.terms)
+        found |= terms_present(self.events, self.sample.asked, self.sample.terms)
         if self.terms is not None:
             own = np.zeros(self.sample.terms, np.bool_)
             own[self.terms] = True
@@ -80,11 +80,11 @@ class Unit:
 
 def counts_of(rows: Ints, lists: Lists, terms: int) -> Floats:
     """How many of the rows have each term."""
-    return tally(rows, lists.offsets, lists.terms, terms)
+    return count_terms(rows, lists.offsets, lists.terms, terms)
 
 
 @kernel
-def tally(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
+def count_terms(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
     found = np.zeros(count)
     for i in rows:
         for p in range(offsets[i], offsets[i + 1]):
@@ -103,7 +103,7 @@ def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
 
 
 @kernel
-def mentioned(rows: Ints, lists: Lists, terms: int) -> Bools:
+def terms_present(rows: Ints, lists: Lists, terms: int) -> Bools:
     found = np.zeros(terms, np.bool_)
     for i in rows:
         for p in range(lists.offsets[i], lists.offsets[i + 1]):

@@ -15,18 +15,18 @@ from geoswarm.core.stats.triostat import Box
 from geoswarm.errors import PlanError
 
 
-def weighted(grid: Grid, executors: int, weight_of_cell: Floats) -> Plan:
+def weighted_plan(grid: Grid, executors: int, weight_of_cell: Floats) -> Plan:
     """Epoch 0. Where nothing weighs anything, areas decide."""
     if executors < 1:
         raise PlanError(f"{executors} executors cannot own {grid.cells} cells: use at least 1")
     weights = weight_of_cell.reshape(grid.rows, grid.columns)
     whole = Box(0, 0, grid.rows - 1, grid.columns - 1)
-    parts = _divided(whole, weights, min(executors, grid.cells))
+    parts = _divide(whole, weights, min(executors, grid.cells))
     partitions = tuple(Partition(i, *box, executor=i) for i, box in enumerate(parts))
     return Plan(epoch=0, grid=grid, executors=executors, partitions=partitions, next_partition_id=len(partitions))
 
 
-def _divided(box: Box, weights: Floats, shares: int) -> list[Box]:
+def _divide(box: Box, weights: Floats, shares: int) -> list[Box]:
     """`weights` are those of the box, as a view: cutting copies nothing."""
     if shares == 1:
         return [box]
@@ -54,4 +54,4 @@ def _divided(box: Box, weights: Floats, shares: int) -> list[Box]:
     else:
         first, second = box._replace(col1=box.col0 + at), box._replace(col0=box.col0 + at + 1)
         halves = weights[:, : at + 1], weights[:, at + 1 :]
-    return _divided(first, halves[0], shares_before) + _divided(second, halves[1], shares - shares_before)
+    return _divide(first, halves[0], shares_before) + _divide(second, halves[1], shares - shares_before)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.balance.tally import slots_of, ways_of
+from geoswarm.control.balance.tally import plan_arrays, slots_of
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.outcome import RoundEntry
@@ -283,7 +283,7 @@ class Machines:
     def _way(self, plan: Plan, counts: Ints | None = None) -> Way:
         stream = self.stream
         places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
-        slots = slots_of(places, stream.term_of_list, ways_of(plan, stream.text.hashes))
+        slots = slots_of(places, stream.term_of_list, plan_arrays(plan, stream.text.hashes))
         counts = np.zeros(stream.lists, np.int64) if counts is None else counts
         return Way(slots, plan.executor_of_slot.astype(np.int64), counts)
 
