@@ -1,7 +1,7 @@
-"""The coordinator: closes a round, asks the strategy, and turns its changes into the next plan, or refuses them.
+"""The coordinator closes a round, asks the strategy, and turns its changes into the next plan, or refuses them.
 
-It decides nothing itself (`balance/`), and does nothing: no clock, no file, no Spark. The engine and the simulator hand
-it what was counted, put the plan it returns in force at the next batch boundary, and write its entry into the journal.
+It decides nothing itself (`balance/`), and has no clock, no file and no Spark. The engine and the simulator give it the
+counts, put the plan that it returns in force at the next batch boundary, and write its entry into the journal.
 SWARM §4.3.1 (Figures 8 and 10).
 """
 
@@ -28,7 +28,7 @@ class Outcome(NamedTuple):
 
 class Coordinator:
     def __init__(self, strategy: Strategy, *, trusts: bool = False, rounds: int = 0) -> None:
-        """If it `trusts` the strategy, that may worsen its own estimate. `rounds` closed before a restart count on."""
+        """A coordinator that `trusts` its strategy lets it worsen its own estimate. `rounds` were closed before."""
         self.strategy = strategy
         self.trusts = trusts
         self.rounds = rounds
@@ -36,7 +36,7 @@ class Coordinator:
     def close_round(
         self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
     ) -> Outcome:
-        """`stats`, by partition id, are closed in place. If a plan is returned, redraw them
+        """Closes `stats`, by partition id, in place. The caller redraws them if a plan is returned
         (`core/stats/redraw.py`)."""
         for stat in stats.values():
             stat.close_round()
@@ -44,10 +44,10 @@ class Coordinator:
         return self.decide(plan, RoundReport(self.rounds, now_s, load, stats, sample))
 
     def decide(self, plan: Plan, report: RoundReport) -> Outcome:
-        """The same for a round that is closed."""
+        """Asks the strategy about a round whose statistics are closed."""
         try:
             decision = self.strategy.rebalance(plan, report)
-        except PlanError as error:  # it looked at a plan that cannot be
+        except PlanError as error:  # the strategy tried a plan that is not valid
             decision = Decision((), {"decision": "failed", "reason": str(error)})
         entry = RoundEntry(
             round=report.round,

@@ -1,7 +1,6 @@
 """PS2Stream's adjustment: the most loaded executor hands partitions to the least loaded, few bytes at a time.
 
-Which partitions are chosen is `migration.py`, where one is cut `cuts.py`; what they hold is counted in `tally.py`.
-PS2Stream §V.
+`migration.py` chooses the partitions, `cuts.py` cuts one, and `tally.py` counts what they hold. PS2Stream §V.
 
     L_max / L_min > σ ?  ── no ──► wait
         │ yes
@@ -10,20 +9,20 @@ PS2Stream §V.
     Phase II  the rest of the gap: whole partitions, the fewest bytes (Definition 4); a partition that is larger than
               the gap is cut first
 
-A load is the time that a partition took, which the engine measures and Definition 3 guesses as n_o·n_q; sizes, and how
-its time is divided when a partition is cut, come from `RoundReport.sample`. Without a sample there is no Phase I, cuts
-are in the middle, and the time of an event tells how many queries a partition has (`seen.py`).
+A load is the time that a partition took, which the engine measures and Definition 3 estimates as n_o·n_q. Sizes, and
+the shares of its time when a partition is cut, come from `RoundReport.sample`. Without a sample there is no Phase I,
+cuts are in the middle, and the time per event estimates how many queries a partition has (`seen.py`).
 
-Whether the sum of loads falls is asked of Definition 1 on the paper's machines (`replicates`), which keep queries of
-their own. On this engine nobody does: the entries of lists that events meet are the same under every plan, and only
+On the paper's machines (`replicates`), which keep queries of their own, Definition 1 decides whether the sum of loads
+falls. On this engine no executor keeps queries: events meet the same entries of lists under every plan, and only
 copies of events differ. So here Phase I joins and never divides, and a cell too hot for one executor is divided by
 terms in Phase II, where neither a move nor a cut by space can help.
 
-Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
+Every `global_every_rounds` a new layout is drawn from the sample. It takes over if its largest load is less by
 `global_gain_min`, unless the times of the round contradict it. The paper then keeps two distributions in force until
-the old queries have drained, because to migrate them all would take too long. Here a plan decides who works and not
-where queries rest: the new plan takes over between two batches and moves nothing. `run/sim/words.py` has machines that
-need both.
+the old queries have gone, because migrating them all would take too long (§V-B). Here a plan decides who works and not
+where queries are stored: the new plan takes over between two batches and moves nothing. `run/sim/words.py` simulates
+machines that need both.
 """
 
 from collections.abc import Callable, Sequence
@@ -55,17 +54,17 @@ from geoswarm.parameters import check_arguments
 Why = dict[str, float | int | str]
 Layout = Callable[[Grid, int, TextSample], Plan]
 MOVED_SHARE_MIN = 0.3
-"""Of the load that should be moved; if whole partitions move less, one is cut."""
+"""The least share of the wanted load that whole partitions must move; else one is cut."""
 
 
 class MigrationProblem(NamedTuple):
-    """Definition 4."""
+    """Minimum Cost Migration, Definition 4."""
 
     slots: Ints
     loads: Floats
     sizes: Ints
     wanted: float
-    """τ: half of what the two executors differ by, or less if they need not become the same."""
+    """τ: half of the two executors' difference, or less if they need not become equal."""
 
 
 class Ps2Adjusted:
@@ -108,7 +107,7 @@ class Ps2Adjusted:
         layout: Layout | None = None,
         seed: Annotated[int, Field(description="of the chance that `ra` takes")] = 0,
     ) -> None:
-        """Without a `layout` it is `hybrid`. `costs` and `replicates` are those of the machines: this engine's, or the
+        """The default `layout` is `hybrid`. `costs` and `replicates` describe the machines: this engine's, or the
         paper's, which keep queries of their own."""
         if aim > sigma:
             raise SettingsError(f"aim {aim} is above sigma {sigma}, so nothing would move: give 1 to sigma")
@@ -121,7 +120,7 @@ class Ps2Adjusted:
         self.size_unit_bytes = size_unit_bytes
         self._rng = np.random.default_rng(seed)
         self._before: Plan | None = None
-        """The plan that the round was measured under; what is proposed is compared with it."""
+        """The plan that the round was measured under; proposed plans are compared with it."""
         self._counted_before: Tally | None = None
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -135,7 +134,7 @@ class Ps2Adjusted:
         is_due = self.global_every_rounds > 0 and report.round % self.global_every_rounds == 0
         if not is_due and not self._violated(seen, *_extremes(seen)):
             return Decision((), why | {"decision": "wait"})
-        text = _text(plan.grid, report.sample)  # this is what takes time
+        text = _text(plan.grid, report.sample)  # the slowest step of a round
         if is_due and text is not None:
             fresh, loads = self._fresh(plan, text)
             why |= loads
@@ -146,7 +145,7 @@ class Ps2Adjusted:
     def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
         plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
         stuck: list[int] = []
-        """Executors that cannot be relieved, so that the next ones are; the paper would wait with all of them."""
+        """Executors that cannot be relieved and are passed over; the paper would stop at the first of them."""
         for _ in range(self.pairs_max):
             high, low = _extremes(seen, stuck)
             if not self._violated(seen, high, low):
@@ -216,7 +215,7 @@ class Ps2Adjusted:
         choice = WAYS[self.way](problem.loads, problem.sizes, problem.wanted, self._rng)
         picked = sorted(slots[choice.cells].tolist(), key=lambda slot: float(seen.times[slot]))
         while picked and seen.times[picked].sum() >= gap:
-            picked.pop()  # any load of τ or more will do for Definition 4; as much as the gap would not do here
+            picked.pop()  # Definition 4 allows any load of τ or more; one as large as the gap would reverse it
         moved = float(seen.times[picked].sum()) if picked else 0.0
         numbers: dict[str, float] = {
             "wanted_us": problem.wanted,
@@ -235,7 +234,7 @@ class Ps2Adjusted:
         return [Move(i, low) for i in ids], numbers
 
     def problem(self, seen: Seen, high: int, low: int) -> MigrationProblem:
-        """What of the most loaded executor may go. What is as large as the gap would only change places with it."""
+        """The partitions of the most loaded executor that may go: a load as large as the gap would only reverse it."""
         gap = float(seen.of_executor[high] - seen.of_executor[low])
         mine = seen.slots_held_by(high)
         slots = mine[seen.times[mine] < gap]
@@ -250,8 +249,8 @@ class Ps2Adjusted:
         return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
 
     def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
-        """Whether the round that was measured contradicts the sample, which may be of earlier rounds. The coordinator
-        would refuse the fresh plan then, and the round would pass without a local adjustment, too."""
+        """Whether the measured round contradicts the sample, which may be of earlier rounds. The coordinator would then
+        refuse the fresh plan, and the round would end without a local adjustment."""
         now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
         return is_worse(then, now)
 
@@ -279,7 +278,7 @@ def _text(grid: Grid, sample: Sample | None) -> TextSample | None:
 
 
 def _extremes(seen: Seen, left_out: Sequence[int] = ()) -> tuple[int, int]:
-    """The most loaded executor, but for some, and the least loaded of all."""
+    """The most loaded executor, except for those left out, and the least loaded of all."""
     loads = seen.of_executor.copy()
     loads[list(left_out)] = -1.0
     return int(np.argmax(loads)), int(np.argmin(seen.of_executor))
