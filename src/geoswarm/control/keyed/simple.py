@@ -1,7 +1,7 @@
-"""Simple: all keys from scratch, heaviest first, each to the executor with the least load so far.
+"""Simple: deals all keys from scratch, heaviest first, each to the executor with the least load so far.
 
-Balances as well as anything here and moves almost everything: the yardstick of the paper's bounds, not a planner to
-run. Mixed Appendix, Algorithm 5 (its inner loop would assign a key to every executor: the first is meant).
+It balances as well as any planner here and moves almost everything: the reference of the paper's bounds, not a planner
+to run. Mixed Appendix, Algorithm 5 (its inner loop would assign a key to every executor: the first is meant).
 """
 
 from dataclasses import dataclass, field

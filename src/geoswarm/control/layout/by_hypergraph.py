@@ -1,9 +1,9 @@
 """Terms divided so that few events and subscriptions have terms in two shares: a partition of a hypergraph.
 
-A vertex is a term, as heavy as the events that say it and the subscriptions entered under it. A net is an event, or a
-subscription with several conjunctions, and joins its terms. A net that reaches into λ shares is sent λ times, so
-Σ (λ - 1), which the partitioner minimises, is what is sent in vain. PS2Stream §VI-B, after Cambazoglu et al. (TWEB
-2013), whose nets are queries.
+A vertex is a term; its weight is that of the events that contain it and the subscriptions indexed under it. A net is an
+event, or a subscription with several conjunctions, and joins its terms. A net with terms in λ shares is sent λ times,
+so Σ (λ - 1), which the partitioner minimises, is the number of needless copies. PS2Stream §VI-B, after Cambazoglu et
+al. (TWEB 2013), whose nets are queries.
 
 The partitioner is Mt-KaHyPar: multilevel, maintained, MIT, with wheels for Linux and macOS on PyPI. KaHyPar itself is
 GPL, and METIS knows only graphs: with a clique for each event the objective would be another. Only the deterministic
@@ -26,13 +26,13 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import MachineError
 
 IMBALANCE = 0.03
-"""How much heavier than the average a share may be: the partitioner's customary value."""
+"""The share above the average that a share may weigh: the partitioner's usual value."""
 NETS_MAX = 6_000
-"""Events, and subscriptions, that are made nets, evenly chosen: 12 000 nets take three seconds, 40 000 thirty."""
+"""The most events, and the most subscriptions, that become nets: 12 000 nets take three seconds, 40 000 thirty."""
 
 
 def by_hypergraph(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COSTS) -> Plan:
-    """Epoch 0, one rectangle."""
+    """A plan of epoch 0 with one rectangle."""
     expect(grid, executors, sample)
     place = Place(Unit.whole(sample).box, tuple(range(executors)), _shares(executors, sample, costs))
     return plan_of(executors, sample, [place])
@@ -48,8 +48,8 @@ def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
     event_nets, query_nets = _nets(sample.asked), _nets(sample.postings)
     nets = event_nets + query_nets
     net_weights = [round(costs.c2_event / unit)] * len(event_nets) + [round(per_query / unit)] * len(query_nets)
-    said, entered = (np.bincount(lists.terms, minlength=sample.terms) for lists in (sample.asked, sample.postings))
-    weights = np.maximum(1, np.round((said * costs.c2_event + entered * per_query) / unit)).astype(np.int64)
+    said, indexed = (np.bincount(lists.terms, minlength=sample.terms) for lists in (sample.asked, sample.postings))
+    weights = np.maximum(1, np.round((said * costs.c2_event + indexed * per_query) / unit)).astype(np.int64)
     joined = np.unique(np.concatenate([np.empty(0, np.int64), *nets]))
     totals = np.zeros(executors, np.int64)
     if len(joined) > executors:
@@ -57,7 +57,7 @@ def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
         found[joined] = _partition(places, net_weights, weights[joined].tolist(), executors)
         totals += np.bincount(found[joined], weights[joined], minlength=executors).astype(np.int64)
     alone = posted[found[posted] == NO_SHARE]
-    for term in alone[np.argsort(-weights[alone], kind="stable")].tolist():  # in no net: anywhere, so to the lightest
+    for term in alone[np.argsort(-weights[alone], kind="stable")].tolist():  # terms in no net go to the lightest share
         found[term] = share = int(np.argmin(totals))
         totals[share] += weights[term]
     return found
@@ -83,7 +83,7 @@ def _partition(nets: list[list[int]], net_weights: list[int], weights: list[int]
 
 @cache
 def _library() -> tuple[Any, Any]:
-    """Once per process. One thread: a layout is drawn beside a running stream."""
+    """Loads the partitioner once per process, with one thread, because a layout is drawn beside a running stream."""
     try:
         import mtkahypar
     except ImportError:

@@ -1,6 +1,6 @@
 """The kd^t-tree: a kd-tree whose leaves may be divided by terms. PS2Stream §IV-B, Figure 3.
 
-A value to look at and to print; `to_plan` makes the grid^t index of it, which is what routes. `kd_cuts.py` and
+A value that can be inspected and printed; `to_plan` makes the grid^t index of it, which routes. `kd_cuts.py` and
 `hybrid.py` grow it.
 
     rows 0..999, columns 0..999: behind column 413
@@ -26,7 +26,7 @@ from geoswarm.core.stats.triostat import Box
 
 class SpaceCut(NamedTuple):
     axis: int
-    """0: behind a row, 1: behind a column."""
+    """0: the cut is behind a row, 1: behind a column."""
     after: int
 
     def halves(self, box: Box) -> tuple[Box, Box]:
@@ -40,12 +40,12 @@ class Node:
     unit: Unit
     load: float
     by_text: bool = False
-    """In N_t: divided by terms only."""
+    """Whether the node is in N_t: divided by terms only."""
     cut: SpaceCut | None = None
-    """Where its children meet; None: it has none, or they share out its terms."""
+    """The cut between its children; None if it has none, or they divide its terms."""
     children: list["Node"] = field(default_factory=list)
     executor: int = -1
-    """Of a leaf."""
+    """The executor of a leaf; -1 for inner nodes."""
 
     @property
     def total(self) -> float:
@@ -58,7 +58,7 @@ class Node:
             yield from child.leaves()
 
     def places(self) -> Iterator["Node"]:
-        """The nodes down to which the tree is cut by space."""
+        """The lowest nodes that were made by cuts of space."""
         if self.cut is None:
             yield self
         else:
@@ -66,7 +66,7 @@ class Node:
                 yield from child.places()
 
     def divide(self, shares: int, costs: Costs) -> bool:
-        """By terms, into children; False where there are too few."""
+        """Divides the terms among new children; False if there are too few terms."""
         share_of_term = by_load(self.unit, shares, costs)
         if len(set(share_of_term.tolist()) - {NO_SHARE}) < shares:
             return False
@@ -75,7 +75,7 @@ class Node:
         return True
 
     def to_plan(self, executors: int) -> Plan:
-        """Epoch 0."""
+        """The plan of epoch 0 that routes by this tree."""
         sample = self.unit.sample
         places = []
         for node in self.places():

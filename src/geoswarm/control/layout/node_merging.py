@@ -1,8 +1,8 @@
 """MergeNodesIntoPartitions of PS2Stream's Algorithm 1 (§IV-B, "node merging"): the leaves of a tree go to executors.
 
-Which leaves there are is for `hybrid.py` to say. Heaviest first, each to where the load grows least; if that makes
-L_max / L_min larger, to the least loaded. What an executor has already, an event or a subscription, adds nothing.
-A partition without any leaf makes L_max / L_min infinite, so a leaf goes to an empty one as long as there is one.
+`hybrid.py` makes the leaves. Each leaf, heaviest first, goes to where the load grows least; if that makes L_max / L_min
+larger, to the least loaded executor. An event or a subscription that an executor already has adds nothing. An executor
+without leaves makes L_max / L_min infinite, so leaves go to such executors first.
 """
 
 from dataclasses import dataclass
@@ -36,7 +36,7 @@ def merge_nodes(leaves: list[Node], executors: int, costs: Costs) -> Deal:
 
 
 def _concatenate(lists: list[Ints]) -> tuple[Ints, Ints]:
-    """One behind the other, and where each begins."""
+    """The offset of each list, and all lists as one."""
     return np.cumsum([0, *map(len, lists)]), np.concatenate(lists)
 
 

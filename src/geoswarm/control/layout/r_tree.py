@@ -1,8 +1,8 @@
 """The leaves of an R-tree, packed by Sort-Tile-Recursive, dealt to executors: PS2Stream's R-tree partitioning (§VI-B).
 
-STR sorts the events by x into slabs with as many events each, and each slab by y into tiles. A plan covers the map and
-has no overlaps, so a leaf here is the tile, from border to border and snapped to cells, and not the rectangle round its
-events. Leaves are dealt along the slabs, up one and down the next (`deal.py`).
+STR sorts the events by x into slabs with equally many events, and each slab by y into tiles. A plan covers the map
+without overlaps, so a leaf here is the whole tile, aligned to cells, and not the bounding rectangle of its events.
+Leaves are dealt along the slabs, up one and down the next (`deal.py`).
 """
 
 import math
@@ -24,7 +24,7 @@ LEAVES_PER_EXECUTOR = 16
 
 
 def r_tree(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COSTS) -> Plan:
-    """Epoch 0. Leaves are fewer where many events share a cell."""
+    """A plan of epoch 0. There are fewer leaves where many events share a cell."""
     expect(grid, executors, sample)
     events = Unit.whole(sample).events
     rows, columns = sample.rows[events], sample.columns[events]
@@ -39,7 +39,7 @@ def r_tree(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COS
 
 
 def _borders(places: Ints, length: int, parts: int) -> list[int]:
-    """Where parts with as many events each begin, and the end; without events, parts of equal length."""
+    """The begins of parts with equally many events, and the end; without events, parts of equal length."""
     if not len(places):
         places = np.arange(length)
     inner = np.quantile(places, np.arange(1, parts) / parts, method="nearest")

@@ -1,4 +1,4 @@
-"""Which term goes to which share: greedy, heaviest terms first, each to where it makes the least load.
+"""Terms divided into shares: greedy, heaviest terms first, each to the share where it makes the least load.
 
 The core of `by_metric.py` and of the text partitioning of `hybrid.py`; the other ways to divide terms are in
 `by_frequency.py` and `by_hypergraph.py`.
@@ -17,23 +17,23 @@ from geoswarm.core.arrays.jit import Floats, Ints, kernel
 Counts = npt.NDArray[np.int32]
 TermShares = npt.NDArray[np.int16]
 NO_SHARE = -1
-"""The share of terms that nobody is entered under, or that belong to another unit."""
+"""The share of terms that no subscription is indexed under, or that belong to another unit."""
 ROUNDS = 3
 TOLERANCE = 0.02
-"""How far above the average a share may grow for the sake of the sum."""
+"""How far above the average a share may grow to make the sum of loads smaller."""
 
 
 def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
-    """The share of each term of the sample. Events and subscriptions that a share has already add nothing to its load,
-    so words that go together stay together, until the share is too heavy."""
+    """The share of each term of the sample. Events and subscriptions that a share already has add nothing to its load,
+    so words that occur together stay together, until the share is too heavy."""
     sample, posted = unit.sample, unit.relevant_terms()
     events, queries = (
         invert(rows, lists, posted, sample.terms)
         for rows, lists in ((unit.events, sample.asked), (unit.queries, sample.postings))
     )
     checks = checks_of(unit.events, sample.asked, sample.checks, sample.terms)[posted]
-    said, entered = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
-    weights = costs.load(sample, said, entered, checks)
+    said, indexed = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
+    weights = costs.load(sample, said, indexed, checks)
     order = np.argsort(-weights, kind="stable")
     found = np.full(sample.terms, NO_SHARE, np.int16)
     held = _ShareContents(
@@ -48,7 +48,7 @@ def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
 
 
 def invert(rows: Ints, lists: Lists, posted: Ints, terms: int) -> Lists:
-    """By place in `posted`: the places in `rows` that have the term."""
+    """For each term of `posted`, the positions in `rows` of the rows that have it."""
     place = np.full(terms, -1, np.int64)
     place[posted] = np.arange(len(posted))
     counts = counts_of(rows, lists, terms)[posted].astype(np.int64)
@@ -68,7 +68,7 @@ def _invert(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Ints,
 
 
 class _ShareContents(NamedTuple):
-    """What each share has: by row and share, how many terms of the row; by share, how many rows, and entries met."""
+    """What each share has: the terms of each row, by row and share; rows and entries met, by share."""
 
     event_terms: Counts
     query_terms: Counts
@@ -81,8 +81,8 @@ class _ShareContents(NamedTuple):
 def _deal_terms(
     order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _ShareContents, coefficients: Floats
 ) -> TermShares:
-    """Terms in this order, each to where the load comes out least; then, a few times over, to where it grows least,
-    among shares that stay within the tolerated."""
+    """Gives the terms, in this order, to the share with the least load after it; then, in some passes, to the share
+    whose load grows least, among those within the tolerance."""
     found, loads, after = np.empty(len(order), np.int16), np.zeros(shares), np.empty(shares)
     for step in range(ROUNDS + 1):
         for t in order:
@@ -126,7 +126,7 @@ def _news(term: int, lists: Lists, held: Counts, share: int) -> int:
 def _give(
     term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _ShareContents
 ) -> None:
-    """Or take away, with sign -1."""
+    """Gives a term to a share, or takes it away with sign -1."""
     held.checks[share] += sign * checks[term]
     if sign > 0:
         held.events[share] += _news(term, events, held.event_terms, share)
