@@ -89,7 +89,7 @@ class Attacked:
 
     def blocked(self) -> set[str]:
         assert self.held.guarding is not None
-        return {user for user, _, _ in self.held.guarding.guard.blocked()}
+        return {user for user, _, _ in self.held.guarding.guard.blocked_users()}
 
     def step(self, *, attacks: bool = True) -> Through:
         """One batch, and what it has the cluster do."""

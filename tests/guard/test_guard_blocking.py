@@ -129,7 +129,7 @@ def test_an_entry_tells_why() -> None:
     assert len(entry.blocked) == len(entry.features) == 4
     assert (entry.evidence.cancels_least or 0.0) > 0.5
     assert entry.evidence.hotspots
-    (user, since_s, why) = world.guard.blocked()[0]
+    (user, since_s, why) = world.guard.blocked_users()[0]
     assert user.startswith("attacker")
     assert since_s % 60 == 0
     assert "made hotspots" in why

@@ -214,7 +214,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
     plain.close()
     again = opened(tmp_path)
     assert again.guarding is not None
-    assert [user for user, _, _ in again.guarding.guard.blocked()] == ["ana"]
+    assert [user for user, _, _ in again.guarding.guard.blocked_users()] == ["ana"]
     again.close()
 
 
@@ -394,7 +394,7 @@ def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late
     held.close()
     again = opened(tmp_path)
     assert again.guarding is not None
-    assert [user for user, *_ in again.guarding.guard.blocked()] == ["user1"]
+    assert [user for user, *_ in again.guarding.guard.blocked_users()] == ["user1"]
     assert again.guarding.guard.busiest(1)[0][0] == "user0"
     again.close()
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
-from geoswarm.guard.features import Touched, ratio
+from geoswarm.guard.features import HotspotUsers, ratio
 from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import MapPlace
@@ -52,7 +52,7 @@ class Causes:
         self._rules = rules
         self._causes: deque[Cause] = deque(maxlen=rules.hotspots_max)
 
-    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: Touched) -> None:
+    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: HotspotUsers) -> None:
         rules = self._rules
         focus = self._focus(touched)
         made = np.flatnonzero((focus >= rules.focus_min) & (touched.weights > 0))
@@ -65,7 +65,7 @@ class Causes:
         weight_all = float(touched.weights.sum())
         self._causes.append(Cause(hotspot_id, now_round, place, weight_all, touched.everybody_asked, *parts))
 
-    def _focus(self, touched: Touched) -> Floats:
+    def _focus(self, touched: HotspotUsers) -> Floats:
         """Which part of what a user asked for lately lies round the hotspot; or of this round's alone, if that is more:
         who has just moved has done nothing else since. 0 if it is too few to tell."""
         few = self._rules.queries_min

@@ -25,7 +25,7 @@ import numpy as np
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
 from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
-from geoswarm.guard.findings import Cluster, Evidence
+from geoswarm.guard.findings import Evidence, UserCluster
 from geoswarm.guard.rules import GuardRules
 
 NO_CODES = np.empty(0, np.int64)
@@ -53,7 +53,7 @@ class Detector:
             return self._detect_as_printed(table, now_round)
         return self._detect_with_care(table, now_round, causes)
 
-    def suspected(self, now_round: int) -> Ints:
+    def suspects(self, now_round: int) -> Ints:
         return np.flatnonzero(self._until >= now_round)
 
     def forget(self, codes: Ints) -> None:
@@ -83,13 +83,13 @@ class Detector:
         rates = causes.rates(table.codes, now_round)
         rows = np.flatnonzero(rates)
         normal = int(np.count_nonzero(table.raw[:, X6]))
-        clusters: list[Cluster] = []
+        clusters: list[UserCluster] = []
         found = [NO_CODES]
         while len(rows) and len(clusters) < self._rules.clusters_max:
             cluster = self.narrow(table, rows, rates)
             normal -= len(cluster)
             rate, norm = causes.compare(table.codes[cluster], now_round)
-            clusters.append(Cluster(len(cluster), round(rate, 4), round(norm, 4)))
+            clusters.append(UserCluster(len(cluster), round(rate, 4), round(norm, 4)))
             if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
                 break
             found.append(cluster)

@@ -67,7 +67,7 @@ class Removal(NamedTuple):
     since_us: int
 
 
-class Begun(NamedTuple):
+class DraftStart(NamedTuple):
     removals: list[Removal]
     closed: ClosedRound | None
     """The detection round that was over, if one was."""
@@ -96,7 +96,7 @@ class GuardDoor:
 
     # -- a draft of a version
 
-    def begin(self, commands: Iterable[Command], now_us: int) -> Begun:
+    def begin(self, commands: Iterable[Command], now_us: int) -> DraftStart:
         """A draft begins: commands are obeyed, and a round is closed if it is over."""
         self._letters = Letters(self._settings)
         removed: dict[str, list[str]] = {}
@@ -113,7 +113,7 @@ class GuardDoor:
         recent_us = now_us - int(AGES * self._settings.round_s * 1e6)
         since_us = {"recent": recent_us, "all": EVER_US}
         removals = [Removal(users, since_us[which]) for which, users in removed.items() if which in since_us and users]
-        return Begun(removals, closed)
+        return DraftStart(removals, closed)
 
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
         """Before anything is read of them: whoever is blocked, or in too great a hurry, costs next to nothing."""
@@ -126,7 +126,7 @@ class GuardDoor:
         users = operations.column("user").take(pa.array(chosen))
         admitted = self.guard.admits(users)
         if not admitted.all():
-            self._letters.refuse_blocked(operations, chosen[~admitted], self.guard.blocked(), dead)
+            self._letters.refuse_blocked(operations, chosen[~admitted], self.guard.blocked_users(), dead)
             chosen, users = chosen[admitted], users.filter(pa.array(admitted))
         coded = users.dictionary_encode()
         names = coded.dictionary
@@ -155,7 +155,7 @@ class GuardDoor:
         admitted[chosen[fine]] = True
         return admitted
 
-    def done(self, refused: Ints, now_us: int) -> None:
+    def count_done(self, refused: Ints, now_us: int) -> None:
         """Those that were admitted have been carried out, all but some rows."""
         assert self._admitted is not None
         users, rows, begins, ends = self._admitted
@@ -164,11 +164,11 @@ class GuardDoor:
             self.guard.operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
             self._has_counted = True
 
-    def came(self, owned: Owned) -> None:
+    def add_owned(self, owned: Owned) -> None:
         """These have come into force."""
         self.accounts.add(*owned, 1)
 
-    def went(self, owned: Owned) -> None:
+    def remove_owned(self, owned: Owned) -> None:
         self.accounts.add(*owned, -1)
 
     def close(self, dead: DeadLetters) -> None:
@@ -224,7 +224,7 @@ class GuardDoor:
 
     def _free(self, names: pa.StringArray) -> Bools:
         """Who has no limits."""
-        exempt = pc.is_in(names, value_set=pa.array(self.guard.exempted(), pa.string()))
+        exempt = pc.is_in(names, value_set=pa.array(self.guard.exempt_users(), pa.string()))
         return np.asarray(exempt.to_numpy(zero_copy_only=False), np.bool_)
 
 

@@ -44,7 +44,7 @@ class FeatureTable(NamedTuple):
     """(n, 14), each column from 0 to 1; one that is the same for all is 0."""
 
 
-class Touched(NamedTuple):
+class HotspotUsers(NamedTuple):
     """What one hotspot has of each of its users, and what everybody asked for."""
 
     codes: Ints
@@ -97,7 +97,7 @@ class Features:
     def count_deletions(self, codes: Ints, counts: Ints) -> None:
         self._count(codes, counts, X2)
 
-    def hotspot(self, hotspot: HotspotSummary) -> Touched:
+    def hotspot(self, hotspot: HotspotSummary) -> HotspotUsers:
         """A hotspot has made the cluster rebalance."""
         self.hotspot_id += 1
         codes, counts = hotspot.users, hotspot.counts
@@ -109,11 +109,13 @@ class Features:
         now[codes, X5] += self.hotspot_id
         now[codes, 5] += weights
         self._ever[codes[counts[:, 0] > 0], 0] += self.hotspot_id
-        everybody = self.asked()
+        everybody = self.recent_requests()
         asked, total = everybody[codes], float(everybody.sum())
-        return Touched(codes, weights, asked, counts[:, 0], now[codes, X1], total, int(np.count_nonzero(everybody)))
+        return HotspotUsers(
+            codes, weights, asked, counts[:, 0], now[codes, X1], total, int(np.count_nonzero(everybody))
+        )
 
-    def asked(self) -> Floats:
+    def recent_requests(self) -> Floats:
         """By row: what the user asked for lately, x6 as it stands."""
         everybody: Floats = self._now[:, X1] + self._faded[:, 0] / 2
         return everybody

@@ -12,7 +12,7 @@ from geoswarm.core.journal_entry import JournalEntry
 
 
 @dataclass(frozen=True)
-class Cluster:
+class UserCluster:
     """Users who are alike, and the rate that they are judged by."""
 
     users: int
@@ -43,7 +43,7 @@ class Evidence:
     """Of the printed algorithm's cluster."""
     alqr: float | None = None
     alqr_normal: float | None = None
-    clusters: tuple[Cluster, ...] | None = None
+    clusters: tuple[UserCluster, ...] | None = None
     hotspots: tuple[HotspotNote, ...] | None = None
     suspected_before: int | None = None
     """Users of the clusters who were suspected in an earlier round."""
@@ -55,13 +55,13 @@ class Evidence:
     """The smallest share of what one of them registered that was cancelled again."""
 
     @property
-    def groups(self) -> tuple[Cluster, ...]:
+    def groups(self) -> tuple[UserCluster, ...]:
         """The clusters, by either algorithm."""
         if self.clusters is not None:
             return self.clusters
         if self.users is None or self.alqr is None or self.alqr_normal is None:
             return ()
-        return (Cluster(self.users, self.alqr, self.alqr_normal),)
+        return (UserCluster(self.users, self.alqr, self.alqr_normal),)
 
 
 @dataclass(frozen=True)

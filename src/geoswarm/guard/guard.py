@@ -24,7 +24,7 @@ from geoswarm.guard.causes import Causes
 from geoswarm.guard.detector import Detection, Detector
 from geoswarm.guard.features import FEATURE_NAMES, Features, FeatureTable
 from geoswarm.guard.findings import DetectionEntry, Evidence
-from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
+from geoswarm.guard.names import NAME_BYTES_MAX, Names, short_name
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES, HotspotSummary
 
@@ -76,7 +76,7 @@ class Guard:
         if not self._blocked:
             return np.ones(len(users), np.bool_)
         if (pc.max(pc.binary_length(users)).as_py() or 0) > NAME_BYTES_MAX:
-            users = pa.array([None if name is None else known_as(name) for name in users.to_pylist()], pa.string())
+            users = pa.array([None if name is None else short_name(name) for name in users.to_pylist()], pa.string())
         blocked = pc.is_in(users, value_set=pa.array(list(self._blocked), users.type))
         return ~np.asarray(blocked.to_numpy(zero_copy_only=False), np.bool_)
 
@@ -139,7 +139,7 @@ class Guard:
             users=len(table.codes),
             users_driven_out=self._names.driven_out,
             hotspots=hotspots,
-            suspicious=tuple(self._listed_names(verdict.suspicious)),
+            suspicious=tuple(self._names_for_journal(verdict.suspicious)),
             suspicious_users=len(verdict.suspicious),
             blocked=tuple(names[: self.rules.listed_max]),
             blocked_users=len(names),
@@ -154,40 +154,40 @@ class Guard:
 
     def block(self, user: str, why: str, now_s: float) -> None:
         """Block a user for an operator. Such a block is never lifted to make room."""
-        self._exempt.discard(known_as(user))
-        self._block(known_as(user), Block(now_s, why, True))
+        self._exempt.discard(short_name(user))
+        self._block(short_name(user), Block(now_s, why, True))
         self._forget(self._rows_of([user]))
 
     def unblock(self, user: str) -> bool:
         """Let a user in, and forget what was held against them. Returns whether the user was blocked."""
         self._forget(self._rows_of([user]))
-        return self._blocked.pop(known_as(user), None) is not None
+        return self._blocked.pop(short_name(user), None) is not None
 
     def exempt(self, user: str) -> None:
         """Guard never blocks this user."""
         self.unblock(user)
-        self._exempt.add(known_as(user))
+        self._exempt.add(short_name(user))
 
     def unexempt(self, user: str) -> bool:
-        known = known_as(user) in self._exempt
-        self._exempt.discard(known_as(user))
+        known = short_name(user) in self._exempt
+        self._exempt.discard(short_name(user))
         return known
 
-    def blocked(self) -> list[tuple[str, float, str]]:
+    def blocked_users(self) -> list[tuple[str, float, str]]:
         return [(user, block.since_s, block.why) for user, block in self._blocked.items()]
 
-    def exempted(self) -> list[str]:
+    def exempt_users(self) -> list[str]:
         return sorted(self._exempt)
 
     def busiest(self, most: int) -> list[tuple[str, float]]:
         """Users and how many queries they asked for lately, faded by the round (x6); who asked for most comes first."""
-        asked = self._features.asked()
+        asked = self._features.recent_requests()
         codes = np.argsort(-asked, kind="stable")[:most]
         return [(self._names.name(code), float(asked[code])) for code in codes.tolist() if asked[code] > 0]
 
-    def suspected(self) -> list[str]:
+    def suspects(self) -> list[str]:
         """Users whom an earlier round found suspicious, and who are not yet forgotten."""
-        return sorted(filter(None, (self._names.name(code) for code in self._detector.suspected(self.round).tolist())))
+        return sorted(filter(None, (self._names.name(code) for code in self._detector.suspects(self.round).tolist())))
 
     def to_bytes(self) -> bytes:
         """All that must survive a restart; as large as the users' names and about 200 bytes for each."""
@@ -248,7 +248,7 @@ class Guard:
         codes = np.array([self._names.code(user) for user in users], np.int64)
         return codes[codes >= 0]
 
-    def _listed_names(self, codes: Ints) -> list[str]:
+    def _names_for_journal(self, codes: Ints) -> list[str]:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
     def _features_by_user(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:

@@ -19,7 +19,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.guard import accounts
 from geoswarm.guard.accounts import AccountVerdicts
 from geoswarm.guard.limits import LETTERS_MAX, THOUSANDTHS, GuardSettings
-from geoswarm.guard.names import known_as
+from geoswarm.guard.names import short_name
 
 USERS_LISTED_MAX = 5
 NAME_CHARACTERS_MAX = 40
@@ -66,7 +66,7 @@ class Letters:
         detail = "user {user} is blocked since {since} ({why}): an operator can unblock"
 
         def extras(users: list[str]) -> Iterator[dict[str, str]]:
-            return (held[known_as(user)] for user in users)
+            return (held[short_name(user)] for user in users)
 
         self.turn_away(rows, numbers, dead, "blocked", detail, extras)
 

@@ -27,7 +27,7 @@ NO_CODE = -1
 """The code of none: no name was given, or there is no room."""
 
 
-def known_as(name: str) -> str:
+def short_name(name: str) -> str:
     whole = name.encode("utf-8", "surrogatepass")
     if len(whole) <= NAME_BYTES_MAX:
         return name
@@ -77,7 +77,7 @@ class Names:
         return len(self._codes)
 
     def code(self, name: str) -> int:
-        return self._codes.get(known_as(name), NO_CODE)
+        return self._codes.get(short_name(name), NO_CODE)
 
     def name(self, code: int) -> str:
         return self._names[code] or ""
@@ -87,7 +87,7 @@ class Names:
         coded = pc.dictionary_encode(users)
         if isinstance(coded, pa.ChunkedArray):
             coded = coded.combine_chunks()
-        names = [known_as(name) for name in coded.dictionary.to_pylist()]
+        names = [short_name(name) for name in coded.dictionary.to_pylist()]
         found = np.array([self._codes.get(name, NO_CODE) for name in names] or [NO_CODE], np.int64)
         new = np.flatnonzero(found[: len(names)] == NO_CODE)
         if len(new):

@@ -199,10 +199,10 @@ class BaseEngine:
 
     def blocked(self) -> list[tuple[str, float, str]]:
         """Users, since when in seconds since 1970, and why."""
-        return self._guarding().guard.blocked()
+        return self._guarding().guard.blocked_users()
 
     def exempted(self) -> list[str]:
-        return self._guarding().guard.exempted()
+        return self._guarding().guard.exempt_users()
 
     def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
         """On disk when it returns. In force then, or from the next batch on while a stream runs."""

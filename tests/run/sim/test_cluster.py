@@ -21,10 +21,10 @@ from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.holdings import Holdings
-from geoswarm.run.sim.queues import Clock, serve, serve_batch
+from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
 from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
 from geoswarm.run.sim.routing import Batch, ByBatch, ByPlan, ByTask
-from geoswarm.run.sim.service import Measured, Service, fit, measure
+from geoswarm.run.sim.service import Measurement, Service, fit, measure
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
 
@@ -95,7 +95,7 @@ def test_the_number_under_way_is_fixed_so_latency_is_that_number_over_throughput
 def test_serving_by_credits_equals_the_obvious_simulation() -> None:
     rng = np.random.default_rng(5)
     machines, work_s = rng.integers(0, 3, 400), rng.exponential(0.02, 400)
-    clock = Clock(np.zeros(3), np.zeros(7), np.zeros(1))
+    clock = QueueTimes(np.zeros(3), np.zeros(7), np.zeros(1))
     got = [serve(clock, machines, work_s, 0.0, 1.5, 0.001), serve(clock, machines, work_s, 1.5, 1.5, 0.001)]
 
     free, under_way, now_s, want = [0.0] * 3, [], 0.0, []
@@ -393,12 +393,12 @@ def test_every_strategy_of_the_paper_and_the_issue_can_be_simulated() -> None:
 def test_the_service_times_that_made_the_figures_are_found_again() -> None:
     true = Service(base_us=0.7, met_us=0.02, index_us=0.05)
     points = [
-        Measured(indexed, met, float(true.event_s(np.array([met]), indexed)[0] * 1e6))
+        Measurement(indexed, met, float(true.event_s(np.array([met]), indexed)[0] * 1e6))
         for indexed, met in ((1000, 5.0), (50_000, 90.0), (30_000, 10.0), (1_000_000, 700.0))
     ]
     got = fit(points)
     assert (got.base_us, got.met_us, got.index_us) == pytest.approx((0.7, 0.02, 0.05))
-    falling = [Measured(2**k, 10.0, 5.0 - 0.1 * k) for k in range(10)]
+    falling = [Measurement(2**k, 10.0, 5.0 - 0.1 * k) for k in range(10)]
     assert fit(falling).index_us == 0.0
 
 

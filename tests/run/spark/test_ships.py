@@ -56,7 +56,7 @@ def test_ships_are_told_where_they_enter_leave_and_stay(spark: SparkSession, tmp
     oracle = Oracle(BOUNDS)
     missing = {"expires": None, "geometry": None, "keywords": None}
     oracle.operate(pa.Table.from_pylist([row | missing for row in rows]), 0)
-    want = [pair for batch in batches for pair in oracle.tell(batch, 0)]
+    want = [pair for batch in batches for pair in oracle.deliver(batch, 0)]
     assert sorted(pairs_of([memory.table()])) == sorted(want)
     told = {sub % 4 for _, sub in want}
     assert told == {0, 1, 2, 3}, "ships have entered, left and stayed"

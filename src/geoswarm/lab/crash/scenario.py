@@ -205,7 +205,7 @@ def expected(scenario: Scenario, batches: Sequence[Batch]) -> list[Expected]:
         events = pa.concat_tables(tables) if tables else EVENTS_SCHEMA.empty_table()
         sound = events.filter(pa.array([is_sound(row) for row in events.to_pylist()], pa.bool_()))
         inside = oracle.match(sound, now_us)
-        pairs = sorted(oracle.tell(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS))
+        pairs = sorted(oracle.deliver(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS))
         dead = Counter(event=len(events) - len(sound), operation=refused)
         answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in inside}), len(inside)))
     return answers

@@ -27,7 +27,7 @@ class Stay:
 
 
 @dataclass
-class Whereabouts:
+class ObjectState:
     """Of one object."""
 
     interval: int = 0
@@ -57,7 +57,7 @@ class Oracle:
         """Absent is "intersects"."""
         self.on: dict[int, str | float] = {}
         """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
-        self.objects: dict[object, Whereabouts] = {}
+        self.objects: dict[object, ObjectState] = {}
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
         """Returns how many were turned away."""
@@ -94,7 +94,7 @@ class Oracle:
             return False
         if expires_us is not None and expires_us <= now_us:
             return False
-        on = _asked_on(row.get("on"))
+        on = _read_on(row.get("on"))
         predicate = str(row.get("predicate") or "intersects").strip()
         if predicate not in PREDICATES:
             return False
@@ -135,7 +135,7 @@ class Oracle:
             for i, sub in near
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
-            and self._lies(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
+            and self._holds(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
         }
 
     def _geometries(self, events: pa.Table) -> list[object]:
@@ -149,12 +149,12 @@ class Oracle:
     def _is_in_world(self, region: Region) -> bool:
         return bool(shapely.covers(shapely.box(*self._bounds), region.shape))
 
-    def _lies(self, sub: int, publication: Region, is_area: bool) -> bool:
+    def _holds(self, sub: int, publication: Region, is_area: bool) -> bool:
         if sub in self.regions:
-            return self.regions[sub].lies(self.predicates.get(sub, "intersects"), publication)
-        return not is_area or Region(shapely.box(*self.live[sub][:4])).lies("intersects", publication)
+            return self.regions[sub].satisfies(self.predicates.get(sub, "intersects"), publication)
+        return not is_area or Region(shapely.box(*self.live[sub][:4])).satisfies("intersects", publication)
 
-    def tell(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
+    def deliver(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
         """As `match`, with transitions: what goes out of a batch whose events may have an `object_id`. An object that
         kept quiet is forgotten when the interval that it was last heard of in is out of the window."""
         events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
@@ -170,7 +170,7 @@ class Oracle:
         for ts_us, event, name in sorted(zip(times, ids, names, strict=False), key=lambda row: row[:2]):
             if name is None:
                 continue
-            here = self.objects.setdefault(name, Whereabouts())
+            here = self.objects.setdefault(name, ObjectState())
             if here.newest_us is not None and ts_us < here.newest_us:
                 continue  # late
             here.newest_us, here.interval = ts_us, interval
@@ -194,7 +194,7 @@ class Oracle:
         x, y = float(str(event["x"])), float(str(event["y"]))
         return west <= x <= east and south <= y <= north
 
-    def _transits(self, here: Whereabouts, sub: int, ts_us: int, is_inside: bool) -> bool:
+    def _transits(self, here: ObjectState, sub: int, ts_us: int, is_inside: bool) -> bool:
         on, was_inside = self.on[sub], sub in here.stays
         if not is_inside:
             here.stays.pop(sub, None)
@@ -207,7 +207,7 @@ class Oracle:
         return on == "enter" and not was_inside
 
 
-def _asked_on(on: object) -> str | float | None:
+def _read_on(on: object) -> str | float | None:
     """None: that cannot be read."""
     said = "inside" if on is None else str(on).strip()
     if said in ("inside", "enter", "exit"):

@@ -27,10 +27,10 @@ class Region:
         """A rectangle round it; for a circle the whole world will do."""
         return list(world) if self.metres is not None else [float(side) for side in self.shape.bounds]
 
-    def lies(self, predicate: str, publication: "Region") -> bool:
+    def satisfies(self, predicate: str, publication: "Region") -> bool:
         """Whether the region ... the publication."""
         if predicate == "within":
-            return publication.lies("covers", self) and publication.shape.area + (publication.metres or 0) > 0
+            return publication.satisfies("covers", self) and publication.shape.area + (publication.metres or 0) > 0
         if self.metres is None and publication.metres is None:
             return bool(getattr(shapely, predicate)(self.shape, publication.shape))
         if self.metres is None:

@@ -97,7 +97,7 @@ class AttackWorld(World):
 
 
 @dataclass(frozen=True)
-class Sensed:
+class SensedHotspot:
     """One hotspot, and what only the simulator knows of it."""
 
     at_s: float
@@ -131,7 +131,7 @@ class AttackCluster(Cluster):
         kind = strategy(name)
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
-        self.sensed: list[Sensed] = []
+        self.sensed: list[SensedHotspot] = []
         self.rounds: list[ClosedRound] = []
         """Guard's, one a minute."""
         self.blocked_at_s: dict[str, float] = {}
@@ -218,7 +218,9 @@ class AttackCluster(Cluster):
     def _sense(self, ordinals: Ints, now_s: float) -> None:
         users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
         fresh = born_s > now_s - AGES * (self.guard or Guard()).rules.round_s
-        self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
+        self.sensed.append(
+            SensedHotspot(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum()))
+        )
         if self.guard is None:
             return
         sense(self.guard, self._queries(ordinals), self._around)

@@ -43,7 +43,7 @@ from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.run.sim.holdings import Holdings
-from geoswarm.run.sim.queues import Clock, serve, serve_batch
+from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
 from geoswarm.run.sim.routing import Batch, Routing
 from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.spans import Span
@@ -104,7 +104,7 @@ class Cluster:
         self._world, self._setup, self._routing, self._coordinator = world, setup, routing, coordinator
         self._cpu_s, self._machines = cpu_s, routing.machines
         credits = max(1, setup.sources * setup.pending_max // world.weight)
-        self._clock = Clock(np.zeros(self._machines), np.zeros(credits), np.zeros(1))
+        self._clock = QueueTimes(np.zeros(self._machines), np.zeros(credits), np.zeros(1))
         self._pace_s = max(
             world.step_s / world.events_per_step, setup.service.route_us * 1e-6 * world.weight / setup.routers
         )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
 
-class Clock(NamedTuple):
+class QueueTimes(NamedTuple):
     """What the machines and the sources are at, as the kernel changes it."""
 
     free_at_s: Floats
@@ -21,7 +21,7 @@ class Clock(NamedTuple):
 
 @kernel
 def serve(
-    clock: Clock, machines: Ints, work_s: Floats, start_s: float, step_s: float, pace_s: float
+    clock: QueueTimes, machines: Ints, work_s: Floats, start_s: float, step_s: float, pace_s: float
 ) -> tuple[int, float]:
     """Send as many of a step's events as its time and the credits allow: (how many, the sum of their latencies)."""
     now_s, end_s = max(clock.source_at_s[0], start_s), start_s + step_s

@@ -146,7 +146,7 @@ class ByBatch:
         self.plan = self._strategy.plan_batch(before, events, self._density.of_cells())
         driver_s = self._cpu_s() - began_s
         drawn = self.plan
-        moved = _moved(
+        moved = _count_moved(
             self._begun, before.slot_of_cell, before.executor_of_slot, drawn.slot_of_cell, drawn.executor_of_slot
         )
         machines = self.plan.executor_of_slot[self.plan.route(batch.cells)].astype(np.int64)
@@ -155,7 +155,7 @@ class ByBatch:
 
 
 @kernel
-def _moved(begun: Ints, slots: Slots, owners: ExecutorIds, slots_after: Slots, owners_after: ExecutorIds) -> int:
+def _count_moved(begun: Ints, slots: Slots, owners: ExecutorIds, slots_after: Slots, owners_after: ExecutorIds) -> int:
     """Queries whose first cell has another executor than before."""
     moved = 0
     for cell in range(len(begun)):

@@ -80,7 +80,7 @@ class Service:
         return us * 1e-6
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """One point of the calibration."""
 
     indexed: int
@@ -91,7 +91,7 @@ class Measured(NamedTuple):
 
 def measure(
     workload: CalmStream, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int
-) -> Measured:
+) -> Measurement:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
     matched, and its matches put into rows, best of `repeats`."""
     width = grid.xmax - grid.xmin
@@ -121,7 +121,7 @@ def measure(
             for run in match(received.events, [index], grid, 0, rows_max=262_144, pairs_max=8_000_000):
                 as_arrays(run)
         best_s = min(best_s, time.thread_time() - began_s)
-    return Measured(len(rects), float(met), best_s / len(drawn) * 1e6)
+    return Measurement(len(rects), float(met), best_s / len(drawn) * 1e6)
 
 
 def calibrate(
@@ -132,7 +132,7 @@ def calibrate(
     *,
     events: int = 10_000,
     repeats: int = 3,
-) -> tuple[Service, list[Measured]]:
+) -> tuple[Service, list[Measurement]]:
     """The service times of this machine, and the points they were fitted to."""
     shares = list(map_shares)
     points = [measure(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
@@ -140,7 +140,7 @@ def calibrate(
     return replace(kernels, base_us=HOP_US + kernels.base_us), points
 
 
-def fit(points: list[Measured]) -> Service:
+def fit(points: list[Measurement]) -> Service:
     """Least squares of the relative errors, no term below zero."""
     terms = np.array([[1.0, p.met, math.log2(1.0 + p.indexed)] for p in points])
     taken = np.array([p.event_us for p in points])

@@ -34,7 +34,7 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.run.sim.words_kernels import Served, Way, latencies, moved_of, serve_changes, serve_events
+from geoswarm.run.sim.words_kernels import ListRouting, Served, count_moved, latencies, serve_changes, serve_events
 from geoswarm.run.sim.words_stream import TextRun, TextScale, TextStep
 
 LATENCIES_S = (0.1, 1.0)
@@ -106,7 +106,7 @@ def throughput(spans: list[MachinesSpan]) -> float:
     return sum(span.tuples for span in spans) / sum(span.bottleneck_s for span in spans)
 
 
-class _Moved(NamedTuple):
+class _Migration(NamedTuple):
     lists: Bools
     size_bytes: float
     queries: float
@@ -132,8 +132,8 @@ class Machines:
         self._rng = np.random.default_rng(stream.posts.seed)
         self._alive = np.zeros(stream.count, np.bool_)
         self._is_old = np.zeros(stream.count, np.bool_)
-        self._new: Way = self._way(self.plan)
-        self._old: Way | None = None
+        self._new: ListRouting = self._list_routing(self.plan)
+        self._old: ListRouting | None = None
         self._count(np.arange(live), 1)
         self._alive[:live] = True
         self._now_s = 0.0
@@ -186,7 +186,9 @@ class Machines:
         )
         return events, inserted, deleted
 
-    def _span(self, step: TextStep, events: Served, inserted: Served, deleted: Served, moved: _Moved) -> MachinesSpan:
+    def _span(
+        self, step: TextStep, events: Served, inserted: Served, deleted: Served, moved: _Migration
+    ) -> MachinesSpan:
         scale, setup = self.stream.scale, self.setup
         weights = (scale.event_weight, float(scale.query_weight), float(scale.query_weight))
         parts, counts = (events, inserted, deleted), [len(rows) for rows in step]
@@ -212,7 +214,7 @@ class Machines:
             float(np.count_nonzero(self._is_old & self._alive)) / alive,
         )
 
-    def _latency(self, parts: tuple[Served, ...], weights: Floats, work_s: Floats, moved: _Moved) -> Floats:
+    def _latency(self, parts: tuple[Served, ...], weights: Floats, work_s: Floats, moved: _Migration) -> Floats:
         """Tuples of each class of latency.
 
         Work comes evenly over the step, so a machine's backlog grows or shrinks in a line. That tuples also come in
@@ -245,7 +247,7 @@ class Machines:
         if plan.partitions[0].id >= self.plan.next_partition_id:  # nothing of the one before is left
             self._take_over(plan)
         else:
-            after = self._way(plan, self._new.counts)
+            after = self._list_routing(plan, self._new.counts)
             self._moved = self._migration(self._new, after, self._alive)
             self.plan, self._new = plan, after
 
@@ -253,7 +255,7 @@ class Machines:
         """From now on there are two plans: this one, and the one before it for the queries that it has."""
         self._old, self._is_old = self._new, self._alive.copy()
         self.plan = in_cells(fresh, fresh.drawn_by, first_id=fresh.next_partition_id)
-        self._new = self._way(self.plan)
+        self._new = self._list_routing(self.plan)
 
     def _drain(self) -> None:
         assert self._old is not None
@@ -264,28 +266,28 @@ class Machines:
         self._new = self._new._replace(counts=self._new.counts + self._old.counts)
         self._old, self._is_old = None, np.zeros_like(self._is_old)
 
-    def _migration(self, before: Way, after: Way, queries: Bools) -> _Moved:
+    def _migration(self, before: ListRouting, after: ListRouting, queries: Bools) -> _Migration:
         """What it takes to bring these queries from where they are to where they shall be."""
         setup, weight = self.setup, self.stream.scale.query_weight
         rows, sizes = np.flatnonzero(queries), self.stream.query_bytes
-        out, came, size_bytes, lists = moved_of(rows, self.stream.of_queries, before, after, sizes, setup.workers)
+        out, came, size_bytes, lists = count_moved(rows, self.stream.of_queries, before, after, sizes, setup.workers)
         busy_s = (out + came) * (weight * setup.move_us * 1e-6)
         if out.sum():
             busy_s[int(np.argmax(out))] += self.choose_s
         # Packing and indexing go on side by side, as does the network; the slowest of them sets the pace.
         span_s = max(busy_s.max(), float(size_bytes) * weight / setup.bytes_per_s)
         cells = len(np.unique(self.stream.cell_of_list[lists]))
-        return _Moved(lists, float(size_bytes) * weight, float(out.sum()) * weight, busy_s, span_s, cells)
+        return _Migration(lists, float(size_bytes) * weight, float(out.sum()) * weight, busy_s, span_s, cells)
 
-    def _nothing(self) -> _Moved:
-        return _Moved(np.zeros(self.stream.lists, np.bool_), 0.0, 0.0, np.zeros(self.setup.workers), 0.0, 0)
+    def _nothing(self) -> _Migration:
+        return _Migration(np.zeros(self.stream.lists, np.bool_), 0.0, 0.0, np.zeros(self.setup.workers), 0.0, 0)
 
-    def _way(self, plan: Plan, counts: Ints | None = None) -> Way:
+    def _list_routing(self, plan: Plan, counts: Ints | None = None) -> ListRouting:
         stream = self.stream
         places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
         slots = slots_of(places, stream.term_of_list, plan_arrays(plan, stream.text.hashes))
         counts = np.zeros(stream.lists, np.int64) if counts is None else counts
-        return Way(slots, plan.executor_of_slot.astype(np.int64), counts)
+        return ListRouting(slots, plan.executor_of_slot.astype(np.int64), counts)
 
     def _count(self, queries: Ints, by: int) -> None:
         """Put queries on their lists, or take them off; what is old goes by the older plan."""

@@ -11,7 +11,7 @@ from geoswarm.control.layout.text_sample import Lists
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 
 
-class Way(NamedTuple):
+class ListRouting(NamedTuple):
     """A plan, by lists, and how many queries are on each by it."""
 
     slot_of_list: Ints
@@ -33,7 +33,14 @@ class Served(NamedTuple):
 
 @kernel
 def serve_events(
-    rows: Ints, lists: Lists, new: Way, old: Way, both: bool, moving: Bools, costs_us: tuple[float, float], workers: int
+    rows: Ints,
+    lists: Lists,
+    new: ListRouting,
+    old: ListRouting,
+    both: bool,
+    moving: Bools,
+    costs_us: tuple[float, float],
+    workers: int,
 ) -> Served:
     """Events meet the lists that are not empty, of both plans. The time of the older one is nobody's slot."""
     check_us, event_us = costs_us
@@ -77,7 +84,9 @@ def serve_events(
 
 
 @kernel
-def serve_changes(rows: Ints, lists: Lists, new: Way, old: Way, is_old: Bools, cost_us: float, workers: int) -> Served:
+def serve_changes(
+    rows: Ints, lists: Lists, new: ListRouting, old: ListRouting, is_old: Bools, cost_us: float, workers: int
+) -> Served:
     """A change goes once to each worker that has, or is to have, the query; its slots there share the time."""
     slots = len(new.executor_of_slot)
     slot_us, last_slot = np.zeros(slots), np.full(max(slots, len(old.executor_of_slot)), -1, np.int64)
@@ -134,8 +143,8 @@ def latencies(
 
 
 @kernel
-def moved_of(
-    rows: Ints, lists: Lists, before: Way, after: Way, sizes: Ints, workers: int
+def count_moved(
+    rows: Ints, lists: Lists, before: ListRouting, after: ListRouting, sizes: Ints, workers: int
 ) -> tuple[Floats, Floats, int, Bools]:
     """Queries that leave and that come to each worker, their bytes, and the lists that change their worker.
 

@@ -86,7 +86,7 @@ def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
             attacked.hotspot(_attack(attacked, names, now_s, turn))
             take(name, lambda: attacked.close_round(now_s + 1))  # noqa: B023
         take("saved", guard.to_bytes)
-        for user, _, _ in [*guard.blocked(), *guards["printed"].blocked()]:
+        for user, _, _ in [*guard.blocked_users(), *guards["printed"].blocked_users()]:
             guard.unblock(user)
             guards["printed"].unblock(user)
     order = ("query_update", "hotspot", "feature_update", "detection", "calm", "printed", "saved")

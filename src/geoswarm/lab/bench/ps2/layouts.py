@@ -34,7 +34,7 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
 from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
-from geoswarm.run.sim.words_kernels import Served, Way, serve_changes
+from geoswarm.run.sim.words_kernels import ListRouting, Served, serve_changes
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 if TYPE_CHECKING:
@@ -182,13 +182,13 @@ def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
     return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)
 
 
-def way_of(stream: TextRun, plan: Plan) -> Way:
+def way_of(stream: TextRun, plan: Plan) -> ListRouting:
     """A plan by lists, with the queries that are there at first."""
     places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
     slots = slots_of(places, stream.term_of_list, plan_arrays(plan, stream.text.hashes))
     of = stream.of_queries
     counts = np.bincount(of.terms[: of.offsets[stream.scale.live]], minlength=stream.lists)
-    return Way(slots, plan.executor_of_slot.astype(np.int64), counts)
+    return ListRouting(slots, plan.executor_of_slot.astype(np.int64), counts)
 
 
 def hybrid_ratios(rows: Sequence[dict[str, Any]], value: str, prefix: str = "") -> dict[str, float]:
