@@ -96,8 +96,8 @@ def read(held: Checkpoint, user: str) -> tuple[int, float]:
 
 def test_an_operation_without_a_user_is_refused_and_says_what_to_do(batches: Batches) -> None:
     assert batches.run(register(1, None), register(2, ""), register(3, "ana")) == [
-        ("no-user", "operation register of subscription 1 says no user: send who asks, or turn Guard off"),
-        ("no-user", "operation register of subscription 2 says no user: send who asks, or turn Guard off"),
+        ("no-user", "operation register of subscription 1 has no user: send who asks, or turn Guard off"),
+        ("no-user", "operation register of subscription 2 has no user: send who asks, or turn Guard off"),
     ]
     assert live(batches.held) == 1
     assert batches.held.manifest.refused == 2

@@ -1,6 +1,6 @@
 """Guard's memory as bytes and back: a head in JSON, flat arrays, and the users' names.
 
-Where the bytes rest, and that they are whole, is the engine's affair.
+The engine stores the bytes and checks that they are complete.
 """
 
 import io
