@@ -1,6 +1,6 @@
 """The obvious answers: every event against every subscription, every operation in turn, in plain numpy and dicts.
 
-Slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
+It is slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
 from collections.abc import Iterable
@@ -28,7 +28,7 @@ class Stay:
 
 @dataclass
 class ObjectState:
-    """Of one object."""
+    """What is known of one moving object."""
 
     interval: int = 0
     newest_us: int | None = None
@@ -45,22 +45,22 @@ def brute_force(x: Floats, y: Floats, rects: Floats, ids: SubIds) -> set[Pair]:
 
 
 class Oracle:
-    """The live subscriptions, one dict; operations in order, then events."""
+    """The live subscriptions in dicts. Apply operations in order, then match events."""
 
     def __init__(self, bounds: tuple[float, float, float, float]) -> None:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
         self.words: dict[int, Expression] = {}
         self.regions: dict[int, Region] = {}
-        """Those that are no rectangles."""
+        """Regions that are not plain rectangles."""
         self.predicates: dict[int, str] = {}
-        """Absent is "intersects"."""
+        """The predicate by subscription; "intersects" where it is missing."""
         self.on: dict[int, str | float] = {}
-        """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
+        """"enter", "exit", or the seconds of a dwell, by subscription; "inside" where it is missing."""
         self.objects: dict[object, ObjectState] = {}
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
-        """Returns how many were turned away."""
+        """Applies operations. Returns how many were refused."""
         refused = 0
         expires = operations.column("expires").cast(pa.int64()).to_pylist()
         for row, expires_us in zip(operations.to_pylist(), expires, strict=True):
@@ -118,7 +118,7 @@ class Oracle:
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
-        """(event_id, sub_id) of every match. Events that validation would turn away match nothing."""
+        """(event_id, sub_id) of every match. Events that validation would refuse match nothing."""
         live = [(k, v) for k, v in self.live.items() if v[4] is None or v[4] > now_us]
         rects = np.array([v[:4] for _, v in live], np.float64).reshape(-1, 4)
         ids: Ints = np.array([k for k, _ in live], np.int64)
@@ -142,7 +142,7 @@ class Oracle:
         return events.column("geometry").to_pylist() if "geometry" in events.schema.names else [None] * len(events)
 
     def _areas(self, events: pa.Table) -> dict[int, Region]:
-        """The events that are no plain points, by row; without those that cannot be read."""
+        """The readable events that are not plain points, by row."""
         read = {i: region_of(geometry) for i, geometry in enumerate(self._geometries(events))}
         return {i: region for i, region in read.items() if region is not None and self._is_in_world(region)}
 
@@ -155,8 +155,8 @@ class Oracle:
         return not is_area or Region(shapely.box(*self.live[sub][:4])).satisfies("intersects", publication)
 
     def deliver(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
-        """As `match`, with transitions: what goes out of a batch whose events may have an `object_id`. An object that
-        kept quiet is forgotten when the interval that it was last heard of in is out of the window."""
+        """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
+        when the interval of its last event is out of the window."""
         events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us)
         pairs = {(event, sub) for event, sub in met if sub not in self.on}
@@ -208,20 +208,20 @@ class Oracle:
 
 
 def _read_on(on: object) -> str | float | None:
-    """None: that cannot be read."""
-    said = "inside" if on is None else str(on).strip()
-    if said in ("inside", "enter", "exit"):
-        return said
+    """The value of `on`; None if it cannot be read."""
+    text = "inside" if on is None else str(on).strip()
+    if text in ("inside", "enter", "exit"):
+        return text
     try:
-        seconds = float(said.removeprefix("dwell(").removesuffix(")"))
+        seconds = float(text.removeprefix("dwell(").removesuffix(")"))
     except ValueError:
         return None
-    is_call = said.startswith("dwell(") and said.endswith(")")
+    is_call = text.startswith("dwell(") and text.endswith(")")
     return seconds if is_call and 0 <= seconds <= 1e9 else None
 
 
 def _words(keywords: object) -> tuple[Expression | None, bool]:
-    """What is asked for, and whether that can be read."""
+    """The expression of the keywords, and whether they can be read."""
     try:
         return (None if keywords is None else parse(str(keywords))), True
     except InputError:
@@ -229,7 +229,7 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:
-    """The matches in an engine's output, either form, as a list: a repeated pair stays visible."""
+    """The matches in an engine's output of either form, as a list, so that repeated pairs stay visible."""
     pairs: list[Pair] = []
     for table in tables:
         for row in table.select([c for c in ("event_id", "sub_id", "sub_ids") if c in table.schema.names]).to_pylist():

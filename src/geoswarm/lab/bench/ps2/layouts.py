@@ -33,8 +33,9 @@ from geoswarm.lab.bench.kit.harness import Progress, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
-from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
 from geoswarm.run.sim.words_kernels import ListRouting, Served, serve_changes
+from geoswarm.run.sim.words_spans import throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 if TYPE_CHECKING:

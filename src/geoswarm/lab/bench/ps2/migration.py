@@ -38,7 +38,8 @@ from geoswarm.lab.bench.ps2.worlds import (
     post_stream,
     settle_machines,
 )
-from geoswarm.run.sim.words import Machines, MachinesSetup, figures_of
+from geoswarm.run.sim.words import Machines, MachinesSetup
+from geoswarm.run.sim.words_spans import figures_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
