@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.coordinator import Outcome
+from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
@@ -84,7 +84,7 @@ class World:
         texts = pa.array([sentence(self.rng) for _ in points], pa.string())
         return Sample(points, rects, texts, pa.array(self._keywords(len(rects)), pa.string()))
 
-    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Shown], Outcome]]:
+    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Shown], RoundOutcome]]:
         """The strategy in charge, and what became of each of its answers. It is asked what an engine would ask it."""
         asked: list[Shown] = []
         decide = strategy.rebalance

@@ -10,7 +10,7 @@ import pytest
 from geoswarm.control.balance.adjust import Ps2Adjusted
 from geoswarm.control.balance.seen import see
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.balance.term_shares import SHARES, hand_over_share
+from geoswarm.control.balance.term_shares import SHARES_PER_EXECUTOR, hand_over_share
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, executor_loads
@@ -111,7 +111,7 @@ def test_a_cell_too_hot_for_one_executor_is_shared_by_terms_and_again_when_it_gr
         plan = outcome.plan or plan
     hot = [p for p in plan.partitions if p.cut is not None]
     assert {p.executor for p in hot} == {0, 1, 2}
-    assert plan.cuts[0].count == 3 * SHARES  # the cell has the work of three executors
+    assert plan.cuts[0].count == 3 * SHARES_PER_EXECUTOR  # the cell has the work of three executors
     assert maxima[-1] < 0.5 * maxima[0]
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from control.lines import Loads, line, report_of
 from core.stats.by_hand import Cell, Rect, arrive, closed, worlds
-from geoswarm.control.balance.merge import find_merges, rectangles
+from geoswarm.control.balance.merge import find_merges, find_rectangles
 from geoswarm.control.balance.split import best_split
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.balance.swarm import DecisionMachine, Swarm
@@ -176,7 +176,7 @@ RECTANGLES = [
 def test_partitions_that_form_a_rectangle_are_found(
     boxes: list[tuple[int, int, int, int]], largest: tuple[int, ...] | None
 ) -> None:
-    found = rectangles(parts_of(*boxes))
+    found = find_rectangles(parts_of(*boxes))
     assert (found[0] if found else None) == largest
 
 

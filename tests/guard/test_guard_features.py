@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard.features import X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14, Features, normalise
-from geoswarm.guard.sensor import AGES, NOWHERE, HotspotSummary, near, place_of, summarise
+from geoswarm.guard.sensor import AGES, NOWHERE, HotspotSummary, hotspot_place, near, summarise_hotspot
 
 
 def ints(*values: int) -> Ints:
@@ -138,7 +138,9 @@ def test_all_users_at_once_have_the_features_that_one_by_one_would_give(
 
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(-2, 99)), max_size=40), st.sampled_from([1, 100_000]))
 def test_a_summary_counts_each_live_query_once_under_its_user_and_age(rows: list[tuple[int, int]], step: int) -> None:
-    got = summarise(ints(*(user * step if user > 0 else user for user, _ in rows)), ints(*(age for _, age in rows)))
+    got = summarise_hotspot(
+        ints(*(user * step if user > 0 else user for user, _ in rows)), ints(*(age for _, age in rows))
+    )
     want: dict[int, list[int]] = {}
     for user, age in rows:
         if user >= 0:
@@ -150,12 +152,12 @@ def test_a_summary_counts_each_live_query_once_under_its_user_and_age(rows: list
 
 def test_a_hotspot_lies_where_its_youngest_queries_lie() -> None:
     ages, x, y = ints(0, 0, 0, 3, 3), np.array([0.2, 0.21, 0.9, 0.5, 0.5]), np.array([0.3, 0.31, 0.8, 0.5, 0.5])
-    assert summarise(ints(1, 1, 2, 3, 3), ages, x, y).place == (0.21, 0.31)
+    assert summarise_hotspot(ints(1, 1, 2, 3, 3), ages, x, y).place == (0.21, 0.31)
     assert near((0.21, 0.31), x, y, 0.02).tolist() == [True, True, False, False, False]
-    assert np.isnan(place_of(ints(), np.empty(0), np.empty(0))).all()
-    assert summarise(ints(1), ints(0)).place is NOWHERE
+    assert np.isnan(hotspot_place(ints(), np.empty(0), np.empty(0))).all()
+    assert summarise_hotspot(ints(1), ints(0)).place is NOWHERE
 
 
 def test_users_and_ages_must_be_of_the_same_queries() -> None:
     with pytest.raises(InputError, match="one of each for every query"):
-        summarise(ints(1, 2), ints(0))
+        summarise_hotspot(ints(1, 2), ints(0))

@@ -8,7 +8,7 @@ from geoswarm.errors import CorruptState, InputError
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.names import NAME_BYTES_MAX, short_name
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import HotspotSummary, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise_hotspot
 from guard.crowd import World, attack, normal
 
 SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
@@ -62,7 +62,7 @@ def test_who_made_a_hotspot_cannot_hide_behind_a_flood_of_names() -> None:
     register(guard, ["culprit"], times=50)
     register(guard, ["other1", "other2", "other3"])
     code = guard.codes(pa.array(["culprit"]))
-    guard.hotspot(summarise(np.repeat(code, 50), np.zeros(50, np.int64)))
+    guard.hotspot(summarise_hotspot(np.repeat(code, 50), np.zeros(50, np.int64)))
     guard.close_round(60.0)
     for batch in range(20):
         register(guard, [f"nobody{batch}-{i}" for i in range(100)], 70.0)

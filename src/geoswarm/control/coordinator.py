@@ -19,7 +19,7 @@ from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
 
 
-class Outcome(NamedTuple):
+class RoundOutcome(NamedTuple):
     plan: Plan | None
     """The next plan; None: the old one stays in force."""
     entry: RoundEntry
@@ -35,7 +35,7 @@ class Coordinator:
 
     def close_round(
         self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
-    ) -> Outcome:
+    ) -> RoundOutcome:
         """Closes `stats`, by partition id, in place. The caller redraws them if a plan is returned
         (`core/stats/redraw.py`)."""
         for stat in stats.values():
@@ -43,7 +43,7 @@ class Coordinator:
         self.rounds += 1
         return self.decide(plan, RoundReport(self.rounds, now_s, load, stats, sample))
 
-    def decide(self, plan: Plan, report: RoundReport) -> Outcome:
+    def decide(self, plan: Plan, report: RoundReport) -> RoundOutcome:
         """Asks the strategy about a round whose statistics are closed."""
         try:
             decision = self.strategy.rebalance(plan, report)
@@ -63,22 +63,22 @@ class Coordinator:
             high, mean, low = float(costs.max()), float(costs.mean()), float(costs.min())
             entry = replace(entry, cost_max=high, cost_mean=mean, cost_min=low)
         if not decision.changes and decision.fresh is None:
-            return Outcome(None, entry)
+            return RoundOutcome(None, entry)
         try:
             if decision.fresh is not None:
                 proposed = plan.followed_by(decision.fresh, self.strategy.name)
             else:
                 proposed = plan.apply(decision.changes)
         except PlanError as error:
-            return Outcome(None, replace(entry, outcome="refused", reason=str(error)))
+            return RoundOutcome(None, replace(entry, outcome="refused", reason=str(error)))
         if not self.trusts:
             before, after = self.strategy.estimate(plan, report), self.strategy.estimate(proposed, report)
             entry = replace(entry, estimate_before=before, estimate_after=after)
             if is_worse(after, before):
                 raised = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
                 reason = f"{raised}: plan {plan.epoch} stays"
-                return Outcome(None, replace(entry, outcome="refused", reason=reason))
-        return Outcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
+                return RoundOutcome(None, replace(entry, outcome="refused", reason=reason))
+        return RoundOutcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
 
 
 def fresh_plan_entry(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:

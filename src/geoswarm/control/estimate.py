@@ -16,7 +16,7 @@ from geoswarm.core.stats.redraw import redrawn
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
 
-ROUNDING = 1e-9
+COST_ROUNDING = 1e-9
 """Costs that differ by a smaller share than this are equal: they were summed in another order."""
 
 
@@ -46,4 +46,4 @@ def by_cost(plan: Plan, report: RoundReport) -> float:
 
 
 def is_worse(after: float, before: float) -> bool:
-    return after > before * (1 + ROUNDING)
+    return after > before * (1 + COST_ROUNDING)

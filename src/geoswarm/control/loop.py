@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.static import Static
-from geoswarm.control.coordinator import Coordinator, Outcome, fresh_plan_entry
+from geoswarm.control.coordinator import Coordinator, RoundOutcome, fresh_plan_entry
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import CellBox
@@ -68,16 +68,16 @@ class ControlLoop:
     def plans_batches(self) -> bool:
         return isinstance(self._coordinator.strategy, PlansBatches)
 
-    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Outcome:
+    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> RoundOutcome:
         """The plan for this batch, from a strategy that draws one for every batch."""
         strategy, before = self._coordinator.strategy, self.plan
         assert isinstance(strategy, PlansBatches)
         queries = self._density.of_cells()
         self.plan = strategy.plan_batch(before, events_of_cell, queries)
         why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
-        return Outcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
+        return RoundOutcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
 
-    def scale(self, executors: int) -> Outcome:
+    def scale(self, executors: int) -> RoundOutcome:
         """Changes the number of executors from the next batch on. A strategy that follows the load fills the new ones;
         a static one draws a first plan again."""
         before, strategy = self.plan, self._coordinator.strategy
@@ -88,9 +88,11 @@ class ControlLoop:
         self._load = LoadReport()  # it was measured with another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
-        return Outcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
+        return RoundOutcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
 
-    def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
+    def batch(
+        self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float
+    ) -> RoundOutcome | None:
         """Counts a finished batch. Returns an outcome if a round has ended; its plan holds from the next batch on."""
         if self.needs_stats:
             for rects in came:

@@ -15,16 +15,16 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.registry import Registry, classes_in
 
-PARTS = ("name", "needs_stats", "needs_sample", "first_plan", "rebalance", "estimate")
+STRATEGY_PARTS = ("name", "needs_stats", "needs_sample", "first_plan", "rebalance", "estimate")
 """What makes a class a strategy."""
 
 
 def _name_of(kind: Any) -> str | None:
-    return kind.name if all(hasattr(kind, part) for part in PARTS) else None
+    return kind.name if all(hasattr(kind, part) for part in STRATEGY_PARTS) else None
 
 
 STRATEGIES: Registry[Strategy] = Registry(
-    "strategy", "geoswarm.strategies", classes_in("geoswarm.control.balance", _name_of), PARTS
+    "strategy", "geoswarm.strategies", classes_in("geoswarm.control.balance", _name_of), STRATEGY_PARTS
 )
 
 
@@ -42,7 +42,7 @@ def resolve_strategy(chosen: str | Strategy, options: Mapping[str, Any] | None =
     every stream needs its own."""
     if isinstance(chosen, str):
         return strategy(chosen, options)
-    lacks = [part for part in PARTS if not hasattr(chosen, part)]
+    lacks = [part for part in STRATEGY_PARTS if not hasattr(chosen, part)]
     if lacks:
         raise SettingsError(f"{chosen!r} is no strategy, since it has no {', '.join(lacks)}: see control/strategy.py")
     if inspect.isclass(chosen):

@@ -17,6 +17,9 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport
 
+Why = dict[str, float | int | str]
+"""The numbers behind a decision, by name, for the journal."""
+
 
 @dataclass(frozen=True)
 class RoundReport:

@@ -18,7 +18,7 @@ from geoswarm.core.arrays.jit import Bools, Ints, kernel
 from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 
-FINE, RATE, SUBSCRIPTIONS, COST, NOT_OWNER, FULL = range(6)
+FINE, OVER_RATE, OVER_SUBSCRIPTIONS, OVER_COST, NOT_OWNER, FULL = range(6)
 """Verdicts on an operation."""
 NOT_HERE = -1
 """The owner of a subscription that belongs to none of the users at hand."""
@@ -115,7 +115,7 @@ class Accounts:
         rank[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
         used = np.where(free, 0, np.minimum(counts, left))
         self._left[rows], self._at_s[rows] = rested - used[~full], now_s
-        refused = np.where(full, FULL, RATE)[codes]
+        refused = np.where(full, FULL, OVER_RATE)[codes]
         return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
 
     def judge(
@@ -184,10 +184,10 @@ def _judge(
         after = 0 if todo.op[i] == CANCEL else todo.cost[i]
         if todo.op[i] != CANCEL and not is_free:
             if not is_live and totals.subscriptions[user] >= subscriptions_max:
-                verdicts[i] = SUBSCRIPTIONS
+                verdicts[i] = OVER_SUBSCRIPTIONS
                 continue
             if after > before and totals.cost[user] + after - before > cost_max:
-                verdicts[i] = COST
+                verdicts[i] = OVER_COST
                 continue
         begins[i], ends[i] = todo.op[i] != CANCEL, is_live
         totals.subscriptions[user] += (1 if begins[i] else 0) - (1 if is_live else 0)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
-from geoswarm.guard.features import HotspotUsers, ratio
+from geoswarm.guard.features import HotspotUsers, ratio_or_zero
 from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import MapPlace
@@ -69,8 +69,10 @@ class Causes:
         """The share of each user's recent requests that lies round the hotspot; or of this round's alone, if that is
         more, since a user who has just moved has done nothing else since. 0 for too few requests."""
         few = self._rules.queries_min
-        lately = np.where(touched.weights >= few, ratio(touched.weights, touched.asked), 0.0)
-        fresh = np.where(touched.fresh >= few, ratio(touched.fresh.astype(np.float64), touched.fresh_asked), 0.0)
+        lately = np.where(touched.weights >= few, ratio_or_zero(touched.weights, touched.asked), 0.0)
+        fresh = np.where(
+            touched.fresh >= few, ratio_or_zero(touched.fresh.astype(np.float64), touched.fresh_asked), 0.0
+        )
         return np.minimum(np.maximum(lately, fresh), 1.0)
 
     def expire(self, now_round: int) -> None:

@@ -24,7 +24,7 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
-from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
+from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio_or_zero
 from geoswarm.guard.findings import Evidence, UserCluster
 from geoswarm.guard.rules import GuardRules
 
@@ -97,7 +97,7 @@ class Detector:
         rows = np.sort(np.concatenate(found))
         codes = table.codes[rows]
         again = self._suspect(codes, now_round)
-        cancels = ratio(table.raw[rows, X7], table.raw[rows, X6])[again]
+        cancels = ratio_or_zero(table.raw[rows, X7], table.raw[rows, X6])[again]
         guilty, charge = causes.guilty(codes[again], cancels)
         evidence = Evidence(clusters=tuple(clusters), hotspots=charge.hotspots, suspected_before=int(again.sum()))
         if guilty.any():

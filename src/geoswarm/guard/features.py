@@ -31,7 +31,7 @@ FEATURE_NAMES = (
 )  # fmt: skip
 X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14 = range(14)
 WEIGHTS = 0.5 ** np.arange(AGES)
-ROWS_MIN = 1024
+TABLE_ROWS_MIN = 1024
 
 Normalised = npt.NDArray[np.float32]
 
@@ -67,11 +67,11 @@ class Features:
         """The current round."""
         self.hotspot_id = 0
         """The id of the last hotspot; the first is 1."""
-        self._now = np.zeros((ROWS_MIN, 6))  # x1 .. x5, x12
-        self._faded = np.zeros((ROWS_MIN, 5))  # x6 .. x10 as of the last round
-        self._ever = np.zeros((ROWS_MIN, 3))  # x11, sum of x13, rounds with x13
-        self.born = np.zeros(ROWS_MIN, np.int64)
-        self.active = np.full(ROWS_MIN, -1, np.int64)
+        self._now = np.zeros((TABLE_ROWS_MIN, 6))  # x1 .. x5, x12
+        self._faded = np.zeros((TABLE_ROWS_MIN, 5))  # x6 .. x10 as of the last round
+        self._ever = np.zeros((TABLE_ROWS_MIN, 3))  # x11, sum of x13, rounds with x13
+        self.born = np.zeros(TABLE_ROWS_MIN, np.int64)
+        self.active = np.full(TABLE_ROWS_MIN, -1, np.int64)
         """The round in which a row was used last; -1: it is free."""
 
     @property
@@ -123,11 +123,11 @@ class Features:
         codes = np.flatnonzero(self.active >= 0)
         now = self._now[codes]
         faded = self._faded[codes] / 2 + now[:, :5]
-        x13 = ratio(now[:, 5], faded[:, 0])
+        x13 = ratio_or_zero(now[:, 5], faded[:, 0])
         ever = self._ever[codes]
         ever[:, 1] += x13
         ever[:, 2] += x13 > 0
-        raw = np.column_stack([now[:, :5], faded, ever[:, 0], now[:, 5], x13, ratio(ever[:, 1], ever[:, 2])])
+        raw = np.column_stack([now[:, :5], faded, ever[:, 0], now[:, 5], x13, ratio_or_zero(ever[:, 1], ever[:, 2])])
         self._faded[codes] = faded * 0.5 ** (rounds - 1)
         self._ever[codes] = ever
         self._now[codes] = 0.0
@@ -182,7 +182,7 @@ def normalise(raw: Floats) -> Normalised:
     return normalised
 
 
-def ratio(part: Floats, whole: Floats) -> Floats:
+def ratio_or_zero(part: Floats, whole: Floats) -> Floats:
     """part / whole, and 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 

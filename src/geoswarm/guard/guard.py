@@ -98,7 +98,7 @@ class Guard:
         """Counts a hotspot that has made the cluster rebalance. Its codes are from the last call of `codes`."""
         users, counts = hotspot.users, hotspot.counts
         if counts.shape != (len(users), AGES + 1):
-            raise InputError(f"counts of {counts.shape} for {len(users)} users: use `sensor.summarise`")
+            raise InputError(f"counts of {counts.shape} for {len(users)} users: use `sensor.summarise_hotspot`")
         if len(users) and (users[0] < 0 or users[-1] >= self._features.rows):
             raise InputError(f"codes {users[0]} to {users[-1]} are not all users': ask `Guard.codes` for them")
         touched = self._features.hotspot(hotspot)
@@ -206,11 +206,11 @@ class Guard:
             "causes": self._causes.to_arrays(),
             "detector": self._detector.to_arrays(),
         }
-        return saved.pack(head, parts, self._names.to_strings())
+        return saved.pack_memory(head, parts, self._names.to_strings())
 
     @classmethod
     def from_bytes(cls, data: bytes, rules: GuardRules | None = None) -> "Guard":
-        head, arrays, names = saved.unpack(data)
+        head, arrays, names = saved.unpack_memory(data)
         self = cls(rules)
         self._rng.bit_generator.state = head["rng"]
         self._features = Features.from_arrays(arrays["features"], head["round"], head["hotspot_id"])

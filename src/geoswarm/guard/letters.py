@@ -77,13 +77,13 @@ class Letters:
         s, lifted = self._settings, "or have an operator exempt the user"
         rate = f"{s.user_operations_per_s:g} operations a second, {s.user_operations_burst} at once after a rest"
         details = {
-            accounts.RATE: ("user-rate", f"user {{user}} may do {rate}: send this one later, {lifted}"),
-            accounts.SUBSCRIPTIONS: (
+            accounts.OVER_RATE: ("user-rate", f"user {{user}} may do {rate}: send this one later, {lifted}"),
+            accounts.OVER_SUBSCRIPTIONS: (
                 "user-subscriptions",
                 f"user {{user}} has {s.user_subscriptions_max} live subscriptions, as many as one user may: "
                 f"cancel some, {lifted}",
             ),
-            accounts.COST: (
+            accounts.OVER_COST: (
                 "user-cost",
                 f"subscription {{sub_id}} costs {{cost:g}}, with which user {{user}} would exceed {s.user_cost_max:g}: "
                 f"make regions smaller or simpler, cancel some, {lifted}",

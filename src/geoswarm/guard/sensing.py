@@ -15,7 +15,7 @@ from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.change import ChangeNote, Merge
 from geoswarm.core.space.plan import Plan
 from geoswarm.guard.guard import Guard
-from geoswarm.guard.sensor import MapPlace, place_of, summarise
+from geoswarm.guard.sensor import MapPlace, hotspot_place, summarise_hotspot
 
 
 class LiveQueries(NamedTuple):
@@ -50,11 +50,11 @@ def sense(guard: Guard, inside: LiveQueries, around: Callable[[MapPlace, float],
     """Reports a hotspot. `inside` are the queries that meet the partition; `around` returns those within a distance of
     a place."""
     ages = guard.round - guard.rounds_at(inside.born_s)
-    place, chosen = place_of(ages, inside.x, inside.y), inside
+    place, chosen = hotspot_place(ages, inside.x, inside.y), inside
     if guard.rules.reach > 0:
         chosen = around(place, guard.rules.reach)
         ages = guard.round - guard.rounds_at(chosen.born_s)
     known = np.flatnonzero(np.bincount(chosen.users, minlength=len(chosen.names)))
     codes = np.empty(len(chosen.names), np.int64)
     codes[known] = guard.codes(chosen.names.take(pa.array(known)))
-    guard.hotspot(summarise(codes[chosen.users], ages)._replace(place=place))
+    guard.hotspot(summarise_hotspot(codes[chosen.users], ages)._replace(place=place))

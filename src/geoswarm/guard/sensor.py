@@ -4,7 +4,7 @@ It needs neither partitions nor files: the engine gives it one row per live quer
 
 The thesis summarises the partition that made the cluster rebalance. This engine cuts a hot place into ever smaller
 partitions, each with only a small part of a user's queries. So the summary is of the place: the partition's youngest
-queries show where it is (`place_of`), and all live queries round it (`near`) are summarised.
+queries show where it is (`hotspot_place`), and all live queries round it (`near`) are summarised.
 
     query   user  age             users  0  1  2  3  4  older
       17      4    0                4    2  .  .  .  .   1
@@ -36,13 +36,13 @@ class HotspotSummary(NamedTuple):
     """The place of the new queries. If unknown, it differs from every other hotspot's."""
 
 
-def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None = None) -> HotspotSummary:
+def summarise_hotspot(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None = None) -> HotspotSummary:
     """A summary from one row per live query that meets the partition. `x` and `y` are the queries' centres, as shares
     of the world's sides. Users without a code (below 0) are left out."""
     users, ages = np.asarray(users, np.int64), np.clip(np.asarray(ages, np.int64), 0, AGES)
     if users.shape != ages.shape or users.ndim != 1:
         raise InputError(f"{users.shape} users and {ages.shape} ages: give one of each for every query")
-    place = NOWHERE if x is None or y is None else place_of(ages, x, y)
+    place = NOWHERE if x is None or y is None else hotspot_place(ages, x, y)
     if len(users) and users.min() < 0:
         known = users >= 0
         users, ages = users[known], ages[known]
@@ -58,7 +58,7 @@ def summarise(users: Ints, ages: Ints, x: Floats | None = None, y: Floats | None
     return HotspotSummary(who, counts.reshape(len(who), AGES + 1), place)
 
 
-def place_of(ages: Ints, x: Floats, y: Floats) -> MapPlace:
+def hotspot_place(ages: Ints, x: Floats, y: Floats) -> MapPlace:
     """The median of the youngest queries' centres, which a few distant queries do not move."""
     if not len(ages):
         return NOWHERE

@@ -6,7 +6,7 @@ Runs nothing of the data plane; `pipeline.py` does. The journey of a plan begins
 import threading
 
 from geoswarm.config import Tuning
-from geoswarm.control.coordinator import Outcome
+from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy
 from geoswarm.core.arrays.jit import Ints
@@ -69,7 +69,7 @@ class Steering:
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}
 
-    def _adopt(self, outcome: Outcome) -> None:
+    def _adopt(self, outcome: RoundOutcome) -> None:
         if outcome.plan is not None:
             self._checkpoint.adopt_plan(outcome.plan)
         self._checkpoint.journal.append(outcome.entry)

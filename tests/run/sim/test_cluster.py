@@ -23,8 +23,8 @@ from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.holdings import Holdings
 from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
 from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
-from geoswarm.run.sim.routing import Batch, ByBatch, ByPlan, ByTask
-from geoswarm.run.sim.service import Measurement, Service, fit, measure
+from geoswarm.run.sim.routing import ByBatch, ByPlan, ByTask, RoutingBatch
+from geoswarm.run.sim.service import Measurement, Service, fit, measure_service
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
 
@@ -215,7 +215,7 @@ def test_what_is_everybodys_is_dealt_in_turn_across_steps() -> None:
     w = world(spots=())
     routing = ByPlan(strategy("replicated").first_plan(GRID, 3))
     cells = w.cells(0, 8)
-    batch = Batch(cells, routing.plan.route(cells), np.ones(8), np.array([1]), 5, np.zeros(3))
+    batch = RoutingBatch(cells, routing.plan.route(cells), np.ones(8), np.array([1]), 5, np.zeros(3))
     assert routing.route(batch).machines.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
     assert routing.route(batch).machines.tolist() == [2, 0, 1, 2, 0, 1, 2, 0]  # five were sent
 
@@ -226,7 +226,7 @@ def test_tasks_go_to_the_machine_that_is_free_first() -> None:
     cells = np.array([p.row0 * GRID.columns + p.col0 for p in plan.partitions[:4]], np.int32)
     routing = ByTask(plan, 2, Service(task_us=0.0))
     work_s = np.array([5.0, 1.0, 1.0, 1.0])
-    batch = Batch(cells, plan.route(cells), work_s, np.ones(16, np.int64), 4, np.array([0.0, 0.5]))
+    batch = RoutingBatch(cells, plan.route(cells), work_s, np.ones(16, np.int64), 4, np.array([0.0, 0.5]))
     assert routing.route(batch).machines.tolist() == [0, 1, 1, 1]
     assert routing.route(batch._replace(free_at_s=np.array([9.0, 0.0]))).moved == 1
 
@@ -237,7 +237,7 @@ def test_a_batch_is_routed_by_the_plan_that_its_own_cells_gave_and_moves_are_cou
     routing = ByBatch(kind, kind.first_plan(GRID, 4), w, Service(), lambda: 0.0)
     routing.note_changes(np.arange(3000), np.empty(0, np.int64))
     cells = w.cells(0, 4000)
-    first = routing.route(Batch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0), 4000, np.zeros(4)))
+    first = routing.route(RoutingBatch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0), 4000, np.zeros(4)))
     assert np.bincount(first.machines, minlength=4).max() < 1100
     before = uniform(GRID, 4)
     corner = w.boxes.row0[:3000] * GRID.columns + w.boxes.col0[:3000]
@@ -404,7 +404,7 @@ def test_the_service_times_that_made_the_figures_are_found_again() -> None:
 
 def test_the_matcher_is_measured_at_the_density_that_the_events_meet() -> None:
     w = world(spots=())
-    got = measure(w.workload.base, GRID, 3000, 1.0, 4000, 1)
+    got = measure_service(w.workload.base, GRID, 3000, 1.0, 4000, 1)
     cells = w.cells(0, 16_000)[:4000]
     assert got.met == pytest.approx(density_of(GRID, w.of(np.arange(3000)))[cells].mean())
     assert got.indexed == 3000

@@ -43,7 +43,7 @@ from geoswarm.control.layout.hybrid import DELTA, SIGMA, hybrid
 from geoswarm.control.layout.load_model import ENGINE, Costs
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.change import Change, Divide, Move
 from geoswarm.core.space.grid import Grid
@@ -51,8 +51,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_arguments
 
-Why = dict[str, float | int | str]
-Layout = Callable[[Grid, int, TextSample], Plan]
+DrawLayout = Callable[[Grid, int, TextSample], Plan]
 MOVED_SHARE_MIN = 0.3
 """The least share of the wanted load that whole partitions must move; else one is cut."""
 
@@ -104,7 +103,7 @@ class Ps2Adjusted:
         leaves_max: HybridLeaves = None,
         query_weight: Annotated[float, Field(gt=0, description="queries that one of the sample stands for")] = 1.0,
         size_unit_bytes: Annotated[int, Field(ge=1, description="unit of sizes; `dp` needs a large one for many")] = 1,
-        layout: Layout | None = None,
+        layout: DrawLayout | None = None,
         seed: Annotated[int, Field(description="of the chance that `ra` takes")] = 0,
     ) -> None:
         """The default `layout` is `hybrid`. `costs` and `replicates` describe the machines: this engine's, or the
@@ -113,7 +112,7 @@ class Ps2Adjusted:
             raise SettingsError(f"aim {aim} is above sigma {sigma}, so nothing would move: give 1 to sigma")
         self.sigma, self.aim, self.cells_max, self.pairs_max, self.way = sigma, aim, cells_max, pairs_max, way
         self.costs, self.replicates, self.query_weight = costs, replicates, query_weight
-        self.layout: Layout = layout or partial(
+        self.layout: DrawLayout = layout or partial(
             hybrid, costs=costs, sigma=layout_sigma, delta=delta, leaves_max=leaves_max
         )
         self.global_every_rounds, self.global_gain_min = global_every_rounds, global_gain_min

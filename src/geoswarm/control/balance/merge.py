@@ -51,7 +51,7 @@ def find_merges(plan: Plan, stats: Mapping[int, TrioStat]) -> Merges:
     changes, left_out = [], 0
     for executor, parts in sorted(owned.items()):
         merged: set[int] = set()
-        for group in rectangles(parts):
+        for group in find_rectangles(parts):
             if merged & set(group):
                 continue
             pieces = [stats[i] for i in group]
@@ -65,7 +65,7 @@ def find_merges(plan: Plan, stats: Mapping[int, TrioStat]) -> Merges:
     return Merges(changes, left_out)
 
 
-def rectangles(parts: list[Partition]) -> list[tuple[int, ...]]:
+def find_rectangles(parts: list[Partition]) -> list[tuple[int, ...]]:
     """Every set of two or more partitions that fills a rectangle, as ids; the largest sets come first."""
     tried = sorted(parts, key=lambda p: (p.cells, p.id))[:PARTITIONS_MAX]
     borders: Ints = np.array([(p.row0, p.col0, p.row1, p.col1) for p in tried], np.int64).reshape(-1, 4)

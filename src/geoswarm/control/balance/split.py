@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from geoswarm.control.balance.subset import largest_first
-from geoswarm.control.estimate import ROUNDING
+from geoswarm.control.estimate import COST_ROUNDING
 from geoswarm.core.space.partition import Axis
 from geoswarm.core.stats.triostat import TrioStat
 
@@ -39,7 +39,7 @@ def find_split(stats: Mapping[int, TrioStat], cost_high: float, cost_low: float)
         cut = best_split(partition, stats[partition], cost_high, cost_low)
         if cut is not None:
             highest_after = max(cost_high - cost + cut.cost_kept, cost_low + cut.cost_moved)
-            if highest_after < cost_high * (1 - ROUNDING):
+            if highest_after < cost_high * (1 - COST_ROUNDING):
                 return cut
     return None
 

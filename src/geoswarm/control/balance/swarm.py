@@ -23,7 +23,7 @@ from geoswarm.control.balance.split import find_split
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.estimate import by_cost, executor_costs
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
 from geoswarm.core.space.change import Change, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -31,7 +31,6 @@ from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.parameters import check_arguments
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
-Why = dict[str, float | int | str]
 
 
 @dataclass

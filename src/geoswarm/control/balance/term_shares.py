@@ -24,7 +24,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box
 from geoswarm.core.text.cut import LISTED_MAX, SHARES_MAX, TermCut
 
-SHARES = 16
+SHARES_PER_EXECUTOR = 16
 """The number of shares that an executor's part of all work is divided into: the finest load that can be moved."""
 
 
@@ -53,7 +53,11 @@ def hand_over_share(
     """Moves about `share` of a partition's load to `low`, by terms; other executors of the place keep theirs."""
     plan, unit = seen.plan, Unit.whole(text).within(Box(*part.box))
     family = [slot for slot, p in enumerate(plan.partitions) if p.box == part.box]
-    fine = int(np.ceil(SHARES * seen.times[family].sum() / seen.of_executor.mean()).clip(SHARES, SHARES_MAX // 2))
+    fine = int(
+        np.ceil(SHARES_PER_EXECUTOR * seen.times[family].sum() / seen.of_executor.mean()).clip(
+            SHARES_PER_EXECUTOR, SHARES_MAX // 2
+        )
+    )
     if part.cut is None:
         cut = term_cut(fine, anything_first(by_load(unit, fine, costs)), text)
         owners = [part.executor] * fine

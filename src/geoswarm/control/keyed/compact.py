@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
-from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trim_table
+from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners, scramble, stir
@@ -108,7 +108,7 @@ class Compact:
     """The vector of each key."""
 
 
-def summarise(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
+def summarise_keys(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
     """The vectors of all keys. On a cluster each executor does this for its own keys, with the same result."""
     heap, starts = by_executor(case.owner, case.executors)
     load = _by_owner(case.load / load_unit, heap, starts, limits.level_bits)
@@ -171,10 +171,10 @@ class MixedCompact:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits) and int((case.owner != case.home).sum()) <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        compact = summarise(case, self.limits, self.load_unit, self.state_unit)
+        compact = summarise_keys(case, self.limits, self.load_unit, self.state_unit)
         if not self.as_printed:
             compact = with_means(compact, case)
-        trial = mixed(Search(compact.vectors, self.limits))
+        trial = mixed_trial(Search(compact.vectors, self.limits))
         owner = expand(compact, trial, case, self.limits)
         error = float(load_errors(trial, case, owner).max())
         owner = trim_table(case, owner, self.limits)

@@ -111,11 +111,11 @@ def gamma(load: Floats, state: Floats, beta: float) -> Floats:
     return ranks
 
 
-def min_table(search: Search) -> Trial:
+def min_table_trial(search: Search) -> Trial:
     return search.trial(search.entries, search.case.load)
 
 
-def mixed(search: Search) -> Trial:
+def mixed_trial(search: Search) -> Trial:
     """Algorithm 4; if its first trial does not fit, also with MinTable's ψ, and the better of the two."""
     best, trials = _until_it_fits(search, search.gamma)
     if trials > 1 or not search.is_balanced(best):
@@ -125,9 +125,9 @@ def mixed(search: Search) -> Trial:
     return replace(best, trials=trials)
 
 
-def mixed_bf(search: Search) -> Trial:
+def mixed_bf_trial(search: Search) -> Trial:
     """The best trial over all n."""
-    best, trials = mixed(search), search.entries + 1
+    best, trials = mixed_trial(search), search.entries + 1
     for back in range(trials):
         best = max(best, search.trial(back, search.gamma), key=search.merit)
     return replace(best, trials=trials)
@@ -181,7 +181,7 @@ class MinTable:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits):
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        return answer(plan, stats, case, self.limits, min_table(Search(case, self.limits)).owner(), trials=1)
+        return answer(plan, stats, case, self.limits, min_table_trial(Search(case, self.limits)).owner(), trials=1)
 
 
 @dataclass(frozen=True)
@@ -212,7 +212,7 @@ class Mixed:
         search = Search(case, self.limits)
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        best = mixed(search)
+        best = mixed_trial(search)
         owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)
 
@@ -230,6 +230,6 @@ class MixedBF:
         search = Search(case, self.limits)
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        best = mixed_bf(search)
+        best = mixed_bf_trial(search)
         owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)

@@ -15,7 +15,7 @@ from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners
 from geoswarm.core.keys.plan import KeyPlan
 
-ROUNDS = 16
+DEALS_PER_KEY = 16
 """Parts that a key's load is dealt in, all keys in turn, as in a stream of tuples: fine enough for the sums."""
 
 
@@ -33,10 +33,10 @@ def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
 def _deal(load: Floats, first: Owners, second: Owners, loads: Floats) -> int:
     """The number of keys that went to both executors; `loads` is updated in place."""
     ways = np.zeros(len(load), np.int8)
-    for _ in range(ROUNDS):
+    for _ in range(DEALS_PER_KEY):
         for i in range(len(load)):
             to_first = loads[first[i]] <= loads[second[i]]
-            loads[first[i] if to_first else second[i]] += load[i] / ROUNDS
+            loads[first[i] if to_first else second[i]] += load[i] / DEALS_PER_KEY
             ways[i] |= 1 if to_first else 2
     both = 0
     for i in range(len(load)):

@@ -15,7 +15,7 @@ from geoswarm.errors import SettingsError
 from geoswarm.parameters import Parameter, check_options, parameters_of, suggestion
 from geoswarm.registry import Registry, classes_in
 
-PARTS = ("name", "rebalance")
+PLANNER_PARTS = ("name", "rebalance")
 LIMITS_OF_TUNING = ("theta_max", "table_max", "beta")
 """Limits that are fields of `KeyTuning`."""
 LIMITS_OF_OPTIONS = ("level_bits", "table_is_soft")
@@ -27,7 +27,7 @@ def _name_of(kind: Any) -> str | None:
 
 
 PLANNERS: Registry[Planner] = Registry(
-    "planner of keys", "geoswarm.planners", classes_in("geoswarm.control.keyed", _name_of), PARTS
+    "planner of keys", "geoswarm.planners", classes_in("geoswarm.control.keyed", _name_of), PLANNER_PARTS
 )
 
 

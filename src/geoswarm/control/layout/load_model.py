@@ -71,7 +71,7 @@ COSTS = Costs()
 """The costs of machines that keep subscriptions of their own."""
 ENGINE = Costs(c3_insertion=0.0, c4_deletion=0.0, divided_event=1.6, by_lists=True)
 """The costs of this engine."""
-MEETINGS_MAX = 8_000_000
+PAIRS_AT_ONCE_MAX = 8_000_000
 """The most pairs of a subscription and a rectangle that are counted at once: some hundred bytes each."""
 
 
@@ -105,7 +105,7 @@ def destinations(plan: Plan, sample: TextSample) -> Destinations:
     """Definition 2. In a partition of all executors, an event goes to one in turn, and a subscription to all."""
     owners = _TermOwners(plan, sample)
     events = _distinct(*_event_pairs(plan, sample, owners), plan.executors)
-    at_once = max(1, MEETINGS_MAX // len(plan.partitions))
+    at_once = max(1, PAIRS_AT_ONCE_MAX // len(plan.partitions))
     parts = [
         _distinct(*_query_pairs(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
         for first in range(0, sample.queries, at_once)

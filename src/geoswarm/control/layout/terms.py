@@ -18,7 +18,7 @@ Counts = npt.NDArray[np.int32]
 TermShares = npt.NDArray[np.int16]
 NO_SHARE = -1
 """The share of terms that no subscription is indexed under, or that belong to another unit."""
-ROUNDS = 3
+PASSES = 3
 TOLERANCE = 0.02
 """How far above the average a share may grow to make the sum of loads smaller."""
 
@@ -84,7 +84,7 @@ def _deal_terms(
     """Gives the terms, in this order, to the share with the least load after it; then, in some passes, to the share
     whose load grows least, among those within the tolerance."""
     found, loads, after = np.empty(len(order), np.int16), np.zeros(shares), np.empty(shares)
-    for step in range(ROUNDS + 1):
+    for step in range(PASSES + 1):
         for t in order:
             if step > 0:
                 old = found[t]

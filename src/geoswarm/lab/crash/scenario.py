@@ -22,7 +22,7 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
-from geoswarm.run.oracle.regions import region_of
+from geoswarm.run.oracle.regions import read_region
 from geoswarm.store import dead_files
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -253,7 +253,7 @@ def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[s
 def is_sound(row: Row) -> bool:
     """Whether an event can be matched, in other words than validation's."""
     if row["geometry"] is not None:
-        return row["event_id"] is not None and row["ts"] is not None and region_of(row["geometry"]) is not None
+        return row["event_id"] is not None and row["ts"] is not None and read_region(row["geometry"]) is not None
     if any(row[name] is None for name in EVENT.names):
         return False
     xmin, ymin, xmax, ymax = CONTRACT.bounds

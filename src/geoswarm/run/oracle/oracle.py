@@ -15,7 +15,7 @@ from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.regions import Region, region_of
+from geoswarm.run.oracle.regions import Region, read_region
 
 Pair = tuple[int, int]
 
@@ -78,7 +78,7 @@ class Oracle:
                 del self.live[sub_id]
             return is_live
         words, readable = _words(row["keywords"])
-        region = region_of(row["geometry"])
+        region = read_region(row["geometry"])
         if region is not None and region.metres is None and region.shape.area == 0:
             return False
         sides = [row[k] for k in ("xmin", "ymin", "xmax", "ymax")]
@@ -143,7 +143,7 @@ class Oracle:
 
     def _areas(self, events: pa.Table) -> dict[int, Region]:
         """The readable events that are not plain points, by row."""
-        read = {i: region_of(geometry) for i, geometry in enumerate(self._geometries(events))}
+        read = {i: read_region(geometry) for i, geometry in enumerate(self._geometries(events))}
         return {i: region for i, region in read.items() if region is not None and self._is_in_world(region)}
 
     def _is_in_world(self, region: Region) -> bool:
@@ -184,7 +184,7 @@ class Oracle:
         west, south, east, north = self._bounds
         needed = ["event_id", "ts", "x", "y"]
         if event.get("geometry") is not None:
-            area = region_of(event["geometry"])
+            area = read_region(event["geometry"])
             if area is None or not self._is_in_world(area):
                 return False
             needed = [name for name in needed if name not in "xy" or event[name] is not None]

@@ -43,7 +43,7 @@ class Region:
         return _circle_and_polygon(self, predicate, publication)
 
 
-def region_of(geometry: object) -> Region | None:
+def read_region(geometry: object) -> Region | None:
     """The region of a geometry; None if there is none, or it cannot be read. Tests give valid polygons only."""
     if isinstance(geometry, str):
         geometry = geometry.encode()

@@ -44,7 +44,7 @@ from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.run.sim.holdings import Holdings
 from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
-from geoswarm.run.sim.routing import Batch, Routing
+from geoswarm.run.sim.routing import Routing, RoutingBatch
 from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.spans import Span
 from geoswarm.run.sim.world import Step, World
@@ -139,7 +139,7 @@ class Cluster:
             indexed = queries[slots].astype(np.float64)
         work_s = service.event_s(step.met, indexed) * world.weight
         free_at_s = np.maximum(self._clock.free_at_s, start_s)
-        routed = self._routing.route(Batch(step.cells, slots, work_s, queries, self._expected, free_at_s))
+        routed = self._routing.route(RoutingBatch(step.cells, slots, work_s, queries, self._expected, free_at_s))
         # The giver of a query is as busy with it as its taker.
         moves_s = 2 * routed.moved * service.move_us * 1e-6 / self._machines
         backlog_s = self._delay(start_s, routed.overhead_s + moves_s)

@@ -28,7 +28,7 @@ from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.world import World
 
 
-class Batch(NamedTuple):
+class RoutingBatch(NamedTuple):
     """What is known when the events of a step are to be routed."""
 
     cells: CellIds
@@ -67,7 +67,7 @@ class Routing(Protocol):
     def note_changes(self, came: Ints, went: Ints) -> None:
         """Notes queries that were registered and cancelled, as ordinals."""
 
-    def route(self, batch: Batch) -> Routed: ...
+    def route(self, batch: RoutingBatch) -> Routed: ...
 
 
 class ByPlan:
@@ -80,7 +80,7 @@ class ByPlan:
     def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         owners = self.plan.executor_of_slot[batch.slots].astype(np.int64)
         in_turn = (self._turn + np.arange(len(owners))) % self.machines
         self._turn = (self._turn + batch.expected) % self.machines
@@ -99,7 +99,7 @@ class ByTask:
     def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         tasks = self.plan.executor_of_slot[batch.slots]
         sent = slice(0, batch.expected)
         work_s = np.bincount(tasks[sent], batch.work_s[sent], self.plan.executors)
@@ -139,7 +139,7 @@ class ByBatch:
             self._density.add(box, by)
             np.add.at(self._begun, box.row0 * columns + box.col0, by)
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         before = self.plan
         events = np.bincount(batch.cells[: batch.expected], minlength=before.grid.cells)
         began_s = self._cpu_s()

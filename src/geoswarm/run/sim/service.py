@@ -89,7 +89,7 @@ class Measurement(NamedTuple):
     event_us: float
 
 
-def measure(
+def measure_service(
     workload: CalmStream, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int
 ) -> Measurement:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
@@ -135,7 +135,7 @@ def calibrate(
 ) -> tuple[Service, list[Measurement]]:
     """The service times of this machine, and the points they were fitted to."""
     shares = list(map_shares)
-    points = [measure(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
+    points = [measure_service(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
     kernels = fit(points)
     return replace(kernels, base_us=HOP_US + kernels.base_us), points
 

@@ -34,7 +34,14 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.run.sim.words_kernels import ListRouting, Served, count_moved, latencies, serve_changes, serve_events
+from geoswarm.run.sim.words_kernels import (
+    ListRouting,
+    ServedTuples,
+    count_moved,
+    latencies,
+    serve_changes,
+    serve_events,
+)
 from geoswarm.run.sim.words_spans import LATENCIES_S, MachinesSpan
 from geoswarm.run.sim.words_stream import TextRun, TextScale, TextStep
 
@@ -139,7 +146,7 @@ class Machines:
         events = self._rng.permutation(step.events)[: setup.sample_events]
         return self.stream.sample(events, self._rng.permutation(np.flatnonzero(self._alive))[: setup.sample_queries])
 
-    def _serve(self, step: TextStep) -> tuple[Served, Served, Served]:
+    def _serve(self, step: TextStep) -> tuple[ServedTuples, ServedTuples, ServedTuples]:
         stream, costs, workers = self.stream, self.setup.costs, self.setup.workers
         check_us = costs.c1_check * stream.scale.query_weight
         old = self._old or self._new
@@ -154,7 +161,7 @@ class Machines:
         return events, inserted, deleted
 
     def _span(
-        self, step: TextStep, events: Served, inserted: Served, deleted: Served, moved: _Migration
+        self, step: TextStep, events: ServedTuples, inserted: ServedTuples, deleted: ServedTuples, moved: _Migration
     ) -> MachinesSpan:
         scale, setup = self.stream.scale, self.setup
         weights = (scale.event_weight, float(scale.query_weight), float(scale.query_weight))
@@ -181,7 +188,7 @@ class Machines:
             float(np.count_nonzero(self._is_old & self._alive)) / alive,
         )
 
-    def _latency(self, parts: tuple[Served, ...], weights: Floats, work_s: Floats, moved: _Migration) -> Floats:
+    def _latency(self, parts: tuple[ServedTuples, ...], weights: Floats, work_s: Floats, moved: _Migration) -> Floats:
         """The number of tuples of each class of latency.
 
         Work comes evenly over the step, so a machine's backlog grows or shrinks linearly. Random arrivals are left
@@ -191,13 +198,13 @@ class Machines:
         growth = work_s / span_s - 1.0
         offsets = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]).cumsum()
         workers, us, waits = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-        together = Served(offsets, workers, us, waits, parts[0].slot_us, parts[0].slot_events)
+        together = ServedTuples(offsets, workers, us, waits, parts[0].slot_us, parts[0].slot_events)
         at_s = self._rng.uniform(0.0, span_s, len(weights))
         self._backlog_s = np.maximum(0.0, backlog_s + growth * span_s)
         self._now_s += span_s
         return latencies(at_s, together, weights, backlog_s, growth, moved.migration_s, np.array(LATENCIES_S))
 
-    def _decide(self, step: TextStep, events: Served, inserted: Served, deleted: Served) -> None:
+    def _decide(self, step: TextStep, events: ServedTuples, inserted: ServedTuples, deleted: ServedTuples) -> None:
         assert self._coordinator is not None
         weights = (self.stream.scale.event_weight, *2 * (self.stream.scale.query_weight,))
         us = np.dot(weights, [part.slot_us for part in (events, inserted, deleted)])

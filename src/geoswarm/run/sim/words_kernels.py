@@ -19,7 +19,7 @@ class ListRouting(NamedTuple):
     counts: Ints
 
 
-class Served(NamedTuple):
+class ServedTuples(NamedTuple):
     """Tuples by worker: tuple i goes to workers[offsets[i]:offsets[i + 1]]."""
 
     offsets: Ints
@@ -41,7 +41,7 @@ def serve_events(
     moving: Bools,
     costs_us: tuple[float, float],
     workers: int,
-) -> Served:
+) -> ServedTuples:
     """Serves events, which meet the lists of both plans that are not empty. Time under the older plan counts for no
     slot."""
     check_us, event_us = costs_us
@@ -81,13 +81,13 @@ def serve_events(
                 out_workers[n], out_us[n], out_waits[n] = worker, us[worker], waits[worker]
                 n += 1
         offsets[i + 1] = n
-    return Served(offsets, out_workers[:n].copy(), out_us[:n].copy(), out_waits[:n].copy(), slot_us, slot_events)
+    return ServedTuples(offsets, out_workers[:n].copy(), out_us[:n].copy(), out_waits[:n].copy(), slot_us, slot_events)
 
 
 @kernel
 def serve_changes(
     rows: Ints, lists: Lists, new: ListRouting, old: ListRouting, is_old: Bools, cost_us: float, workers: int
-) -> Served:
+) -> ServedTuples:
     """Serves changes. Each goes once to every worker that has, or will have, the query; its slots share the time."""
     slots = len(new.executor_of_slot)
     slot_us, last_slot = np.zeros(slots), np.full(max(slots, len(old.executor_of_slot)), -1, np.int64)
@@ -115,12 +115,18 @@ def serve_changes(
                     last_slot[slot] = -1
                     slot_us[slot] += cost_us / slots_there[way.executor_of_slot[slot]]
     waits = np.zeros(n, np.bool_)
-    return Served(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
+    return ServedTuples(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
 
 
 @kernel
 def latencies(
-    at_s: Floats, served: Served, weights: Floats, backlog_s: Floats, growth: Floats, ready_s: float, bounds_s: Floats
+    at_s: Floats,
+    served: ServedTuples,
+    weights: Floats,
+    backlog_s: Floats,
+    growth: Floats,
+    ready_s: float,
+    bounds_s: Floats,
 ) -> Floats:
     """The number of tuples of each class of latency. `at_s` is when each comes; until then a machine's backlog has
     changed by its growth. The last machine is the dispatchers, which all tuples pass; the others are workers."""

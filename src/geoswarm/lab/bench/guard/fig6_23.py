@@ -21,7 +21,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
-from geoswarm.guard.sensor import HotspotSummary, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise_hotspot
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
 
@@ -77,8 +77,8 @@ def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
         comes = np.arange(BATCH) % 2 == 0
         take("query_update", lambda: guard.operations(batch, comes, ~comes, now_s), BATCH)  # noqa: B023
         who, ages = _live(users, rng)
-        take("hotspot", lambda: summarise(who, ages))  # noqa: B023
-        natural = summarise(who, ages)
+        take("hotspot", lambda: summarise_hotspot(who, ages))  # noqa: B023
+        natural = summarise_hotspot(who, ages)
         take("feature_update", lambda: guard.hotspot(natural))  # noqa: B023
         take("calm", lambda: guard.close_round(now_s))  # noqa: B023
         for name, attacked in (("detection", guard), ("printed", guards["printed"])):
@@ -100,7 +100,7 @@ def _filled(rules: GuardRules, names: pa.StringArray, rng: np.random.Generator) 
     users = pa.concat_arrays([names] * times)
     everything = np.ones(len(users), np.bool_)
     guard.operations(users, everything, ~everything, 0.0)
-    guard.hotspot(summarise(*_live(len(names), rng)))
+    guard.hotspot(summarise_hotspot(*_live(len(names), rng)))
     guard.close_round(60.0)
     return guard
 

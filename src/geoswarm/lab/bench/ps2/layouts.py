@@ -34,7 +34,7 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
 from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
-from geoswarm.run.sim.words_kernels import ListRouting, Served, serve_changes
+from geoswarm.run.sim.words_kernels import ListRouting, ServedTuples, serve_changes
 from geoswarm.run.sim.words_spans import throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
@@ -176,7 +176,7 @@ def layout_worlds(queries: Sequence[QueryKind], sizes: LayoutSizes, seed: int) -
     return [LayoutWorld.of(QueryCase(country, asked), sizes, seed) for asked in queries for country in COUNTRIES]
 
 
-def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
+def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> ServedTuples:
     """By query of those that are there at first: the workers that keep it."""
     way = way_of(stream, plan)
     none = np.zeros(stream.count, np.bool_)
