@@ -83,7 +83,7 @@ class Finder(Swarm):
         self.rebalance(plan, report)
         return self.pair
 
-    def _handed_over(
+    def _hand_over(
         self, held: dict[int, TrioStat], executors: tuple[int, int], cost_high: float, cost_low: float
     ) -> tuple[list[Change], Why]:
         self.pair = executors
