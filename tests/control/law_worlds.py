@@ -29,7 +29,7 @@ from worlds import expression, sentence
 ROUND_S = 15.0
 EVENTS_MAX, QUERIES_MAX = 400, 60
 SELDOM = "_every_rounds"
-"""How a parameter ends that says how seldom a strategy does something: in a short world it has to be often."""
+"""The end of parameters that make a strategy act seldom: in a short world it has to act often."""
 
 
 def make(kind: type[Strategy], rng: np.random.Generator) -> Strategy:

@@ -138,11 +138,11 @@ def test_shares_that_have_grown_too_coarse_are_divided_further_and_no_other_term
     assert (after[before != 0] == before[before != 0]).all()
     assert set(after[before == 0]) == {0, 3}
     proposed = plan.apply([merge, divide])
-    told = see(proposed, plan, report(plan, [500, 300, 200]).load, tally(proposed, text), COSTS, 1.0, seen.counted)
-    assert told.of_executor[1:3].tolist() == pytest.approx([300, 200])  # who keeps his terms, took what he took
-    assert told.of_executor[0] < 400
-    assert told.of_executor[3] == pytest.approx(told.of_executor[0], rel=0.2)
-    assert told.of_executor[[0, 3]].sum() > 500  # events that say words of both visit both
+    proposal = see(proposed, plan, report(plan, [500, 300, 200]).load, tally(proposed, text), COSTS, 1.0, seen.counted)
+    assert proposal.of_executor[1:3].tolist() == pytest.approx([300, 200])  # terms that stay keep their time
+    assert proposal.of_executor[0] < 400
+    assert proposal.of_executor[3] == pytest.approx(proposal.of_executor[0], rel=0.2)
+    assert proposal.of_executor[[0, 3]].sum() > 500  # events with words of both visit both
 
 
 def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> None:
@@ -208,9 +208,9 @@ def test_first_plans_are_hybrid_where_words_are_known() -> None:
 
 def test_the_time_of_what_is_gone_goes_to_what_is_in_its_place() -> None:
     plan = line([0, 0, 1, 1], rows=4)
-    told = report(plan, [40, 10, 20, 20]).load
+    load = report(plan, [40, 10, 20, 20]).load
     proposed = plan.apply([Split(0, "row", 0, (0, 1)), Merge((2, 3), 1)])
-    seen = see(proposed, plan, told, None, COSTS, 1.0)
+    seen = see(proposed, plan, load, None, COSTS, 1.0)
     by_id = dict(zip(proposed.partition_id_of_slot.tolist(), seen.times.tolist(), strict=True))
     assert by_id == {1: 10.0, 4: 10.0, 5: 30.0, 6: 40.0}
     assert seen.is_proposed.tolist() == [False, True, True, True]

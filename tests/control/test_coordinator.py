@@ -1,4 +1,4 @@
-"""The coordinator applies what a strategy wants, or refuses and says why; either way the numbers are written down."""
+"""The coordinator applies what a strategy wants, or refuses and reports why; either way the numbers are recorded."""
 
 from collections.abc import Sequence
 
@@ -48,13 +48,13 @@ class CountsPartitions(Stubborn):
         return float(len(plan.partitions))
 
 
-def decided(coordinator: Coordinator) -> RoundOutcome:
+def decide(coordinator: Coordinator) -> RoundOutcome:
     plan, stats = line([[[4], [4, 4]], [[1]]])
     return coordinator.decide(plan, RoundReport(3, 45.0, LoadReport(), stats))
 
 
 def test_a_change_that_helps_is_applied_and_told() -> None:
-    plan, entry = decided(Coordinator(Stubborn(Move(0, 1))))
+    plan, entry = decide(Coordinator(Stubborn(Move(0, 1))))
     assert plan is not None
     assert plan.partition(0).executor == 1
     assert entry == RoundEntry(
@@ -88,7 +88,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED)
 def test_a_change_that_is_no_plan_or_makes_the_maximum_worse_is_refused(changes: list[Change], reason: str) -> None:
-    plan, entry = decided(Coordinator(Stubborn(*changes)))
+    plan, entry = decide(Coordinator(Stubborn(*changes)))
     assert plan is None
     assert entry.outcome == "refused"
     assert reason in str(entry.reason)
@@ -96,15 +96,15 @@ def test_a_change_that_is_no_plan_or_makes_the_maximum_worse_is_refused(changes:
 
 
 def test_no_change_keeps_the_plan() -> None:
-    plan, entry = decided(Coordinator(Stubborn()))
+    plan, entry = decide(Coordinator(Stubborn()))
     assert plan is None
     assert entry.outcome == "kept"
 
 
 def test_a_strategy_that_balances_something_else_is_judged_by_that_or_trusted() -> None:
-    trusted, _ = decided(Coordinator(Stubborn(Move(2, 0)), trusts=True))
+    trusted, _ = decide(Coordinator(Stubborn(Move(2, 0)), trusts=True))
     assert trusted is not None
-    by_partitions, _ = decided(Coordinator(CountsPartitions(Move(2, 0))))
+    by_partitions, _ = decide(Coordinator(CountsPartitions(Move(2, 0))))
     assert by_partitions is not None
 
 

@@ -63,11 +63,11 @@ def test_every_way_reaches_the_load_or_says_that_all_cells_together_do_not(
         assert found.load >= wanted
     else:
         assert found.load == sum(c[0] for c in cells) < wanted
-    assert all(cells[i][0] for i in chosen)  # nothing that relieves nobody
+    assert all(cells[i][0] for i in chosen)  # no cell without load
 
 
 def test_an_exact_fit_counts() -> None:
-    """With the print's `j <= S`, cell 1 could not be found at j = 5, nor anything else within 5 bytes."""
+    """With the paper's `j <= S`, cell 1 could not be found at j = 5, nor anything else within 5 bytes."""
     cells = [(10, 7), (10, 5), (4, 5)]
     assert choice("dp", cells, 10).cells.tolist() == [1]
     assert choice("dp", cells, 10).size_bytes == 5

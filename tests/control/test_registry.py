@@ -109,12 +109,12 @@ def test_options_of_planners_are_checked(tuning: KeyTuning, message: str) -> Non
         resolve_planner(tuning, window=1)
 
 
-def listed() -> list[tuple[str, type, list[Parameter]]]:
+def parameter_lists() -> list[tuple[str, type, list[Parameter]]]:
     found = [(name, kind, list(parameters_of(kind))) for name, kind in STRATEGIES.ours().items()]
     return found + [(name, kind, planner_parameters(kind)) for name, kind in PLANNERS.ours().items()]
 
 
-@pytest.mark.parametrize(("name", "kind", "parameters"), listed())
+@pytest.mark.parametrize(("name", "kind", "parameters"), parameter_lists())
 def test_each_says_in_a_sentence_what_it_does_and_each_parameter_what_it_is(
     name: str, kind: type[Strategy], parameters: list[Parameter]
 ) -> None:

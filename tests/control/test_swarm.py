@@ -47,7 +47,7 @@ LOADS = [
     ([[[4, 4]], [[5]]],                 [8, 5],      "nothing to hand over"),  # don't over balance
     ([[[5]], [[5]]],                    [5, 5],      "nothing to hand over"),
     ([[[0, 0]], [[0]]],                 [0, 0],      "nothing to hand over"),
-    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # nobody to hand it to
+    ([[[5, 5]]],                        [10],        "nothing to hand over"),  # no executor to hand it to
 ]
 # fmt: on
 
@@ -63,8 +63,8 @@ def test_loads_in_loads_out(loads: Loads, after: list[float], decision: str) -> 
 def test_the_reasons_carry_the_numbers_of_a_split() -> None:
     plan, stats = line([[[20], [10, 9]], [[4]]])
     why = eager().rebalance(plan, report_of(stats)).why
-    told = {k: why[k] for k in ("from", "to", "cost_high", "cost_low", "cost_moved_max", "cost_moved", "cost_kept")}
-    assert told == {
+    figures = {k: why[k] for k in ("from", "to", "cost_high", "cost_low", "cost_moved_max", "cost_moved", "cost_kept")}
+    assert figures == {
         "from": 0, "to": 1, "cost_high": 39, "cost_low": 4, "cost_moved_max": 17.5, "cost_moved": 10, "cost_kept": 9,
     }  # fmt: skip
     assert (why["partition"], why["cost_partition"], why["cost_diff"]) == (1, 19, 15)

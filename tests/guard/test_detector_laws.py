@@ -1,4 +1,4 @@
-"""Every detector stays quiet on calm traffic: whoever asks as ever is not blocked, by any algorithm that can be chosen.
+"""Every detector stays quiet on calm traffic: users who do what they always do are not blocked, by any algorithm.
 
 The algorithms are those that `GuardRules` accepts; a new one is tested by existing.
 """
@@ -22,7 +22,7 @@ def test_the_algorithms_are_found() -> None:
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_detector_stays_quiet_on_calm_traffic(algorithm: str, seed: int) -> None:
-    """Twenty minutes of a crowd in which everybody has homes. Hotspots come of themselves: calm is not uniform."""
+    """Twenty minutes of a crowd in which each user has homes. Hotspots arise anyway: calm is not uniform."""
     rng = np.random.default_rng((seed, 5))
     users, per_s = int(rng.integers(40, 200)), float(rng.choice([100.0, 300.0]))
     rules = GuardRules.model_validate({"algorithm": algorithm})

@@ -139,20 +139,20 @@ SMALL: dict[str, Any] = {"hotspots_max": 64, "makers_max": 64, "users_max": 10_0
 
 
 def test_a_gang_in_a_sea_of_invented_names_is_still_blocked_and_the_sea_is_not() -> None:
-    """Ten thousand names a round against a table of ten thousand: nobody is forgotten who matters."""
+    """Ten thousand names a round against a table of ten thousand: no maker of a hotspot is forgotten."""
     guard = Guard(GuardRules(**SMALL))
     world = World([normal(rng(1)), attack()], guard, 1)
     invented = iter(range(10**9))
     close = world._close
 
-    def flooded(now_s: float) -> None:
+    def flood_and_close(now_s: float) -> None:
         import pyarrow as pa
 
         names = pa.array([f"nobody{next(invented)}" for _ in range(10_000)])
         guard.operations(names, np.ones(10_000, np.bool_), np.zeros(10_000, np.bool_), now_s - 1.0)
         close(now_s)
 
-    world._close = flooded  # type: ignore[method-assign]
+    world._close = flood_and_close  # type: ignore[method-assign]
     world.run(1200.0)
     assert world.rounds[-1].entry.users_driven_out > 50_000
     assert set(world.blocked) == attackers(world)

@@ -33,12 +33,12 @@ def table(
 GANG_CODES = list(range(NORMAL, NORMAL + GANG))
 
 
-def printed() -> Detector:
+def thesis_detector() -> Detector:
     return Detector(PRINTED, np.random.default_rng(0))
 
 
 def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_again() -> None:
-    detector = printed()
+    detector = thesis_detector()
     first, second = detector.detect(table(), 1), detector.detect(table(), 2)
     assert (first.suspicious.tolist(), first.confirmed.tolist()) == (GANG_CODES, [])
     assert second.confirmed.tolist() == GANG_CODES
@@ -54,7 +54,7 @@ def test_as_printed_a_cluster_is_suspicious_first_and_confirmed_when_it_comes_ag
     ],
 )
 def test_as_printed_there_is_no_attack(why: str, changed: FeatureTable) -> None:
-    detector = printed()
+    detector = thesis_detector()
     for now_round in range(3):
         assert detector.detect(changed, now_round).suspicious.tolist() == [], why
 
@@ -79,7 +79,7 @@ def _again(detector: Detector, now_round: int) -> Ints:
 
 
 def test_as_printed_another_cluster_is_not_confirmed_by_the_first() -> None:
-    detector = printed()
+    detector = thesis_detector()
     detector.detect(table(), 1)
     smaller = table()
     smaller.raw[NORMAL, [X3, X11, X14]] = smaller.raw[0, [X3, X11, X14]]
@@ -93,7 +93,7 @@ def test_users_whom_nothing_tells_apart_end_the_search(users: int) -> None:
     raw = np.zeros((users, 14))
     raw[:, X11] = np.arange(users)  # a spread that no feature explains once all columns are the same
     same = FeatureTable(np.arange(users), raw, np.zeros((users, 14), np.float32))
-    assert printed().detect(same, 0).confirmed.tolist() == []
+    assert thesis_detector().detect(same, 0).confirmed.tolist() == []
 
 
 def test_the_same_seed_finds_the_same_users() -> None:
@@ -127,7 +127,7 @@ def hot(
     causes.add(now_round, now_round, place, touched)
 
 
-def blocked(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
+def users_to_block(causes: Causes, now_round: int = 9, **changed: float) -> list[int]:
     """If the gang was suspected before."""
     features = table()
     if "cancels" in changed:
@@ -142,15 +142,15 @@ def test_who_makes_hotspots_in_two_rounds_and_cancels_as_much_is_blocked() -> No
     causes = Causes(RULES)
     hot(causes, 8)
     hot(causes, 9)
-    assert blocked(causes) == GANG_CODES
-    assert blocked(causes, cancels=0.2) == [], "a crowd comes, it does not trade"
+    assert users_to_block(causes) == GANG_CODES
+    assert users_to_block(causes, cancels=0.2) == [], "a crowd comes, it does not trade"
 
 
 def test_who_makes_three_places_hot_is_blocked_whatever_is_cancelled() -> None:
     causes = Causes(RULES)
     for now_round, x in ((7, 0.1), (8, 0.5), (9, 0.9)):
         hot(causes, now_round, (x, 0.5))
-    assert blocked(causes, cancels=0.0) == GANG_CODES
+    assert users_to_block(causes, cancels=0.0) == GANG_CODES
 
 
 @pytest.mark.parametrize(
@@ -167,35 +167,35 @@ def test_nobody_is_blocked_when(why: str, changed: dict[str, float]) -> None:
     causes = Causes(RULES)
     for now_round in (8, 9):
         hot(causes, now_round, **changed)  # type: ignore[arg-type]
-    assert blocked(causes) == [], why
+    assert users_to_block(causes) == [], why
 
 
 def test_who_has_just_moved_is_judged_by_what_was_done_since() -> None:
     causes = Causes(RULES)
     for now_round in (8, 9):
         hot(causes, now_round, focus=0.4, fresh=40)
-    assert blocked(causes) == GANG_CODES
+    assert users_to_block(causes) == GANG_CODES
 
 
 def test_one_round_of_hotspots_is_not_enough() -> None:
     causes = Causes(RULES)
     hot(causes, 9)
     hot(causes, 9)
-    assert blocked(causes) == []
+    assert users_to_block(causes) == []
 
 
 def test_hotspots_that_drift_are_one_place() -> None:
     causes = Causes(RULES)
     for step in range(8):
         hot(causes, 2 + step, (0.5 + 0.02 * step, 0.5))
-    assert blocked(causes, cancels=0.0) == []
+    assert users_to_block(causes, cancels=0.0) == []
 
 
 def test_hotspots_of_half_an_hour_ago_are_forgotten() -> None:
     causes = Causes(RULES)
     hot(causes, 8)
     hot(causes, 39)
-    assert blocked(causes, 39) == []
+    assert users_to_block(causes, 39) == []
 
 
 def test_a_neighbour_of_the_attack_is_not_an_accomplice() -> None:

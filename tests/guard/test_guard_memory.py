@@ -118,19 +118,19 @@ def test_the_oldest_block_is_lifted_when_there_are_too_many_but_no_operators() -
 def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:
     def story(restarts: bool) -> list[object]:
         world = World([normal(np.random.default_rng(1)), attack(stay_s=120.0)], Guard(seed=4), 1)
-        told: list[object] = []
+        rounds: list[object] = []
         close = world._close
 
-        def restarted(now_s: float) -> None:
+        def close_and_restart(now_s: float) -> None:
             close(now_s)
-            told.append(world.rounds[-1])
+            rounds.append(world.rounds[-1])
             if restarts:
                 world.guard = Guard.from_bytes(world.guard.to_bytes())
 
-        world._close = restarted  # type: ignore[method-assign]
+        world._close = close_and_restart  # type: ignore[method-assign]
         world.run(600.0)
         assert world.blocked
-        return [*told, world.guard.blocked_users()]
+        return [*rounds, world.guard.blocked_users()]
 
     assert story(True) == story(False)
 

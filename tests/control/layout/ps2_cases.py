@@ -23,8 +23,8 @@ NAMES = [layout.__name__ for layout in LAYOUTS]  # type: ignore[attr-defined]
 WORLD = Grid(*BOUNDS, columns=30, rows=20)
 
 
-class Told:
-    """A random world: what is said where, and what is asked where."""
+class RandomSample:
+    """A random world of events with texts and subscriptions with keywords."""
 
     def __init__(self, seed: int, events: int = 80, queries: int = 60, words_share: float = 0.8) -> None:
         rng = np.random.default_rng(seed)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.layout.ps2_cases import PURE, WORLD, Told, posts
+from control.layout.ps2_cases import PURE, WORLD, RandomSample, posts
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import (
     LEAVES_PER_EXECUTOR_MAX,
@@ -30,8 +30,7 @@ from geoswarm.lab.workload.posts import QueryKind
 
 
 def two_regions(rng: np.random.Generator, n: int = 4000) -> TextSample:
-    """In the west large queries ask for what is hardly ever said; in the east, where most is said, small ones for what
-    everybody says."""
+    """In the west large queries ask for rare words; in the east, where most events are, small ones for common words."""
     grid = Grid(0.0, 0.0, 2.0, 1.0, columns=100, rows=50)
     points = rng.random((5 * n, 2)) * [2.0, 1.0]
     points[n:, 0] = 1.0 + points[n:, 0] / 2
@@ -98,7 +97,7 @@ def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(querie
 def test_executors_are_balanced_or_more_leaves_never_make_the_worst_worse(
     seed: int, executors: int, sigma: float
 ) -> None:
-    sample = Told(seed, events=300, queries=200).sample
+    sample = RandomSample(seed, events=300, queries=200).sample
     worst = np.inf
     for per_executor in (1, 3, LEAVES_PER_EXECUTOR_MAX):
         tree = kdt_tree(executors, sample, sigma=sigma, leaves_max=per_executor * executors)
@@ -114,7 +113,7 @@ def test_executors_are_balanced_or_more_leaves_never_make_the_worst_worse(
 @settings(deadline=None, max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 7))
 def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> None:
-    sample = Told(seed, events=300, queries=200).sample
+    sample = RandomSample(seed, events=300, queries=200).sample
     tree = kdt_tree(executors, sample)
     events: list[set[int]] = [set() for _ in range(executors)]
     queries: list[set[int]] = [set() for _ in range(executors)]
@@ -177,4 +176,4 @@ def test_where_copies_cost_nothing_space_alone_is_left() -> None:
 
 
 def test_one_executor_has_everything() -> None:
-    assert len(hybrid(WORLD, 1, Told(1).sample).partitions) == 1
+    assert len(hybrid(WORLD, 1, RandomSample(1).sample).partitions) == 1

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from control.layout.ps2_cases import WORLD, Told
+from control.layout.ps2_cases import WORLD, RandomSample
 from geoswarm.control.balance.static import Replicated
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import hybrid
@@ -30,7 +30,7 @@ COSTS = Costs(c1_check=1.0, c2_event=10.0, c3_insertion=100.0, c4_deletion=1000.
 
 
 def town() -> TextSample:
-    """Three posts and three queries in the left half, one post that nobody asks for in the right."""
+    """Three posts and three queries in the left half, one post that no query asks for in the right."""
     points = np.array([[0.5, 0.5], [0.5, 0.6], [1.5, 3.5], [3.5, 3.5]])
     texts = pa.array(["flood river", "flood", "dam", "silence"])
     rects = np.array([[0.1, 0.1, 0.9, 0.9], [0.1, 0.1, 0.9, 0.9], [0.1, 0.1, 1.9, 3.9]])
@@ -69,7 +69,7 @@ def test_a_subscription_on_a_border_is_paid_for_on_both_sides_unless_the_index_i
 
 
 def test_where_everybody_serves_events_are_dealt_and_subscriptions_copied() -> None:
-    sample = Told(4, events=200).sample
+    sample = RandomSample(4, events=200).sample
     plan = Replicated().first_plan(WORLD, 4)
     sent = destinations(plan, sample)
     assert sent.queries.shape[1] == 4 * sample.queries
@@ -81,7 +81,7 @@ def test_where_everybody_serves_events_are_dealt_and_subscriptions_copied() -> N
     seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 6), layout=st.sampled_from([kd_tree, by_metric, hybrid])
 )
 def test_what_is_counted_at_once_is_what_is_counted_one_by_one(seed: int, executors: int, layout: object) -> None:
-    sample = Told(seed).sample
+    sample = RandomSample(seed).sample
     plan = layout(WORLD, executors, sample)  # type: ignore[operator]
     shares = [cut.shares_of(sample.hashes) for cut in plan.cuts]
     for table in shares:

@@ -33,25 +33,25 @@ def world(party: Party, horizon_s: float = HORIZON_S) -> AttackWorld:
     return AttackWorld(Traffic(STREAM, (NORMAL, party)), GRID, horizon_s, weight=500, step_s=5.0)
 
 
-def played(in_world: AttackWorld, *clusters: AttackCluster) -> AttackCluster:
+def play(in_world: AttackWorld, *clusters: AttackCluster) -> AttackCluster:
     for _ in run(in_world, list(clusters)):
         pass
     return clusters[0]
 
 
 @lru_cache(maxsize=1)
-def attacked() -> tuple[AttackCluster, AttackCluster, AttackCluster]:
+def clusters_under_attack() -> tuple[AttackCluster, AttackCluster, AttackCluster]:
     """Without Guard, with it, and with what the blocked had removed."""
     w = world(ATTACK)
     bare = AttackCluster(w, SETUP, "swarm-measured")
     guarded = AttackCluster(w, SETUP, "swarm-measured", Guard(seed=1))
     removed = AttackCluster(w, SETUP, "swarm-measured", Guard(seed=1), removes="all")
-    played(w, bare, guarded, removed)
+    play(w, bare, guarded, removed)
     return bare, guarded, removed
 
 
 def test_guard_blocks_all_attackers_and_nobody_else() -> None:
-    bare, guarded, _ = attacked()
+    bare, guarded, _ = clusters_under_attack()
     assert sum(hotspot.is_malicious for hotspot in bare.sensed) >= 2
     assert sorted(guarded.blocked_at_s) == sorted(f"attacker{i}" for i in range(10))
     assert guarded.false_blocks == []
@@ -63,7 +63,7 @@ def test_guard_blocks_all_attackers_and_nobody_else() -> None:
 
 
 def test_clusters_are_the_same_until_somebody_is_blocked() -> None:
-    bare, guarded, removed = attacked()
+    bare, guarded, removed = clusters_under_attack()
     blocked_s = min(guarded.blocked_at_s.values())
     before = [span for span in bare.spans if span.start_s < blocked_s]
     assert guarded.spans[: len(before)] == before == removed.spans[: len(before)]
@@ -71,14 +71,14 @@ def test_clusters_are_the_same_until_somebody_is_blocked() -> None:
 
 
 def test_the_number_of_queries_stays_unless_those_of_blocked_users_are_removed() -> None:
-    bare, guarded, removed = attacked()
+    bare, guarded, removed = clusters_under_attack()
     assert bare.spans[-1].queries == pytest.approx(20_000, abs=2)
     assert guarded.spans[-1].queries == pytest.approx(20_000, abs=2)
     assert removed.spans[-1].queries == pytest.approx(18_000, abs=2)
 
 
 def test_queries_at_a_cell_are_those_that_are_live() -> None:
-    for cluster in attacked():
+    for cluster in clusters_under_attack():
         live = np.flatnonzero(cluster._alive)
         density = np.zeros((GRID.rows, GRID.columns), np.int32)
         for row0, col0, row1, col1 in zip(*cluster.world.of(live), strict=True):
@@ -92,7 +92,7 @@ def test_queries_at_a_cell_are_those_that_are_live() -> None:
 def test_nobody_is_blocked_where_there_is_no_attack() -> None:
     for party in (Extra(NORMAL, 2000, 60.0, 120.0), Gathering(STREAM, (0.8, 0.6), 120.0, 120.0, 1000)):
         w = world(party)
-        cluster = played(w, AttackCluster(w, SETUP, "swarm-measured", Guard(seed=1)))
+        cluster = play(w, AttackCluster(w, SETUP, "swarm-measured", Guard(seed=1)))
         assert cluster.sensed
         assert cluster.blocked_at_s == {}
         assert len(cluster.rounds) == HORIZON_S / 60
@@ -100,7 +100,7 @@ def test_nobody_is_blocked_where_there_is_no_attack() -> None:
 
 def test_one_seed_is_one_world() -> None:
     first, second = (world(replace(ATTACK, start_s=30.0), 90.0) for _ in range(2))
-    a, b = (played(w, AttackCluster(w, SETUP, "swarm", Guard(seed=2))) for w in (first, second))
+    a, b = (play(w, AttackCluster(w, SETUP, "swarm", Guard(seed=2))) for w in (first, second))
     assert a.spans == b.spans
     assert a.sensed == b.sensed
     assert [r.entry for r in a.rounds] == [r.entry for r in b.rounds]
@@ -108,7 +108,7 @@ def test_one_seed_is_one_world() -> None:
 
 def test_the_printed_guard_sees_only_the_partition() -> None:
     w = world(ATTACK, 240.0)
-    cluster = played(w, AttackCluster(w, SETUP, "swarm", Guard(GuardRules(algorithm="printed", reach=0.0), 1)))
+    cluster = play(w, AttackCluster(w, SETUP, "swarm", Guard(GuardRules(algorithm="printed", reach=0.0), 1)))
     assert len(cluster.rounds) == 4
     assert cluster.sensed
 

@@ -38,7 +38,7 @@ def test_a_run_has_as_many_posts_for_a_change_as_the_workload() -> None:
     assert TextScale(live=1, query_weight=1, events=1, changes=1).posts_per_change == POSTS_PER_CHANGE
 
 
-def divided() -> Plan:
+def divided_plan() -> Plan:
     """Three workers; the terms of a third of the map are divided."""
     plan = uniform(GRID, 3)
     return in_cells(plan.apply([Divide(plan.partitions[0].id, TermCut.of(4, {}), (0, 1, 2, 0))]))
@@ -84,7 +84,7 @@ def slow_entries(world: TextRun, step: int) -> dict[int, float]:
     return found
 
 
-@pytest.mark.parametrize("plan", [in_cells(uniform(GRID, 3)), divided()], ids=["by space", "by space and terms"])
+@pytest.mark.parametrize("plan", [in_cells(uniform(GRID, 3)), divided_plan()], ids=["by space", "by space and terms"])
 def test_all_work_is_done_whatever_the_plan(plan: Plan) -> None:
     world = stream()
     costs = Costs(c1_check=1.0, c2_event=0.0, c3_insertion=0.0, c4_deletion=0.0)
@@ -97,7 +97,9 @@ def test_all_work_is_done_whatever_the_plan(plan: Plan) -> None:
 
 def test_copies_and_dropped_events_are_counted() -> None:
     world = stream()
-    whole, shared = (Machines(world, plan, None, SETUP).step(0) for plan in (in_cells(uniform(GRID, 3)), divided()))
+    whole, shared = (
+        Machines(world, plan, None, SETUP).step(0) for plan in (in_cells(uniform(GRID, 3)), divided_plan())
+    )
     assert whole.copies == 0 < shared.copies
     silent = sum(entries == 0 for entries in slow_entries(world, 0).values()) * world.scale.event_weight
     assert whole.dropped == pytest.approx(silent)
@@ -140,7 +142,7 @@ def test_two_plans_are_in_force_until_the_older_one_has_drained() -> None:
     world = stream(steps=16)
     thirds = uniform(GRID, 3)
     fresh = thirds.apply([Move(p.id, (p.executor + 1) % 3) for p in thirds.partitions])
-    machines = Machines(world, divided(), Once(fresh=replace(fresh, epoch=0)), SETUP)
+    machines = Machines(world, divided_plan(), Once(fresh=replace(fresh, epoch=0)), SETUP)
     spans = machines.run()
     shares = [span.old_share for span in spans]
     assert shares[0] == 0.0
@@ -155,7 +157,10 @@ def test_two_plans_are_in_force_until_the_older_one_has_drained() -> None:
     costs = Costs(c1_check=1.0, c2_event=0.0, c3_insertion=0.0, c4_deletion=0.0)
     both, one = (
         Machines(world, plan, strategy, replace(SETUP, costs=costs, move_us=0.0)).run()
-        for plan, strategy in ((divided(), Once(fresh=replace(fresh, epoch=0))), (in_cells(uniform(GRID, 3)), None))
+        for plan, strategy in (
+            (divided_plan(), Once(fresh=replace(fresh, epoch=0))),
+            (in_cells(uniform(GRID, 3)), None),
+        )
     )
     assert [s.busy_s.sum() for s in both] == pytest.approx(
         [s.busy_s.sum() for s in one]
