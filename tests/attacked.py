@@ -102,7 +102,7 @@ class Attacked:
     def _steer(self, through: Through) -> None:
         """As `run/spark/pipeline.py` does."""
         held, churn, before = self.held, self.held.take_churn(), self.loop.plan
-        outcome = self.loop.batch(churn.came, churn.went, through.report, self.now_us / 1e6)
+        outcome = self.loop.add_batch(churn.came, churn.went, through.report, self.now_us / 1e6)
         if outcome is not None and outcome.plan is not None:
             held.adopt_plan(outcome.plan)
             work = {i: float(load.cpu_us) for i, load in through.report.partitions.items()}

@@ -95,7 +95,7 @@ class World:
 
         strategy.rebalance = rebalance  # type: ignore[method-assign]
         loop = ControlLoop(strategy, plan, ROUND_S, self.queries)
-        loop.batch([], [], LoadReport(), 0.0)  # the first batch is not counted
+        loop.add_batch([], [], LoadReport(), 0.0)  # the first batch is not counted
         for number in range(1, rounds + 1):
             self._drift()
             if self.rng.random() < 0.25:
@@ -107,7 +107,7 @@ class World:
                 yield [], loop.plan_batch(number, self.events_of_cell(points))
             asked.clear()
             report = self._report(loop.plan, points, texts, counts_points=loop.needs_stats)
-            outcome = loop.batch([came], [went], report, ROUND_S * number)
+            outcome = loop.add_batch([came], [went], report, ROUND_S * number)
             assert outcome is not None, "a round is over"
             yield asked, outcome
 

@@ -25,11 +25,11 @@ def test_the_features_of_one_user_over_two_rounds_are_those_of_the_table() -> No
     features.round = 6
     features.count_requests(ints(0, 0), ints(6, 2))
     features.count_deletions(ints(0), ints(3))
-    features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 2, 0, 0, 7))))  # the first hotspot
+    features.add_hotspot(HotspotSummary(ints(0), table_of((4, 0, 2, 0, 0, 7))))  # the first hotspot
     first = features.close_round().raw[0]
     features.count_requests(ints(0), ints(4))
-    features.hotspot(HotspotSummary(ints(0), table_of((0, 1, 0, 0, 0, 0))))  # the second, nothing new in it
-    features.hotspot(HotspotSummary(ints(0), table_of((2, 0, 0, 0, 8, 0))))  # the third
+    features.add_hotspot(HotspotSummary(ints(0), table_of((0, 1, 0, 0, 0, 0))))  # the second, nothing new in it
+    features.add_hotspot(HotspotSummary(ints(0), table_of((2, 0, 0, 0, 8, 0))))  # the third
     second = features.close_round().raw[0]
     assert [first[x] for x in (X1, X2, X3, X4, X5)] == [8, 3, 1, 13, 1]
     assert [first[x] for x in (X6, X7, X8, X9, X10)] == [8, 3, 1, 13, 1]
@@ -44,7 +44,7 @@ def test_rounds_without_hotspots_do_not_lower_the_mean_rate() -> None:
     features = Features()
     features.begin(ints(0))
     features.count_requests(ints(0), ints(4))
-    features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 0, 0, 0, 0))))
+    features.add_hotspot(HotspotSummary(ints(0), table_of((4, 0, 0, 0, 0, 0))))
     features.close_round()
     features.count_requests(ints(0), ints(4))
     calm = features.close_round().raw[0]
@@ -65,7 +65,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
     features.round = 9
     features.begin(ints(0))
     features.count_requests(ints(0), ints(2))
-    touched = features.hotspot(HotspotSummary(ints(0), table_of((1, 50, 50, 0, 0, 0))))
+    touched = features.add_hotspot(HotspotSummary(ints(0), table_of((1, 50, 50, 0, 0, 0))))
     assert touched.weights.tolist() == [1]
     row = features.close_round().raw[0]
     assert (row[X4], row[X12], row[X13]) == (101, 1, 0.5)
@@ -74,7 +74,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
 def test_whoever_asked_for_nothing_has_no_rate() -> None:
     features = Features()
     features.begin(ints(0))
-    touched = features.hotspot(HotspotSummary(ints(0), table_of((3, 0, 0, 0, 0, 0))))
+    touched = features.add_hotspot(HotspotSummary(ints(0), table_of((3, 0, 0, 0, 0, 0))))
     assert (touched.asked.tolist(), touched.weights.tolist()) == ([0], [3])
     assert features.close_round().raw[0][[X13, X14]].tolist() == [0, 0]
 
@@ -131,7 +131,7 @@ def test_all_users_at_once_have_the_features_that_one_by_one_would_give(
         features.count_requests(ints(*(user for user, _ in batch)), ints(*(count for _, count in batch)))
         for hotspot in hot:
             users = sorted(hotspot)
-            features.hotspot(HotspotSummary(ints(*users), table_of(*(tuple(hotspot[user]) for user in users))))
+            features.add_hotspot(HotspotSummary(ints(*users), table_of(*(tuple(hotspot[user]) for user in users))))
         table = features.close_round()
     np.testing.assert_allclose(table.raw[:, [X1, X6, X11, X12, X14]], by_hand(rounds))
 

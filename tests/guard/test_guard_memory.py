@@ -16,7 +16,7 @@ SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
 
 def register(guard: Guard, names: list[str | None], now_s: float = 0.0, times: int = 1) -> None:
     users = pa.array(names * times, pa.string())
-    guard.operations(users, np.ones(len(users), np.bool_), np.zeros(len(users), np.bool_), now_s)
+    guard.count_operations(users, np.ones(len(users), np.bool_), np.zeros(len(users), np.bool_), now_s)
 
 
 def test_a_user_has_one_number_and_nobody_has_none() -> None:
@@ -62,7 +62,7 @@ def test_who_made_a_hotspot_cannot_hide_behind_a_flood_of_names() -> None:
     register(guard, ["culprit"], times=50)
     register(guard, ["other1", "other2", "other3"])
     code = guard.codes(pa.array(["culprit"]))
-    guard.hotspot(summarise_hotspot(np.repeat(code, 50), np.zeros(50, np.int64)))
+    guard.add_hotspot(summarise_hotspot(np.repeat(code, 50), np.zeros(50, np.int64)))
     guard.close_round(60.0)
     for batch in range(20):
         register(guard, [f"nobody{batch}-{i}" for i in range(100)], 70.0)
@@ -159,13 +159,13 @@ def test_moments_belong_to_rounds_as_they_were_closed() -> None:
 def test_what_does_not_fit_together_is_refused() -> None:
     guard = Guard()
     with pytest.raises(InputError, match="one per operation"):
-        guard.operations(pa.array(["a"]), np.ones(2, np.bool_), np.zeros(1, np.bool_), 0.0)
+        guard.count_operations(pa.array(["a"]), np.ones(2, np.bool_), np.zeros(1, np.bool_), 0.0)
     with pytest.raises(InputError, match="no time"):
         guard.is_due(float("nan"))
     with pytest.raises(InputError, match="ask `Guard"):
-        guard.hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
+        guard.add_hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
     with pytest.raises(InputError, match="summarise"):
-        guard.hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
+        guard.add_hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
 
 
 def test_a_suspicion_is_not_inherited_by_whoever_gets_the_row() -> None:

@@ -90,7 +90,7 @@ class ControlLoop:
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
         return RoundOutcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
 
-    def batch(
+    def add_batch(
         self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float
     ) -> RoundOutcome | None:
         """Counts a finished batch. Returns an outcome if a round has ended; its plan holds from the next batch on."""

@@ -162,7 +162,7 @@ class GuardDoor:
         users, rows, begins, ends = self._admitted
         counted = ~np.isin(rows, refused) & (begins | ends)
         if counted.any():
-            self.guard.operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
+            self.guard.count_operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
             self._has_counted = True
 
     def add_owned(self, owned: Owned) -> None:

@@ -97,7 +97,7 @@ class Features:
     def count_deletions(self, codes: Ints, counts: Ints) -> None:
         self._count(codes, counts, X2)
 
-    def hotspot(self, hotspot: HotspotSummary) -> HotspotUsers:
+    def add_hotspot(self, hotspot: HotspotSummary) -> HotspotUsers:
         """Counts a hotspot that has made the cluster rebalance."""
         self.hotspot_id += 1
         codes, counts = hotspot.users, hotspot.counts

@@ -80,7 +80,7 @@ class Guard:
         blocked = pc.is_in(users, value_set=pa.array(list(self._blocked), users.type))
         return ~np.asarray(blocked.to_numpy(zero_copy_only=False), np.bool_)
 
-    def operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
+    def count_operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
         """Counts the operations of one batch that were accepted. A replacement is both, registered and cancelled."""
         self._begin(now_s)
         if len(users) != len(registered) or len(users) != len(cancelled):
@@ -94,14 +94,14 @@ class Guard:
         ):
             column(codes[chosen], np.ones(int(np.count_nonzero(chosen)), np.int64))
 
-    def hotspot(self, hotspot: HotspotSummary) -> None:
+    def add_hotspot(self, hotspot: HotspotSummary) -> None:
         """Counts a hotspot that has made the cluster rebalance. Its codes are from the last call of `codes`."""
         users, counts = hotspot.users, hotspot.counts
         if counts.shape != (len(users), AGES + 1):
             raise InputError(f"counts of {counts.shape} for {len(users)} users: use `sensor.summarise_hotspot`")
         if len(users) and (users[0] < 0 or users[-1] >= self._features.rows):
             raise InputError(f"codes {users[0]} to {users[-1]} are not all users': ask `Guard.codes` for them")
-        touched = self._features.hotspot(hotspot)
+        touched = self._features.add_hotspot(hotspot)
         gone = np.isin(touched.codes, self._rows_of(self._blocked))
         if gone.any():  # rows without a user count for no one
             touched = touched._replace(weights=np.where(gone, 0.0, touched.weights))

@@ -57,4 +57,4 @@ def sense(guard: Guard, inside: LiveQueries, around: Callable[[MapPlace, float],
     known = np.flatnonzero(np.bincount(chosen.users, minlength=len(chosen.names)))
     codes = np.empty(len(chosen.names), np.int64)
     codes[known] = guard.codes(chosen.names.take(pa.array(known)))
-    guard.hotspot(summarise_hotspot(codes[chosen.users], ages)._replace(place=place))
+    guard.add_hotspot(summarise_hotspot(codes[chosen.users], ages)._replace(place=place))

@@ -61,7 +61,7 @@ class Steering:
         before = self._loop.plan
         for partition, load in report.partitions.items():
             self._work_us[partition] = self._work_us.get(partition, 0.0) + load.cpu_us
-        outcome = self._loop.batch(churn.came, churn.went, report, manifest.now_us / 1e6)
+        outcome = self._loop.add_batch(churn.came, churn.went, report, manifest.now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
             if outcome.plan is not None and self._checkpoint.guarding is not None:

@@ -6,7 +6,7 @@ has its own count of the queries at a cell, while clusters in a plain `World` sh
 
     operations ──► guard.admits ──► cluster ──(a round of 15 s: rebalance)──► hotspot sensor ─┐
                         ▲                                                                     ▼
-                        └──────────────── blocked users ◄──(a round of 60 s)──────────── guard.hotspot
+                        └──────────────── blocked users ◄──(a round of 60 s)──────── guard.add_hotspot
 
 A hotspot is the costliest partition of an executor that gave work in a rebalance that was applied, with all its live
 queries, their users and ages (thesis §5.3.1). It is not the partition that moved: an executor whose hot partition is a
@@ -191,7 +191,7 @@ class AttackCluster(Cluster):
         evil = self._evil[self.world.user_of[both]]
         self._wished.append((now_s, int(evil.sum()), int((evil & ~admitted).sum())))
         accepted = users.filter(pa.array(admitted))
-        self.guard.operations(accepted, comes[admitted], ~comes[admitted], now_s)
+        self.guard.count_operations(accepted, comes[admitted], ~comes[admitted], now_s)
         return both[comes & admitted], both[~comes & admitted]
 
     def _detect(self, guard: Guard, now_s: float) -> None:
