@@ -89,7 +89,7 @@ class AttackedEngine:
 
     def blocked(self) -> set[str]:
         assert self.held.guarding is not None
-        return {user for user, _, _ in self.held.guarding.guard.blocked()}
+        return {user for user, _, _ in self.held.guarding.guard.blocked_users()}
 
     def step(self, *, attacks: bool = True) -> BatchResult:
         """One batch, and what it has the cluster do."""
@@ -102,7 +102,7 @@ class AttackedEngine:
     def _steer(self, result: BatchResult) -> None:
         """Rebalance after the batch, as `run/steering.py` does."""
         held, churn, before = self.held, self.held.take_churn(), self.loop.plan
-        outcome = self.loop.batch(churn.came, churn.went, result.report, self.now_us / 1e6)
+        outcome = self.loop.add_batch(churn.came, churn.went, result.report, self.now_us / 1e6)
         if outcome is not None and outcome.plan is not None:
             held.adopt_plan(outcome.plan)
             work = {i: float(load.cpu_us) for i, load in result.report.partitions.items()}

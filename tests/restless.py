@@ -8,7 +8,7 @@ from copy import copy
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.control.balance.merge import rectangles
+from geoswarm.control.balance.merge import find_rectangles
 from geoswarm.control.balance.static import StaticUniform
 from geoswarm.control.strategy import Decision, RoundReport
 from geoswarm.core.space.change import Change, Divide, Merge, Move, Split
@@ -76,7 +76,7 @@ def _random_change(plan: Plan, rng: np.random.Generator) -> Change:
     owners = rng.integers(EVERYBODY, plan.executors, 2).tolist()
     kind, axis = rng.random(), _axis(p.row1 > p.row0, p.col1 > p.col0, rng)
     if len(plan.partitions) > PARTITIONS_MAX or kind < 0.3:
-        groups = rectangles(list(plan.partitions))
+        groups = find_rectangles(list(plan.partitions))
         if groups:
             return Merge(groups[int(rng.integers(len(groups)))], owners[0])
     if kind < 0.75 and axis is not None:

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.coordinator import Outcome
+from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
@@ -29,7 +29,7 @@ from worlds import expression, sentence
 ROUND_S = 15.0
 EVENTS_MAX, QUERIES_MAX = 400, 60
 SELDOM = "_every_rounds"
-"""How a parameter ends that says how seldom a strategy does something: in a short world it has to be often."""
+"""The end of parameters that make a strategy act seldom: in a short world it has to act often."""
 
 
 def make(kind: type[Strategy], rng: np.random.Generator) -> Strategy:
@@ -84,7 +84,7 @@ class World:
         texts = pa.array([sentence(self.rng) for _ in points], pa.string())
         return Sample(points, rects, texts, pa.array(self._keywords(len(rects)), pa.string()))
 
-    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Question], Outcome]]:
+    def play(self, strategy: Strategy, plan: Plan, rounds: int) -> Iterator[tuple[list[Question], RoundOutcome]]:
         """The strategy in charge, and what became of each of its answers. It is asked what an engine would ask it."""
         asked: list[Question] = []
         decide = strategy.rebalance
@@ -95,7 +95,7 @@ class World:
 
         strategy.rebalance = rebalance  # type: ignore[method-assign]
         loop = ControlLoop(strategy, plan, ROUND_S, self.queries)
-        loop.batch([], [], LoadReport(), 0.0)  # the first batch is not counted
+        loop.add_batch([], [], LoadReport(), 0.0)  # the first batch is not counted
         for number in range(1, rounds + 1):
             self._drift()
             if self.rng.random() < 0.25:
@@ -107,7 +107,7 @@ class World:
                 yield [], loop.plan_batch(number, self.events_of_cell(points))
             asked.clear()
             report = self._report(loop.plan, points, texts, counts_points=loop.needs_stats)
-            outcome = loop.batch([came], [went], report, ROUND_S * number)
+            outcome = loop.add_batch([came], [went], report, ROUND_S * number)
             assert outcome is not None, "a round is over"
             yield asked, outcome
 

@@ -10,10 +10,10 @@ import pytest
 from geoswarm.control.balance.adjust import Ps2Adjusted
 from geoswarm.control.balance.seen import see
 from geoswarm.control.balance.tally import tally
-from geoswarm.control.balance.term_shares import SHARES, dealt
+from geoswarm.control.balance.term_shares import SHARES_PER_EXECUTOR, hand_over_share
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.hybrid import hybrid
-from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, loads
+from geoswarm.control.layout.load_model import COSTS, ENGINE, Costs, executor_loads
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import RoundReport, Sample
@@ -111,7 +111,7 @@ def test_a_cell_too_hot_for_one_executor_is_shared_by_terms_and_again_when_it_gr
         plan = outcome.plan or plan
     hot = [p for p in plan.partitions if p.cut is not None]
     assert {p.executor for p in hot} == {0, 1, 2}
-    assert plan.cuts[0].count == 3 * SHARES  # the cell has the work of three executors
+    assert plan.cuts[0].count == 3 * SHARES_PER_EXECUTOR  # the cell has the work of three executors
     assert maxima[-1] < 0.5 * maxima[0]
 
 
@@ -129,7 +129,7 @@ def test_shares_that_have_grown_too_coarse_are_divided_further_and_no_other_term
     plan = Plan(0, GRID, 4, (Partition(0, 0, 0, 7, 7, 0),), 1).apply([Divide(0, coarse, (0, 1, 2))])
     seen = see(plan, plan, report(plan, [500, 300, 200]).load, tally(plan, text), COSTS, 1.0)
     (part,) = (p for p in plan.partitions if p.executor == 0)
-    merge, divide = dealt(seen, part, text, COSTS, 3, 0.5)
+    merge, divide = hand_over_share(seen, part, text, COSTS, 3, 0.5)
     assert isinstance(merge, Merge)
     assert isinstance(divide, Divide)
     assert divide.terms.count == 66  # at least 4 * SHARES, in 22 parts of each
@@ -138,11 +138,11 @@ def test_shares_that_have_grown_too_coarse_are_divided_further_and_no_other_term
     assert (after[before != 0] == before[before != 0]).all()
     assert set(after[before == 0]) == {0, 3}
     proposed = plan.apply([merge, divide])
-    told = see(proposed, plan, report(plan, [500, 300, 200]).load, tally(proposed, text), COSTS, 1.0, seen.counted)
-    assert told.of_executor[1:3].tolist() == pytest.approx([300, 200])  # who keeps his terms, took what he took
-    assert told.of_executor[0] < 400
-    assert told.of_executor[3] == pytest.approx(told.of_executor[0], rel=0.2)
-    assert told.of_executor[[0, 3]].sum() > 500  # events that say words of both visit both
+    proposal = see(proposed, plan, report(plan, [500, 300, 200]).load, tally(proposed, text), COSTS, 1.0, seen.counted)
+    assert proposal.of_executor[1:3].tolist() == pytest.approx([300, 200])  # terms that stay keep their time
+    assert proposal.of_executor[0] < 400
+    assert proposal.of_executor[3] == pytest.approx(proposal.of_executor[0], rel=0.2)
+    assert proposal.of_executor[[0, 3]].sum() > 500  # events with words of both visit both
 
 
 def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> None:
@@ -157,7 +157,7 @@ def test_phase_one_divides_a_cell_where_queries_are_kept_and_never_here() -> Non
     (divide, *_) = kept.changes
     assert isinstance(divide, Divide)
     assert kept.why["divided"] == 1
-    before, after = (loads(p, text, costs).sum() for p in (plan, plan.apply([divide])))
+    before, after = (executor_loads(p, text, costs).sum() for p in (plan, plan.apply([divide])))
     assert after < before  # Definition 1 of the paper
     ours = Ps2Adjusted(costs=costs, pairs_max=1, global_every_rounds=0).rebalance(plan, report(plan, times, sample))
     assert not any(isinstance(change, Divide) for change in ours.changes)
@@ -208,9 +208,9 @@ def test_first_plans_are_hybrid_where_words_are_known() -> None:
 
 def test_the_time_of_what_is_gone_goes_to_what_is_in_its_place() -> None:
     plan = line([0, 0, 1, 1], rows=4)
-    told = report(plan, [40, 10, 20, 20]).load
+    load = report(plan, [40, 10, 20, 20]).load
     proposed = plan.apply([Split(0, "row", 0, (0, 1)), Merge((2, 3), 1)])
-    seen = see(proposed, plan, told, None, COSTS, 1.0)
+    seen = see(proposed, plan, load, None, COSTS, 1.0)
     by_id = dict(zip(proposed.partition_id_of_slot.tolist(), seen.times.tolist(), strict=True))
     assert by_id == {1: 10.0, 4: 10.0, 5: 30.0, 6: 40.0}
     assert seen.is_proposed.tolist() == [False, True, True, True]
@@ -226,7 +226,7 @@ def test_partitions_are_counted_as_the_load_model_counts_executors(executors: in
     cut = TermCut.of(3, {})
     plan = plan.apply([Divide(plan.partitions[0].id, cut, tuple(rng.integers(0, executors, 3).tolist()))])
     for replicates in (True, False):
-        want = loads(plan, text, COSTS, replicates=replicates)
+        want = executor_loads(plan, text, COSTS, replicates=replicates)
         assert tally(plan, text).loads(text, COSTS, replicates=replicates) == pytest.approx(want)
 
 

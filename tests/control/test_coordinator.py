@@ -1,4 +1,4 @@
-"""The coordinator applies what a strategy wants, or refuses and says why; either way the numbers are written down."""
+"""The coordinator applies what a strategy wants, or refuses and reports why; either way the numbers are recorded."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import pytest
 
 from control.lines import line
 from geoswarm.control.balance.swarm import Swarm
-from geoswarm.control.coordinator import Coordinator, Outcome
+from geoswarm.control.coordinator import Coordinator, RoundOutcome
 from geoswarm.control.estimate import by_cost
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.outcome import RoundEntry
@@ -48,7 +48,7 @@ class CountsPartitions(Stubborn):
         return float(len(plan.partitions))
 
 
-def outcome_of(coordinator: Coordinator) -> Outcome:
+def outcome_of(coordinator: Coordinator) -> RoundOutcome:
     plan, stats = line([[[4], [4, 4]], [[1]]])
     return coordinator.decide(plan, RoundReport(3, 45.0, LoadReport(), stats))
 

@@ -14,7 +14,7 @@ from geoswarm.control.balance.distributor import (
     DistributorData,
     DistributorStatic,
     mldc,
-    redistributed,
+    redistribute,
 )
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.loop import ControlLoop
@@ -41,7 +41,7 @@ def test_the_paper_s_figure_2_is_as_balanced_with_no_more_moves() -> None:
     # 60, 20 and 20 percent on three workers: partitions of 40 and 20; 20; 10 and 10. The paper ends at 40, 30, 30.
     loads, owners = np.array([40.0, 20.0, 20.0, 10.0, 10.0]), np.array([0, 0, 1, 2, 2])
     assert mldc(owners, loads, 3) == pytest.approx(0.8)
-    after, moves = redistributed(owners, loads, 3)
+    after, moves = redistribute(owners, loads, 3)
     assert mldc(after, loads, 3) == pytest.approx(0.2)
     assert moves <= 2
 
@@ -51,7 +51,7 @@ def test_the_paper_s_figure_2_is_as_balanced_with_no_more_moves() -> None:
 def test_a_redistribution_never_makes_the_costliest_costlier(seed: int, executors: int) -> None:
     rng = np.random.default_rng(seed)
     loads, owners = rng.pareto(1.5, 30), rng.integers(0, executors, 30)
-    after, moves = redistributed(owners, loads, executors)
+    after, moves = redistribute(owners, loads, executors)
     assert mldc(after, loads, executors) <= mldc(owners, loads, executors) + 1e-12
     assert moves == np.count_nonzero(after != owners)
     ideal = max(loads.max(), loads.sum() / executors)
@@ -62,7 +62,7 @@ def test_all_of_few_partitions_are_found_as_well_as_by_trying_everything() -> No
     rng = np.random.default_rng(1)
     for _ in range(20):
         loads, owners = rng.integers(1, 50, 7).astype(float), np.zeros(7, np.int64)
-        after, _ = redistributed(owners, loads, 3)
+        after, _ = redistribute(owners, loads, 3)
         best = min(np.bincount(np.array(o), loads, 3).max() for o in product(range(3), repeat=7))
         assert np.bincount(after, loads, 3).max() <= 1.25 * best
 

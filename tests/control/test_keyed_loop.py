@@ -14,7 +14,7 @@ def loop_of(executors: int = 5, can_split: bool = True, name: str = "mixed") -> 
 
 
 def loads_of(plan: KeyPlan, ids: Ints, work: Floats) -> Floats:
-    """Per executor, if the rows of split keys are dealt out as the plan says."""
+    """The load of each executor, with the rows of split keys dealt out by the plan."""
     loads = np.zeros(plan.executors[-1] + 1)
     for key, load in zip(ids, work, strict=True):
         dealt = plan.deal(np.full(100, key))

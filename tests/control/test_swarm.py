@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from control.lines import Loads, line, report_of
 from core.stats.by_hand import Cell, Rect, arrive, stat_of, worlds
-from geoswarm.control.balance.merge import find_merges, rectangles
-from geoswarm.control.balance.split import best_cut
+from geoswarm.control.balance.merge import find_merges, find_rectangles
+from geoswarm.control.balance.split import best_split
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.balance.swarm import DecisionMachine, Swarm
 from geoswarm.control.estimate import executor_costs
@@ -139,7 +139,7 @@ def test_the_binary_searches_find_what_trying_every_cut_finds(
     for axis in ("row", "column"):
         a, b = (half.cost for half in stat.halves(axis))
         every += [np.abs(cost_high - stat.cost + kept - cost_low - moved) for kept, moved in ((a, b), (b, a))]
-    cut = best_cut(7, stat, cost_high, cost_low)
+    cut = best_split(7, stat, cost_high, cost_low)
     if box.cells == 1:
         assert cut is None
     else:
@@ -176,7 +176,7 @@ RECTANGLES = [
 def test_partitions_that_form_a_rectangle_are_found(
     boxes: list[tuple[int, int, int, int]], largest: tuple[int, ...] | None
 ) -> None:
-    found = rectangles(parts_of(*boxes))
+    found = find_rectangles(parts_of(*boxes))
     assert (found[0] if found else None) == largest
 
 

@@ -126,7 +126,7 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int, text_key
         out = [without_object(rows.filter(pa.compute.invert(named)), Lookup())]
         out += store.run(rows.filter(named), Moment(batch_id, interval, now_us))
         told = pairs_of(map(pa.table, out))
-        want = oracle.tell(events, now_us, interval, window)
+        want = oracle.deliver(events, now_us, interval, window)
         assert sorted(told) == sorted(want)
         assert all(ids == sorted(ids) != [] for part in out for ids in part.column("sub_ids").to_pylist())
         kinds.update(str(oracle.on.get(sub, "inside")) for _, sub in told)

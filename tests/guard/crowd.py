@@ -113,7 +113,7 @@ class World:
         for counts, kind in ((came.sum(axis=1), True), (gone, False)):
             users = names.take(pa.array(np.repeat(np.arange(len(names)), counts)))
             registered = np.full(len(users), kind)
-            self.guard.operations(users, registered, ~registered, now_s)
+            self.guard.count_operations(users, registered, ~registered, now_s)
 
     def _go(self, party: Party, counts: Ints) -> Ints:
         gone = np.zeros(len(counts), np.int64)
@@ -133,7 +133,7 @@ class World:
         for city in sorted(hot):
             self._level[city] = load[city]
             self.hot.append((self.guard.round, city))
-            self.guard.hotspot(self._hotspot(city))
+            self.guard.add_hotspot(self._hotspot(city))
 
     def _hotspot(self, city: int) -> HotspotSummary:
         codes = self.guard.codes(pa.array([name for party in self.parties for name in party.names]))

@@ -6,11 +6,11 @@ import pytest
 
 from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.accounts import (
-    COST,
     FINE,
     NOT_OWNER,
-    RATE,
-    SUBSCRIPTIONS,
+    OVER_COST,
+    OVER_RATE,
+    OVER_SUBSCRIPTIONS,
     Accounts,
     HeldSubscriptions,
     UserOperations,
@@ -33,7 +33,7 @@ class Obvious:
         if is_free:
             return FINE
         if self.left[user] < 1:
-            return RATE
+            return OVER_RATE
         self.left[user] -= 1
         return FINE
 
@@ -46,9 +46,9 @@ class Obvious:
         mine = [c for owner, c in self.live.values() if owner == user]
         if op != CANCEL and not is_free:
             if not held and len(mine) >= 6:
-                return SUBSCRIPTIONS
+                return OVER_SUBSCRIPTIONS
             if cost > (held[1] if held else 0) and sum(mine) - (held[1] if held else 0) + cost > 25:
-                return COST
+                return OVER_COST
         if op == CANCEL:
             del self.live[which]
         else:
@@ -58,7 +58,7 @@ class Obvious:
 
 def test_operations_are_judged_as_if_one_at_a_time() -> None:
     seen = set[int]().union(*(story(np.random.default_rng(seed)) for seed in range(20)))
-    assert seen == {FINE, RATE, NOT_OWNER, SUBSCRIPTIONS, COST}
+    assert seen == {FINE, OVER_RATE, NOT_OWNER, OVER_SUBSCRIPTIONS, OVER_COST}
 
 
 def story(rng: np.random.Generator) -> set[int]:

@@ -129,7 +129,7 @@ def test_an_entry_tells_why() -> None:
     assert len(entry.blocked) == len(entry.features) == 4
     assert (entry.evidence.cancels_least or 0.0) > 0.5
     assert entry.evidence.hotspots
-    (user, since_s, why) = world.guard.blocked()[0]
+    (user, since_s, why) = world.guard.blocked_users()[0]
     assert user.startswith("attacker")
     assert since_s % 60 == 0
     assert "made hotspots" in why
@@ -149,7 +149,7 @@ def test_a_gang_in_a_sea_of_invented_names_is_still_blocked_and_the_sea_is_not()
         import pyarrow as pa
 
         names = pa.array([f"nobody{next(invented)}" for _ in range(10_000)])
-        guard.operations(names, np.ones(10_000, np.bool_), np.zeros(10_000, np.bool_), now_s - 1.0)
+        guard.count_operations(names, np.ones(10_000, np.bool_), np.zeros(10_000, np.bool_), now_s - 1.0)
         close(now_s)
 
     world._close = flood  # type: ignore[method-assign]

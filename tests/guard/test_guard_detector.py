@@ -6,7 +6,7 @@ import pytest
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.guard.causes import Causes, separate
 from geoswarm.guard.detector import Detector
-from geoswarm.guard.features import X1, X3, X6, X7, X11, X14, FeatureTable, Touched, normalise
+from geoswarm.guard.features import X1, X3, X6, X7, X11, X14, FeatureTable, HotspotUsers, normalise
 from geoswarm.guard.rules import PRINTED, GuardRules
 from geoswarm.guard.sensor import NOWHERE
 
@@ -121,7 +121,9 @@ def add_hotspot(
     gang = np.array(GANG_CODES) if codes is None else codes
     weights = np.append(np.full(len(gang), queries), others)
     asked = np.append(np.full(len(gang), queries / focus), 2000.0)
-    touched = Touched(np.append(gang, 10_000), weights, asked, np.full(len(weights), fresh), weights, 4000.0, users)
+    touched = HotspotUsers(
+        np.append(gang, 10_000), weights, asked, np.full(len(weights), fresh), weights, 4000.0, users
+    )
     causes.add(now_round, now_round, place, touched)
 
 
@@ -204,7 +206,7 @@ def test_a_neighbour_of_the_attack_is_not_an_accomplice() -> None:
         weights = np.array([12.0, *[60.0] * GANG, 20.0])
         asked = np.append(weights[:-1], 2000.0)
         none = np.zeros(len(weights), np.int64)
-        touched = Touched(np.append(codes, 10_000), weights, asked, none, asked, 4000.0, 60)
+        touched = HotspotUsers(np.append(codes, 10_000), weights, asked, none, asked, 4000.0, 60)
         causes.add(now_round, now_round, (0.5, 0.5), touched)
     features = table()
     features.raw[3, X11] = features.raw[NORMAL, X11]
@@ -221,7 +223,7 @@ def test_no_user_is_blocked_on_a_first_suspicion() -> None:
     add_hotspot(causes, 9)
     detector = Detector(RULES, np.random.default_rng(0))
     assert detector.detect(table(), 9, causes).confirmed.tolist() == []
-    assert detector.suspected(10).tolist() == GANG_CODES
+    assert detector.suspects(10).tolist() == GANG_CODES
 
 
 def test_two_gangs_are_found_in_one_round() -> None:

@@ -89,7 +89,7 @@ def test_what_is_live_at_the_start_counts_against_the_limit() -> None:
     door = new_door(live, user_subscriptions_max=1)
     assert pass_through(door, live, rows(("register", 8, "ana"))) == ([False], ["user-subscriptions"])
     (owned,) = live.owned()
-    door.went(owned)
+    door.remove_owned(owned)
     assert pass_through(door, Few(), rows(("register", 8, "ana"))) == ([True], [])
 
 
@@ -113,5 +113,5 @@ def test_a_decision_is_news_until_it_is_kept() -> None:
     assert news == [False, True, False]
     pass_through(door, Few(), rows(("register", 1, "ana")))
     assert not door.has_news  # it is admitted, and not yet done
-    door.done(np.empty(0, np.int64), NOW_US)
+    door.count_done(np.empty(0, np.int64), NOW_US)
     assert door.has_news

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.errors import InputError
 from geoswarm.guard.features import X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14, Features, normalise
-from geoswarm.guard.sensor import AGES, NOWHERE, HotspotSummary, near, place_of, summarise
+from geoswarm.guard.sensor import AGES, NOWHERE, HotspotSummary, hotspot_place, near, summarise_hotspot
 
 
 def ints(*values: int) -> Ints:
@@ -25,11 +25,11 @@ def test_the_features_of_one_user_over_two_rounds_are_those_of_the_table() -> No
     features.round = 6
     features.count_requests(ints(0, 0), ints(6, 2))
     features.count_deletions(ints(0), ints(3))
-    features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 2, 0, 0, 7))))  # the first hotspot
+    features.add_hotspot(HotspotSummary(ints(0), table_of((4, 0, 2, 0, 0, 7))))  # the first hotspot
     first = features.close_round().raw[0]
     features.count_requests(ints(0), ints(4))
-    features.hotspot(HotspotSummary(ints(0), table_of((0, 1, 0, 0, 0, 0))))  # the second, nothing new in it
-    features.hotspot(HotspotSummary(ints(0), table_of((2, 0, 0, 0, 8, 0))))  # the third
+    features.add_hotspot(HotspotSummary(ints(0), table_of((0, 1, 0, 0, 0, 0))))  # the second, nothing new in it
+    features.add_hotspot(HotspotSummary(ints(0), table_of((2, 0, 0, 0, 8, 0))))  # the third
     second = features.close_round().raw[0]
     assert [first[x] for x in (X1, X2, X3, X4, X5)] == [8, 3, 1, 13, 1]
     assert [first[x] for x in (X6, X7, X8, X9, X10)] == [8, 3, 1, 13, 1]
@@ -44,7 +44,7 @@ def test_rounds_without_hotspots_do_not_lower_the_mean_rate() -> None:
     features = Features()
     features.begin(ints(0))
     features.count_requests(ints(0), ints(4))
-    features.hotspot(HotspotSummary(ints(0), table_of((4, 0, 0, 0, 0, 0))))
+    features.add_hotspot(HotspotSummary(ints(0), table_of((4, 0, 0, 0, 0, 0))))
     features.close_round()
     features.count_requests(ints(0), ints(4))
     calm = features.close_round().raw[0]
@@ -65,7 +65,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
     features.round = 9
     features.begin(ints(0))
     features.count_requests(ints(0), ints(2))
-    touched = features.hotspot(HotspotSummary(ints(0), table_of((1, 50, 50, 0, 0, 0))))
+    touched = features.add_hotspot(HotspotSummary(ints(0), table_of((1, 50, 50, 0, 0, 0))))
     assert touched.weights.tolist() == [1]
     row = features.close_round().raw[0]
     assert (row[X4], row[X12], row[X13]) == (101, 1, 0.5)
@@ -74,7 +74,7 @@ def test_a_user_whose_row_began_anew_is_not_held_to_queries_from_before() -> Non
 def test_a_user_who_asked_for_nothing_has_no_rate() -> None:
     features = Features()
     features.begin(ints(0))
-    touched = features.hotspot(HotspotSummary(ints(0), table_of((3, 0, 0, 0, 0, 0))))
+    touched = features.add_hotspot(HotspotSummary(ints(0), table_of((3, 0, 0, 0, 0, 0))))
     assert (touched.asked.tolist(), touched.weights.tolist()) == ([0], [3])
     assert features.close_round().raw[0][[X13, X14]].tolist() == [0, 0]
 
@@ -131,14 +131,16 @@ def test_all_users_at_once_have_the_features_that_one_by_one_would_give(
         features.count_requests(ints(*(user for user, _ in batch)), ints(*(count for _, count in batch)))
         for hotspot in hot:
             users = sorted(hotspot)
-            features.hotspot(HotspotSummary(ints(*users), table_of(*(tuple(hotspot[user]) for user in users))))
+            features.add_hotspot(HotspotSummary(ints(*users), table_of(*(tuple(hotspot[user]) for user in users))))
         table = features.close_round()
     np.testing.assert_allclose(table.raw[:, [X1, X6, X11, X12, X14]], by_hand(rounds))
 
 
 @given(st.lists(st.tuples(st.integers(-1, 6), st.integers(-2, 99)), max_size=40), st.sampled_from([1, 100_000]))
 def test_a_summary_counts_each_live_query_once_under_its_user_and_age(rows: list[tuple[int, int]], step: int) -> None:
-    got = summarise(ints(*(user * step if user > 0 else user for user, _ in rows)), ints(*(age for _, age in rows)))
+    got = summarise_hotspot(
+        ints(*(user * step if user > 0 else user for user, _ in rows)), ints(*(age for _, age in rows))
+    )
     want: dict[int, list[int]] = {}
     for user, age in rows:
         if user >= 0:
@@ -150,12 +152,12 @@ def test_a_summary_counts_each_live_query_once_under_its_user_and_age(rows: list
 
 def test_a_hotspot_lies_where_its_youngest_queries_lie() -> None:
     ages, x, y = ints(0, 0, 0, 3, 3), np.array([0.2, 0.21, 0.9, 0.5, 0.5]), np.array([0.3, 0.31, 0.8, 0.5, 0.5])
-    assert summarise(ints(1, 1, 2, 3, 3), ages, x, y).place == (0.21, 0.31)
+    assert summarise_hotspot(ints(1, 1, 2, 3, 3), ages, x, y).place == (0.21, 0.31)
     assert near((0.21, 0.31), x, y, 0.02).tolist() == [True, True, False, False, False]
-    assert np.isnan(place_of(ints(), np.empty(0), np.empty(0))).all()
-    assert summarise(ints(1), ints(0)).place is NOWHERE
+    assert np.isnan(hotspot_place(ints(), np.empty(0), np.empty(0))).all()
+    assert summarise_hotspot(ints(1), ints(0)).place is NOWHERE
 
 
 def test_users_and_ages_must_be_of_the_same_queries() -> None:
     with pytest.raises(InputError, match="one of each for every query"):
-        summarise(ints(1, 2), ints(0))
+        summarise_hotspot(ints(1, 2), ints(0))

@@ -6,9 +6,9 @@ import pytest
 
 from geoswarm.errors import CorruptState, InputError
 from geoswarm.guard.guard import Guard
-from geoswarm.guard.names import NAME_BYTES_MAX, known_as
+from geoswarm.guard.names import NAME_BYTES_MAX, short_name
 from geoswarm.guard.rules import GuardRules
-from geoswarm.guard.sensor import HotspotSummary, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise_hotspot
 from guard.crowd import World, attack, normal
 
 SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
@@ -16,7 +16,7 @@ SMALL = GuardRules(users_max=100, hotspots_max=5, makers_max=10)
 
 def register(guard: Guard, names: list[str | None], now_s: float = 0.0, times: int = 1) -> None:
     users = pa.array(names * times, pa.string())
-    guard.operations(users, np.ones(len(users), np.bool_), np.zeros(len(users), np.bool_), now_s)
+    guard.count_operations(users, np.ones(len(users), np.bool_), np.zeros(len(users), np.bool_), now_s)
 
 
 def test_a_user_has_one_number_and_a_missing_user_has_none() -> None:
@@ -62,7 +62,7 @@ def test_who_made_a_hotspot_cannot_hide_behind_a_flood_of_names() -> None:
     register(guard, ["culprit"], times=50)
     register(guard, ["other1", "other2", "other3"])
     code = guard.codes(pa.array(["culprit"]))
-    guard.hotspot(summarise(np.repeat(code, 50), np.zeros(50, np.int64)))
+    guard.add_hotspot(summarise_hotspot(np.repeat(code, 50), np.zeros(50, np.int64)))
     guard.close_round(60.0)
     for batch in range(20):
         register(guard, [f"nobody{batch}-{i}" for i in range(100)], 70.0)
@@ -73,7 +73,7 @@ def test_who_made_a_hotspot_cannot_hide_behind_a_flood_of_names() -> None:
 def test_a_name_of_a_megabyte_takes_little_room_and_is_still_one_name() -> None:
     guard = Guard()
     long = "x" * 1_000_000
-    assert known_as("x" * NAME_BYTES_MAX) == "x" * NAME_BYTES_MAX
+    assert short_name("x" * NAME_BYTES_MAX) == "x" * NAME_BYTES_MAX
     register(guard, [long, long + "y"])
     assert len(guard._names) == 2
     assert len(guard.to_bytes()) < 10_000
@@ -85,16 +85,16 @@ def test_operators_block_unblock_and_exempt() -> None:
     guard = Guard()
     users = pa.array(["ann", "ben"])
     guard.block("ann", "asked to", 7.0)
-    assert guard.blocked() == [("ann", 7.0, "asked to")]
+    assert guard.blocked_users() == [("ann", 7.0, "asked to")]
     assert guard.admits(users).tolist() == [False, True]
     assert guard.unblock("ann")
     assert not guard.unblock("ann")
     guard.block("ben", "by mistake", 8.0)
     guard.exempt("ben")
     assert guard.admits(users).all()
-    assert guard.exempted() == ["ben"]
+    assert guard.exempt_users() == ["ben"]
     assert guard.unexempt("ben")
-    assert guard.exempted() == []
+    assert guard.exempt_users() == []
 
 
 def test_an_unblocked_user_begins_with_a_clean_slate() -> None:
@@ -109,8 +109,8 @@ def test_the_oldest_block_is_lifted_when_there_are_too_many_but_no_operators() -
     guard = Guard(GuardRules(blocked_max=6))
     guard.block("spammer", "by hand", 0.0)
     world = World([normal(np.random.default_rng(1)), attack()], guard, 1).run(600.0)
-    assert len(guard.blocked()) == 6
-    assert guard.blocked()[0][0] == "spammer"
+    assert len(guard.blocked_users()) == 6
+    assert guard.blocked_users()[0][0] == "spammer"
     blocks = 1 + sum(found.entry.blocked_users for found in world.rounds)
     assert sum(len(found.entry.lifted) for found in world.rounds) == blocks - 6 > 0
 
@@ -118,19 +118,19 @@ def test_the_oldest_block_is_lifted_when_there_are_too_many_but_no_operators() -
 def test_after_a_restart_the_story_goes_on_as_if_there_had_been_none() -> None:
     def story(restarts: bool) -> list[object]:
         world = World([normal(np.random.default_rng(1)), attack(stay_s=120.0)], Guard(seed=4), 1)
-        told: list[object] = []
+        rounds: list[object] = []
         close = world._close
 
         def restart(now_s: float) -> None:
             close(now_s)
-            told.append(world.rounds[-1])
+            rounds.append(world.rounds[-1])
             if restarts:
                 world.guard = Guard.from_bytes(world.guard.to_bytes())
 
         world._close = restart  # type: ignore[method-assign]
         world.run(600.0)
         assert world.blocked
-        return [*told, world.guard.blocked()]
+        return [*rounds, world.guard.blocked_users()]
 
     assert story(True) == story(False)
 
@@ -159,13 +159,13 @@ def test_moments_belong_to_rounds_as_they_were_closed() -> None:
 def test_what_does_not_fit_together_is_refused() -> None:
     guard = Guard()
     with pytest.raises(InputError, match="one per operation"):
-        guard.operations(pa.array(["a"]), np.ones(2, np.bool_), np.zeros(1, np.bool_), 0.0)
+        guard.count_operations(pa.array(["a"]), np.ones(2, np.bool_), np.zeros(1, np.bool_), 0.0)
     with pytest.raises(InputError, match="no time"):
         guard.is_due(float("nan"))
     with pytest.raises(InputError, match="ask `Guard"):
-        guard.hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
+        guard.add_hotspot(HotspotSummary(np.array([10**6]), np.ones((1, 6), np.int64)))
     with pytest.raises(InputError, match="summarise"):
-        guard.hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
+        guard.add_hotspot(HotspotSummary(np.array([0]), np.ones((1, 5), np.int64)))
 
 
 def test_a_suspicion_is_not_inherited_by_the_next_user_of_the_row() -> None:
@@ -175,10 +175,10 @@ def test_a_suspicion_is_not_inherited_by_the_next_user_of_the_row() -> None:
     guard._detector._since = np.full(100, -1)
     guard._detector._until = np.full(100, -1)
     guard._detector._since[code], guard._detector._until[code] = 0, 30
-    assert guard.suspected() == ["eve"]
+    assert guard.suspects() == ["eve"]
     register(guard, [f"nobody{i}" for i in range(100)], 1.0)
     assert guard._names.code("eve") < 0
-    assert guard.suspected() == []
+    assert guard.suspects() == []
 
 
 def test_who_gets_which_row_is_the_same_after_a_restart() -> None:

@@ -29,7 +29,7 @@ def checkpoint_of_rounds(tmp_path_factory: pytest.TempPathFactory) -> str:
         report = LoadReport()
         for parcel in route(Tweets(seed=3).events(number * 5000, 5000), loop.plan):
             report.add_stat(parcel.partition, count_points(parcel.events, loop.plan, parcel.partition))
-        outcome = loop.batch([], [], report, number * 15.0)
+        outcome = loop.add_batch([], [], report, number * 15.0)
         if outcome is not None:
             checkpoint.journal.append(outcome.entry)
     checkpoint.close()

@@ -96,8 +96,8 @@ def read_account(held: Checkpoint, user: str) -> tuple[int, float]:
 
 def test_an_operation_without_a_user_is_refused_and_says_what_to_do(batches: Batches) -> None:
     assert batches.run(register(1, None), register(2, ""), register(3, "ana")) == [
-        ("no-user", "operation register of subscription 1 says no user: send who asks, or turn Guard off"),
-        ("no-user", "operation register of subscription 2 says no user: send who asks, or turn Guard off"),
+        ("no-user", "operation register of subscription 1 has no user: send who asks, or turn Guard off"),
+        ("no-user", "operation register of subscription 2 has no user: send who asks, or turn Guard off"),
     ]
     assert count_live(batches.held) == 1
     assert batches.held.manifest.refused == 2
@@ -214,7 +214,7 @@ def test_without_guard_nothing_is_refused_or_noted_and_blocks_wait(tmp_path: Pat
     plain.close()
     again = open_checkpoint(tmp_path)
     assert again.guarding is not None
-    assert [user for user, _, _ in again.guarding.guard.blocked()] == ["ana"]
+    assert [user for user, _, _ in again.guarding.guard.blocked_users()] == ["ana"]
     again.close()
 
 
@@ -394,7 +394,7 @@ def test_of_very_many_users_a_round_is_written_at_once_and_blocks_are_never_late
     held.close()
     again = open_checkpoint(tmp_path)
     assert again.guarding is not None
-    assert [user for user, *_ in again.guarding.guard.blocked()] == ["user1"]
+    assert [user for user, *_ in again.guarding.guard.blocked_users()] == ["user1"]
     assert again.guarding.guard.busiest(1)[0][0] == "user0"
     again.close()
 

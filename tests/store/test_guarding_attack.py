@@ -63,11 +63,11 @@ def test_features_suspicions_and_blocks_survive_restarts_as_of_the_version(tmp_p
     known: list[object] = []
     while not known and world.batches < TOGETHER:
         world.step(attacks=world.batches >= CALM)
-        known = list(guard_of(world).suspected())
+        known = list(guard_of(world).suspects())
     asked, number = guard_of(world).busiest(50), guard_of(world).round
     world.close()
     world.open()
-    assert guard_of(world).suspected() == known == sorted(GANG)
+    assert guard_of(world).suspects() == known == sorted(GANG)
     assert (guard_of(world).busiest(50), guard_of(world).round) == (asked, number)
     while not world.blocked() and world.batches < 2 * TOGETHER:
         world.step()

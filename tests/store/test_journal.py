@@ -10,7 +10,7 @@ from geoswarm.control.outcome import Handover, KeyRoundEntry, RoundEntry
 from geoswarm.core.journal_entry import JournalEntry
 from geoswarm.core.space.change import DivideNote, Merge, Split
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.guard.findings import Cluster, DetectionEntry
+from geoswarm.guard.findings import DetectionEntry, UserCluster
 from geoswarm.store.journal import Journal, JournalReader, writer
 from geoswarm.store.journal.entries import (
     ENTRY_KINDS,
@@ -99,7 +99,7 @@ def test_lines_written_before_are_of_every_kind_and_their_values_have_names(tmp_
     careful, printed = reader.read(DetectionEntry)
     assert careful.evidence.hotspots
     assert [len(entry.evidence.groups) for entry in (careful, printed)] == [len(careful.evidence.clusters or ()), 1]
-    assert isinstance(printed.evidence.groups[0], Cluster)
+    assert isinstance(printed.evidence.groups[0], UserCluster)
 
 
 def test_what_an_older_version_left_out_has_its_default(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
-"""The coordinator: closes a round, asks the strategy, and turns its changes into the next plan, or refuses them.
+"""The coordinator closes a round, asks the strategy, and turns its changes into the next plan, or refuses them.
 
-It decides nothing itself (`balance/`), and does nothing: no clock, no file, no Spark. The engine and the simulator hand
-it what was counted, put the plan it returns in force at the next batch boundary, and write its entry into the journal.
+It decides nothing itself (`balance/`), and has no clock, no file and no Spark. The engine and the simulator give it the
+counts, put the plan that it returns in force at the next batch boundary, and write its entry into the journal.
 SWARM §4.3.1 (Figures 8 and 10).
 """
 
@@ -19,7 +19,7 @@ from geoswarm.errors import PlanError
 from geoswarm.flow.observe import LoadReport
 
 
-class Outcome(NamedTuple):
+class RoundOutcome(NamedTuple):
     plan: Plan | None
     """The next plan; None: the old one stays in force."""
     entry: RoundEntry
@@ -28,26 +28,26 @@ class Outcome(NamedTuple):
 
 class Coordinator:
     def __init__(self, strategy: Strategy, *, trusts: bool = False, rounds: int = 0) -> None:
-        """If it `trusts` the strategy, that may worsen its own estimate. `rounds` closed before a restart count on."""
+        """A coordinator that `trusts` its strategy lets it worsen its own estimate. `rounds` were closed before."""
         self.strategy = strategy
         self.trusts = trusts
         self.rounds = rounds
 
     def close_round(
         self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
-    ) -> Outcome:
-        """`stats`, by partition id, are closed in place. If a plan is returned, redraw them
+    ) -> RoundOutcome:
+        """Closes `stats`, by partition id, in place. The caller redraws them if a plan is returned
         (`core/stats/redraw.py`)."""
         for stat in stats.values():
             stat.close_round()
         self.rounds += 1
         return self.decide(plan, RoundReport(self.rounds, now_s, load, stats, sample))
 
-    def decide(self, plan: Plan, report: RoundReport) -> Outcome:
-        """The same for a round that is closed."""
+    def decide(self, plan: Plan, report: RoundReport) -> RoundOutcome:
+        """Asks the strategy about a round whose statistics are closed."""
         try:
             decision = self.strategy.rebalance(plan, report)
-        except PlanError as error:  # it looked at a plan that cannot be
+        except PlanError as error:  # the strategy tried a plan that is not valid
             decision = Decision((), {"decision": "failed", "reason": str(error)})
         entry = RoundEntry(
             round=report.round,
@@ -63,25 +63,25 @@ class Coordinator:
             high, mean, low = float(costs.max()), float(costs.mean()), float(costs.min())
             entry = replace(entry, cost_max=high, cost_mean=mean, cost_min=low)
         if not decision.changes and decision.fresh is None:
-            return Outcome(None, entry)
+            return RoundOutcome(None, entry)
         try:
             if decision.fresh is not None:
                 proposed = plan.followed_by(decision.fresh, self.strategy.name)
             else:
                 proposed = plan.apply(decision.changes)
         except PlanError as error:
-            return Outcome(None, replace(entry, outcome="refused", reason=str(error)))
+            return RoundOutcome(None, replace(entry, outcome="refused", reason=str(error)))
         if not self.trusts:
             before, after = self.strategy.estimate(plan, report), self.strategy.estimate(proposed, report)
             entry = replace(entry, estimate_before=before, estimate_after=after)
             if is_worse(after, before):
                 raised = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
                 reason = f"{raised}: plan {plan.epoch} stays"
-                return Outcome(None, replace(entry, outcome="refused", reason=reason))
-        return Outcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
+                return RoundOutcome(None, replace(entry, outcome="refused", reason=reason))
+        return RoundOutcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
 
 
-def started_anew(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:
+def fresh_plan_entry(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:
     """The journal's entry for a plan that was not reached by changes."""
     return RoundEntry(
         round=rounds,

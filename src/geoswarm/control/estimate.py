@@ -1,6 +1,6 @@
-"""What each executor costs by its partitions' statistics, under this plan or under one that is only proposed.
+"""The cost of each executor by its partitions' statistics, under the plan in force or a proposed one.
 
-It measures nothing: CPU time is in the `LoadReport`. SWARM §3, Eqn. 7: costs are the numerators N·Q·R, since R(S)
+Nothing is measured here: CPU time is in the `LoadReport`. SWARM §3, Eqn. 7: costs are the numerators N·Q·R, since R(S)
 divides them all alike.
 """
 
@@ -16,12 +16,12 @@ from geoswarm.core.stats.redraw import redrawn
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
 
-ROUNDING = 1e-9
-"""Relative; costs that differ by less are the same cost, summed in another order."""
+COST_ROUNDING = 1e-9
+"""Costs that differ by a smaller share than this are equal: they were summed in another order."""
 
 
 def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
-    """Entry m is C(m); executors that own nothing cost nothing, and what is everybody's costs all the same."""
+    """C(m) of each executor m: 0 if it owns nothing. A partition of all executors costs each an equal part."""
     missing = [p.id for p in plan.partitions if p.id not in stats]
     if missing:
         raise InputError(
@@ -36,14 +36,14 @@ def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
 
 
 def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:
-    """Of the costliest executor under `plan`, which may be another than the one the statistics were taken under."""
+    """The cost of the costliest executor under `plan`, which may differ from the plan of the statistics."""
     return float(executor_costs(plan, redrawn(stats, plan)).max())
 
 
 def by_cost(plan: Plan, report: RoundReport) -> float:
-    """What the costliest executor would cost under a plan, by N·Q·R."""
+    """The cost of the costliest executor under a plan, by N·Q·R: an estimate that strategies share."""
     return cost_max(plan, report.stats)
 
 
 def is_worse(after: float, before: float) -> bool:
-    return after > before * (1 + ROUNDING)
+    return after > before * (1 + COST_ROUNDING)

@@ -1,9 +1,9 @@
-"""The control plane of a running engine: what was counted goes in batch by batch, a new plan comes out now and then.
+"""The control plane of a running engine: counts go in batch by batch, a new plan comes out when a round ends.
 
     churn, reports ─> statistics ─> [a round is over] ─> coordinator ─> plan, entry for the journal
 
-Time comes with each batch, so a replay of the same batches decides the same. The statistics are soft: after a restart
-queries are counted anew from what is live, and points begin at zero, as they would fade to anyway.
+Each batch brings its time, so a replay of the same batches takes the same decisions. The statistics are not stored:
+after a restart the live queries are counted again, and points begin at zero, because their counts fade anyway.
 """
 
 from collections import deque
@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.static import Static
-from geoswarm.control.coordinator import Coordinator, Outcome, started_anew
+from geoswarm.control.coordinator import Coordinator, RoundOutcome, fresh_plan_entry
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import CellBox
@@ -29,22 +29,22 @@ from geoswarm.errors import InputError
 from geoswarm.flow.observe import LoadReport, Said
 
 SAMPLE_MAX = 10_000
-"""Events, and subscriptions, that a strategy may look at."""
+"""The most events, and the most subscriptions, that a sample for a strategy has."""
 
 
-class Queries(Protocol):
-    """The subscriptions in force. A checkpoint is one."""
+class QuerySource(Protocol):
+    """The subscriptions in force, as a checkpoint offers them."""
 
     def live_rects(self) -> Floats:
-        """Of all, (n, 4)."""
+        """The rectangles of all subscriptions, (n, 4)."""
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
-        """Rectangles and keywords of at most so many, evenly spread."""
+        """Rectangles and keywords of at most `most` subscriptions, chosen evenly."""
 
 
 class ControlLoop:
-    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: Queries) -> None:
-        """`queries` are looked at at the start, when the plan is redrawn, and by strategies that want a sample."""
+    def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: QuerySource) -> None:
+        """`queries` are read at the start, when partitions are new, and for strategies that need a sample."""
         self.plan = plan
         self._coordinator, self._round_s, self._queries = Coordinator(strategy), round_s, queries
         self._said: deque[Said] = deque(maxlen=SAMPLE_MAX)
@@ -56,7 +56,7 @@ class ControlLoop:
         if self._weighs_queries:
             self._density.add(self._boxes(queries.live_rects()))
         for stat in self._stats.values():
-            stat.close_round()  # they did not arrive in the round that now begins
+            stat.close_round()  # these queries did not arrive in the round that begins now
         self._load = LoadReport()
         self._began_s: float | None = None
 
@@ -68,30 +68,32 @@ class ControlLoop:
     def plans_batches(self) -> bool:
         return isinstance(self._coordinator.strategy, PlansBatches)
 
-    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Outcome:
-        """For a strategy that draws a plan for every batch: the one to run this batch with."""
+    def plan_batch(self, batch_id: int, events_of_cell: Ints) -> RoundOutcome:
+        """The plan for this batch, from a strategy that draws one for every batch."""
         strategy, before = self._coordinator.strategy, self.plan
         assert isinstance(strategy, PlansBatches)
         queries = self._density.of_cells()
         self.plan = strategy.plan_batch(before, events_of_cell, queries)
         why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
-        return Outcome(self.plan, started_anew(before, self.plan, self._coordinator.rounds, why))
+        return RoundOutcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
 
-    def scale(self, executors: int) -> Outcome:
-        """So many executors from the next batch on. A strategy that follows the load fills those that have joined;
-        one that never changes begins anew."""
+    def scale(self, executors: int) -> RoundOutcome:
+        """Changes the number of executors from the next batch on. A strategy that follows the load fills the new ones;
+        a static one draws a first plan again."""
         before, strategy = self.plan, self._coordinator.strategy
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
-            with suppress(InputError):  # it draws from a sample, which there is not: joiners have nothing to do then
+            with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
                 plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
-        self._load = LoadReport()  # of another number of executors
+        self._load = LoadReport()  # it was measured with another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
-        return Outcome(plan, started_anew(before, plan, self._coordinator.rounds, why))
+        return RoundOutcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
 
-    def batch(self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float) -> Outcome | None:
-        """One batch is through. An outcome if it ended a round; its plan, if any, holds from the next batch on."""
+    def add_batch(
+        self, came: Sequence[Floats], went: Sequence[Floats], report: LoadReport, now_s: float
+    ) -> RoundOutcome | None:
+        """Counts a finished batch. Returns an outcome if a round has ended; its plan holds from the next batch on."""
         if self.needs_stats:
             for rects in came:
                 self._count(rects, TrioStat.add_queries)
@@ -106,9 +108,9 @@ class ControlLoop:
             self._stats[partition] = self._stats[partition] + counted
         self._said += report.said
         if self._began_s is None:
-            self._began_s = now_s  # workers started in this batch, so its times tell nothing of places
+            self._began_s = now_s  # workers started in this batch, so its times do not depend on places
         else:
-            self._load += replace(report, stats={}, said=[])  # those are in `_stats` now
+            self._load += replace(report, stats={}, said=[])  # both were added above
         if now_s - self._began_s < self._round_s:
             return None
         outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample())
@@ -133,7 +135,7 @@ class ControlLoop:
         return self.plan.grid.cover(*np.ascontiguousarray(rects.T))
 
     def _count(self, rects: Floats, verb: Callable[[TrioStat, CellBox], None]) -> None:
-        """Tell each partition of the queries that meet it."""
+        """Applies `verb` to the statistics of each partition, with the queries that meet it."""
         if not len(rects):
             return
         boxes = self._boxes(rects)
@@ -147,7 +149,7 @@ class ControlLoop:
                 verb(self._stats[partition.id], CellBox(*(side[mine] for side in boxes)))
 
     def _redraw(self, plan: Plan) -> None:
-        """Only partitions that are new are counted anew: a plan that only moves some asks for no subscription."""
+        """Counts the queries of new partitions only: a plan that only moves partitions reads no subscription."""
         self.plan = plan
         if not self.needs_stats:
             return

@@ -1,4 +1,4 @@
-"""What the control plane writes down of its rounds: entries of the journal, as values.
+"""The journal entries of the control plane, as values.
 
 `coordinator.py` makes a `RoundEntry`, `keyed/loop.py` a `KeyRoundEntry`. Nothing is written here: the engine hands them
 to `store/journal/`. `service/explain.py` makes sentences of them.
@@ -13,17 +13,17 @@ from geoswarm.core.space.change import ChangeNote
 
 
 class Handover(NamedTuple):
-    """One executor relieves another: what SWARM's rounds report."""
+    """One executor takes work from another, as SWARM's rounds report it."""
 
     giver: int
     taker: int
     cost_high: float
-    """Of the giver, before."""
+    """The cost of the giver before."""
     cost_low: float
-    """Of the taker, before."""
+    """The cost of the taker before."""
     cost_moved: float
     decision: str
-    """move or split."""
+    """Either move or split."""
 
 
 @dataclass(frozen=True)
@@ -37,15 +37,15 @@ class RoundEntry(JournalEntry):
     epoch: int
     """The plan that was in force."""
     outcome: str
-    """applied, kept or refused."""
+    """One of applied, kept and refused."""
     now_s: float | None = None
     """When the round ended; None where the plan was not reached by a round, as after `scale`."""
     changes: tuple[ChangeNote, ...] = ()
-    """What the strategy wanted. None where a plan was drawn afresh."""
+    """The changes that the strategy asked for; empty where it drew a new plan."""
     why: Mapping[str, Figure] = field(default_factory=dict)
     """The strategy's own figures."""
     cost_max: float | None = None
-    """Of the costliest executor, by the strategy's statistics."""
+    """The cost of the costliest executor, by the statistics."""
     cost_mean: float | None = None
     cost_min: float | None = None
     estimate_before: float | None = None
@@ -59,7 +59,7 @@ class RoundEntry(JournalEntry):
 
     @property
     def decision(self) -> str:
-        """The strategy's word for what it did."""
+        """The strategy's name for what it did."""
         return str(self.why.get("decision", ""))
 
     @property
@@ -69,7 +69,7 @@ class RoundEntry(JournalEntry):
 
     @property
     def handover(self) -> Handover | None:
-        """Who relieved whom, where the strategy reports that."""
+        """Who took work from whom, where the strategy reports it."""
         why = self.why
         if "from" not in why:
             return None
@@ -102,11 +102,11 @@ class KeyFigures:
     remedy: str | None = None
     """What can be done about them."""
     splittable: int | None = None
-    """How many they are."""
+    """The number of these keys."""
     kept: str | None = None
     """Why the old plan was kept although it is not balanced."""
     more: Mapping[str, Figure] = field(default_factory=dict, metadata=FLAT)
-    """Figures that only this planner has."""
+    """Figures that only this planner reports."""
 
     @classmethod
     def of(cls, why: Mapping[str, Figure]) -> "KeyFigures":
@@ -122,20 +122,20 @@ class KeyRoundEntry(JournalEntry):
     kind: ClassVar[str] = "keys"
 
     operator: str
-    """Empty until whoever runs the operator has filled it in."""
+    """The operator's name; empty until its runner fills it in."""
     decision: str
-    """kept, rebalanced or scaled."""
+    """One of kept, rebalanced and scaled."""
     executors: int
     epoch: int
     """The plan from now on."""
     round: int | None = None
-    """Likewise filled in by whoever runs the operator, as `batch`."""
+    """Filled in by the operator's runner, as is `batch`."""
     batch: int | None = None
     """The first batch under the plan."""
     planner: str | None = None
     executors_before: int | None = None
-    """Of an operator that was scaled."""
+    """The former number of executors, if the operator was scaled."""
     splits: Mapping[int, int] | None = None
-    """Keys in parts: by key id, how many parts."""
+    """The number of parts of each split key, by key id."""
     figures: KeyFigures | None = field(default=None, metadata=FLAT)
-    """None: the operator was scaled, and no planner was asked."""
+    """None if the operator was scaled: no planner was asked."""

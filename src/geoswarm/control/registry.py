@@ -1,6 +1,7 @@
 """All strategies by name: ours, found by looking into `balance/`, and those of other packages (`geoswarm.strategies`).
 
-A new one joins, and its laws are tested, by existing. Its parameters are those of its constructor.
+A new strategy in `balance/` is listed, and tested by the laws, without further steps. Its parameters are those of its
+constructor.
 """
 
 import inspect
@@ -14,21 +15,21 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.registry import Registry, classes_in
 
-PARTS = ("name", "needs_stats", "needs_sample", "first_plan", "rebalance", "estimate")
+STRATEGY_PARTS = ("name", "needs_stats", "needs_sample", "first_plan", "rebalance", "estimate")
 """What makes a class a strategy."""
 
 
 def _name_of(kind: Any) -> str | None:
-    return kind.name if all(hasattr(kind, part) for part in PARTS) else None
+    return kind.name if all(hasattr(kind, part) for part in STRATEGY_PARTS) else None
 
 
 STRATEGIES: Registry[Strategy] = Registry(
-    "strategy", "geoswarm.strategies", classes_in("geoswarm.control.balance", _name_of), PARTS
+    "strategy", "geoswarm.strategies", classes_in("geoswarm.control.balance", _name_of), STRATEGY_PARTS
 )
 
 
 def strategies() -> dict[str, type[Strategy]]:
-    """Ours, by name."""
+    """The strategies of this package, by name."""
     return STRATEGIES.ours()
 
 
@@ -37,11 +38,11 @@ def strategy(name: str, options: Mapping[str, Any] | None = None) -> Strategy:
 
 
 def resolve_strategy(chosen: str | Strategy, options: Mapping[str, Any] | None = None) -> Strategy:
-    """The strategy of this name with these options, or the one that is given. It keeps its memory between rounds, so
-    every stream needs one of its own."""
+    """The strategy of this name with these options, or the given instance. A strategy keeps memory between rounds, so
+    every stream needs its own."""
     if isinstance(chosen, str):
         return strategy(chosen, options)
-    lacks = [part for part in PARTS if not hasattr(chosen, part)]
+    lacks = [part for part in STRATEGY_PARTS if not hasattr(chosen, part)]
     if lacks:
         raise SettingsError(f"{chosen!r} is no strategy, since it has no {', '.join(lacks)}: see control/strategy.py")
     if inspect.isclass(chosen):
@@ -57,6 +58,6 @@ def resolve_strategy(chosen: str | Strategy, options: Mapping[str, Any] | None =
 def first_plan(
     chosen: str | Strategy, sample: Sample | None, grid: Grid, executors: int, options: Mapping[str, Any] | None = None
 ) -> Plan:
-    """A strategy's own, signed by it."""
+    """The first plan of a strategy, with the strategy's name in `drawn_by`."""
     made = resolve_strategy(chosen, options)
     return replace(made.first_plan(grid, executors, sample), drawn_by=made.name)

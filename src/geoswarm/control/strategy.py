@@ -1,8 +1,7 @@
-"""What a balancing strategy is: a plan and a report in, changes out. Nothing is done here, only said.
+"""The interface of a balancing strategy: a plan and a report go in, changes come out.
 
-A strategy keeps whatever memory it needs between rounds, but no clock, no file and no Spark: `now_s` is in the report,
-chance is an argument. The coordinator (`coordinator.py`) applies the changes to the plan, or refuses them, and writes
-down why.
+A strategy may keep memory between rounds, but it has no clock, no file and no Spark: `now_s` is in the report, chance
+is an argument. The coordinator (`coordinator.py`) applies the changes to the plan, or refuses them, and records why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,6 +17,9 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport
 
+Why = dict[str, float | int | str]
+"""The numbers behind a decision, by name, for the journal."""
+
 
 @dataclass(frozen=True)
 class RoundReport:
@@ -28,32 +30,32 @@ class RoundReport:
     load: LoadReport
     """Events, matches and CPU time per partition, summed over the round's batches."""
     stats: Mapping[int, TrioStat]
-    """By partition id, the round closed."""
+    """The statistics by partition id, after the round was closed."""
     sample: "Sample | None" = None
-    """Some recent events and live subscriptions, with their words, where somebody keeps them."""
+    """Some recent events and live subscriptions with their words; None unless the strategy `needs_sample`."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What a strategy wants, and the numbers that made it want it, for the journal."""
+    """The changes that a strategy asks for, and the numbers behind them, for the journal."""
 
     changes: Sequence[Change] = ()
     why: Mapping[str, float | int | str] = field(default_factory=dict)
     fresh: Plan | None = None
-    """A plan that takes over as it is, instead of changes to the one in force."""
+    """A new plan that replaces the one in force, instead of changes to it."""
 
 
 class Sample(NamedTuple):
-    """Some of the stream, before it starts or lately, in the grid's own coordinates."""
+    """A part of the stream, recent or from before the start, in the grid's own coordinates."""
 
     points: Floats
     """(n, 2): x, y."""
     rects: Floats
     """(n, 4): xmin, ymin, xmax, ymax of subscriptions."""
     texts: pa.StringArray | None = None
-    """What was said at each point, where words matter."""
+    """The text of each point, where words matter."""
     keywords: pa.StringArray | None = None
-    """What each subscription asks for; null: nothing but its place."""
+    """The keywords of each subscription; null: it has no condition on words."""
 
 
 class Strategy(Protocol):
@@ -64,27 +66,27 @@ class Strategy(Protocol):
 
     name: str
     needs_stats: bool
-    """Whether it looks at `RoundReport.stats`; if not, nobody counts them."""
+    """Whether it reads `RoundReport.stats`; if not, they are not counted."""
     needs_sample: bool
-    """Whether it looks at `RoundReport.sample`."""
+    """Whether it reads `RoundReport.sample`."""
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """Epoch 0. Most know nothing and take equal shares of the map."""
+        """The plan of epoch 0. Most strategies use no sample and take equal shares of the map."""
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
-        """Called once a round. Empty changes: the plan stays."""
+        """The decision for a round; the plan stays if it has no changes."""
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
-        """What the costliest executor would have cost under `plan`, which may be only proposed, by the strategy's own
-        measure. The coordinator refuses what makes it worse."""
+        """The cost of the costliest executor under `plan`, in force or proposed, by the strategy's own measure. The
+        coordinator refuses a plan that raises it."""
 
 
 @runtime_checkable
 class PlansBatches(Protocol):
-    """A strategy that also draws a plan for every batch, from what is in it."""
+    """A strategy that also draws a plan for every batch, from the events in it."""
 
     weighs_queries: bool
-    """Whether it looks at `queries_of_cell`; if not, nobody counts them."""
+    """Whether it reads `queries_of_cell`; if not, they are not counted."""
 
     def plan_batch(self, plan: Plan, events_of_cell: Ints, queries_of_cell: Ints) -> Plan:
-        """The successor of `plan`, for one batch. Queries are those of the batch before."""
+        """The successor of `plan` for one batch. Queries are those known after the batch before."""

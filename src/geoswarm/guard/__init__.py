@@ -1,1 +1,1 @@
-"""Guard: who steers the balancing by registering and cancelling. No Spark, no files, no clock."""
+"""Guard finds users who steer the balancing by registering and cancelling. No Spark, no files, no clock."""

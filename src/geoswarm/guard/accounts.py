@@ -1,9 +1,9 @@
 """What each user has and may still do: live subscriptions, their cost, and operations that are left.
 
-A table by user, of users who have something, or have not rested since they did something. It forgets at a restart: what
-is live is counted anew, and everybody has rested. Users are known by a hash of their name, 64 bits under a key that is
-drawn anew by every process, so that nobody can choose a name that shares an account with another's. Limits are in
-`limits.py`.
+The table has a row for each user with live subscriptions, or with operations not yet regained. It is not stored: after
+a restart live subscriptions are counted again, and all users have their full number of operations. A user is known by a
+64-bit hash of the name, under a random key of the process, so that no user can choose a name that shares an account
+with another. Limits are in `limits.py`.
 """
 
 import os
@@ -18,10 +18,10 @@ from geoswarm.core.arrays.jit import Bools, Ints, kernel
 from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 
-FINE, RATE, SUBSCRIPTIONS, COST, NOT_OWNER, FULL = range(6)
-"""What becomes of one."""
+FINE, OVER_RATE, OVER_SUBSCRIPTIONS, OVER_COST, NOT_OWNER, FULL = range(6)
+"""Verdicts on an operation."""
 NOT_HERE = -1
-"""The owner of a subscription, if it is none of the users at hand."""
+"""The owner of a subscription that belongs to none of the users at hand."""
 PRUNE_MIN = 4096
 _KEY = os.urandom(16)
 
@@ -29,15 +29,15 @@ AccountVerdicts = npt.NDArray[np.int8]
 
 
 class UserOperations(NamedTuple):
-    """In arrival order; parallel arrays."""
+    """Operations in arrival order, as parallel arrays."""
 
     op: Ints
     subscription: Ints
-    """Its number among those at hand."""
+    """The number of the subscription among those at hand."""
     user: Ints
-    """Likewise."""
+    """The number of the user among those at hand."""
     cost: Ints
-    """Of what it would register."""
+    """The cost of what the operation would register."""
 
 
 class HeldSubscriptions(NamedTuple):
@@ -54,13 +54,13 @@ class UserTotals(NamedTuple):
     subscriptions: Ints
     cost: Ints
     free: Bools
-    """No limit holds."""
+    """Whether the user has no limits."""
 
 
 class Judgement(NamedTuple):
     verdicts: AccountVerdicts
     begins: Bools
-    """Whether an operation registers something; a replacement may do both."""
+    """Whether an operation registers something; a replacement may begin and end."""
     ends: Bools
 
 
@@ -78,12 +78,12 @@ class Accounts:
         return len(self._keys)
 
     def read(self, user: str) -> tuple[int, float]:
-        """Live subscriptions, and their cost."""
+        """The number of a user's live subscriptions, and their cost."""
         row = int(self._find(_hashes(pa.array([user])))[0])
         return (0, 0.0) if row < 0 else (int(self._subscriptions[row]), float(self._cost[row]) / THOUSANDTHS)
 
     def add(self, names: pa.StringArray, codes: Ints, costs: Ints, sign: int) -> None:
-        """Subscriptions came into force (1) or left it (-1); `codes` are numbers of `names`."""
+        """Counts subscriptions that came into force (sign 1) or left it (-1); `codes` are positions in `names`."""
         if not len(codes):
             return
         counts = np.bincount(codes, minlength=len(names))
@@ -94,8 +94,8 @@ class Accounts:
         np.add.at(self._cost, rows, sign * sums[used])
 
     def take(self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float) -> AccountVerdicts:
-        """FINE, RATE or FULL for each of some operations in arrival order; `codes` are numbers of `users`, who are all
-        different. What the users use up of their operations is gone."""
+        """FINE, RATE or FULL for each operation, in arrival order; `codes` are positions in `users`, who are all
+        different. The operations are subtracted from what the users may do."""
         settings = self._settings
         self._prune(now_s)
         keys = _hashes(users)
@@ -103,7 +103,7 @@ class Accounts:
         full = np.zeros(len(users), np.bool_)
         full[new[max(0, settings.accounts_max - len(self)) :]] = True
         rows = self._rows(keys[~full])
-        rested = np.minimum(  # since ever: who is new has rested
+        rested = np.minimum(  # a new user has all operations left
             self._left[rows] + np.maximum(now_s - self._at_s[rows], 0.0) * settings.user_operations_per_s,
             settings.user_operations_burst,
         )
@@ -115,28 +115,28 @@ class Accounts:
         rank[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
         used = np.where(free, 0, np.minimum(counts, left))
         self._left[rows], self._at_s[rows] = rested - used[~full], now_s
-        refused = np.where(full, FULL, RATE)[codes]
+        refused = np.where(full, FULL, OVER_RATE)[codes]
         return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
 
     def judge(
         self, users: pa.StringArray, free: Bools, operations: UserOperations, held: HeldSubscriptions
     ) -> Judgement:
-        """Which operations may be carried out, one after another in arrival order. What users have afterwards is
-        reported by `add`."""
+        """Which operations may be carried out, one after another in arrival order. Accounts change only when `add` is
+        called."""
         rows = self._rows(_hashes(users))
         totals = UserTotals(self._subscriptions[rows], self._cost[rows], free)
         cost_max = int(self._settings.user_cost_max * THOUSANDTHS)
         return Judgement(*_judge(operations, held, totals, self._settings.user_subscriptions_max, cost_max))
 
     def _find(self, keys: Ints) -> Ints:
-        """The row of each, or -1."""
+        """The row of each key, or -1."""
         if not len(self._keys):
             return np.full(len(keys), -1, np.int64)
         at = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return np.where(self._keys[at] == keys, at, -1)
 
     def _rows(self, keys: Ints) -> Ints:
-        """The row of each; new ones begin with nothing."""
+        """The row of each key; new rows have no subscriptions."""
         found = self._find(keys)
         new = np.unique(keys[found < 0])
         if not len(new):
@@ -144,11 +144,12 @@ class Accounts:
         at = np.searchsorted(self._keys, new)
         self._keys = np.insert(self._keys, at, new)
         self._subscriptions, self._cost = np.insert(self._subscriptions, at, 0), np.insert(self._cost, at, 0)
-        self._left, self._at_s = np.insert(self._left, at, 0.0), np.insert(self._at_s, at, -np.inf)  # rested
+        # Their last operation was infinitely long ago, so they have all operations left.
+        self._left, self._at_s = np.insert(self._left, at, 0.0), np.insert(self._at_s, at, -np.inf)
         return self._find(keys)
 
     def _prune(self, now_s: float) -> None:
-        """Who has nothing and has rested need not be known."""
+        """Removes users without live subscriptions who have all operations left."""
         if len(self) < min(self._prune_at, self._settings.accounts_max):
             return
         settings = self._settings
@@ -175,7 +176,7 @@ def _judge(
         which, user = todo.subscription[i], todo.user[i]
         is_live, is_free = held.live[which], totals.free[user]
         if (is_live and todo.op[i] == REGISTER) or (not is_live and todo.op[i] == CANCEL):
-            continue  # a duplicate, or unknown: the store says so
+            continue  # a duplicate, or unknown: the store reports it
         if is_live and held.owner[which] != user:
             verdicts[i] = NOT_OWNER
             continue
@@ -183,10 +184,10 @@ def _judge(
         after = 0 if todo.op[i] == CANCEL else todo.cost[i]
         if todo.op[i] != CANCEL and not is_free:
             if not is_live and totals.subscriptions[user] >= subscriptions_max:
-                verdicts[i] = SUBSCRIPTIONS
+                verdicts[i] = OVER_SUBSCRIPTIONS
                 continue
             if after > before and totals.cost[user] + after - before > cost_max:
-                verdicts[i] = COST
+                verdicts[i] = OVER_COST
                 continue
         begins[i], ends[i] = todo.op[i] != CANCEL, is_live
         totals.subscriptions[user] += (1 if begins[i] else 0) - (1 if is_live else 0)

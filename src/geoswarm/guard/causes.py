@@ -1,12 +1,12 @@
-"""Who made the hotspots of the last half hour, and where: what must hold before anybody is blocked.
+"""Who made the hotspots of the last half hour, and where: the conditions that must hold before a user is blocked.
 
-Not in the thesis, which blocks whom `detector.py` finds suspicious twice. That also finds a festival: many users' new
-queries in hotspot after hotspot at one place, which is no attack. What an attack has and a crowd has not is that it
-moves: what its users register here they cancel elsewhere, or place after place becomes hot by the same users; and they
-do little besides. All of this only makes blocking rarer.
+This is not in the thesis, which blocks users whom `detector.py` finds suspicious twice. That also finds a festival: new
+queries of many users in repeated hotspots at one place, which is no attack. Unlike a crowd, an attack moves: its users
+register here and cancel elsewhere, or the same users make one place after another hot; and they do little else. These
+conditions only make blocking rarer.
 
-A *maker* of a hotspot is a user of whose recent queries most (`focus_min`) lie round it. Hotspots that lie close to
-each other are one place, also by way of others between them: a crowd that drifts stays one crowd.
+A *maker* of a hotspot is a user most of whose recent queries (`focus_min`) lie round it. Hotspots close to each other
+are one place, also through others between them: a crowd that drifts stays one crowd.
 """
 
 from collections import deque
@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
-from geoswarm.guard.features import Touched, ratio
+from geoswarm.guard.features import HotspotUsers, ratio_or_zero
 from geoswarm.guard.findings import HotspotNote
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import MapPlace
@@ -28,9 +28,9 @@ class Cause(NamedTuple):
     round: int
     place: MapPlace
     weight_all: float
-    """Of all that is new round it, the makers' and everybody's."""
+    """The weight of all new queries round the hotspot, of all users."""
     asked_all: float
-    """By everybody, everywhere."""
+    """What all users asked for, everywhere."""
     codes: Ints
     weights: Floats
     asked: Floats
@@ -38,13 +38,13 @@ class Cause(NamedTuple):
 
 
 class Charge(NamedTuple):
-    """What is held against each of a group; parallel arrays."""
+    """The evidence against each user of a group, as parallel arrays."""
 
     places: Ints
     rounds: Ints
-    """With a hotspot for which they did nearly all they did."""
+    """The rounds with a hotspot that nearly all of the user's operations were for."""
     hotspots: tuple[HotspotNote, ...]
-    """Those that the group made."""
+    """The hotspots that the group made."""
 
 
 class Causes:
@@ -52,7 +52,7 @@ class Causes:
         self._rules = rules
         self._causes: deque[Cause] = deque(maxlen=rules.hotspots_max)
 
-    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: Touched) -> None:
+    def add(self, hotspot_id: int, now_round: int, place: MapPlace, touched: HotspotUsers) -> None:
         rules = self._rules
         focus = self._focus(touched)
         made = np.flatnonzero((focus >= rules.focus_min) & (touched.weights > 0))
@@ -63,14 +63,16 @@ class Causes:
             made = np.sort(made[heaviest])
         parts: list[Array] = [column[made] for column in (touched.codes, touched.weights, touched.asked, focus)]
         weight_all = float(touched.weights.sum())
-        self._causes.append(Cause(hotspot_id, now_round, place, weight_all, touched.everybody_asked, *parts))
+        self._causes.append(Cause(hotspot_id, now_round, place, weight_all, touched.asked_all, *parts))
 
-    def _focus(self, touched: Touched) -> Floats:
-        """Which part of what a user asked for lately lies round the hotspot; or of this round's alone, if that is more:
-        who has just moved has done nothing else since. 0 if it is too few to tell."""
+    def _focus(self, touched: HotspotUsers) -> Floats:
+        """The share of each user's recent requests that lies round the hotspot; or of this round's alone, if that is
+        more, since a user who has just moved has done nothing else since. 0 for too few requests."""
         few = self._rules.queries_min
-        lately = np.where(touched.weights >= few, ratio(touched.weights, touched.asked), 0.0)
-        fresh = np.where(touched.fresh >= few, ratio(touched.fresh.astype(np.float64), touched.fresh_asked), 0.0)
+        lately = np.where(touched.weights >= few, ratio_or_zero(touched.weights, touched.asked), 0.0)
+        fresh = np.where(
+            touched.fresh >= few, ratio_or_zero(touched.fresh.astype(np.float64), touched.fresh_asked), 0.0
+        )
         return np.minimum(np.maximum(lately, fresh), 1.0)
 
     def expire(self, now_round: int) -> None:
@@ -78,18 +80,18 @@ class Causes:
             self._causes.popleft()
 
     def forget(self, codes: Ints) -> None:
-        """These users are not held to anything any more; what the hotspots had in all stays."""
+        """Forgets what these users did; the hotspots' totals stay."""
         for i, cause in enumerate(self._causes):
             keep = ~np.isin(cause.codes, codes)
             if not keep.all():
                 self._causes[i] = cause._replace(**{name: getattr(cause, name)[keep] for name in MAKER_COLUMNS})
 
     def makers(self) -> Ints:
-        """Of any hotspot that is remembered."""
+        """The makers of all remembered hotspots."""
         return np.unique(np.concatenate([np.empty(0, np.int64), *(cause.codes for cause in self._causes)]))
 
     def rates(self, codes: Ints, now_round: int) -> Floats:
-        """Of each user, codes ascending: the highest focus on one of this round's hotspots; 0: made none."""
+        """The highest focus of each user on one of this round's hotspots, codes ascending; 0: made none."""
         rates = np.zeros(len(codes))
         for cause in self._causes:
             if cause.round == now_round and len(codes):
@@ -99,9 +101,9 @@ class Causes:
         return rates
 
     def compare(self, group: Ints, now_round: int) -> tuple[float, float]:
-        """ALQR of a group and of all others, over the hotspots that the group made in this round: of all that they
-        asked for lately, how much lies there. Of sums, because a mean over users goes by those who ask least: one
-        query, by chance in a hotspot, is 100 %."""
+        """ALQR of a group and of all others, over the hotspots that the group made in this round: the share of their
+        recent requests that lies there. It is a ratio of sums, because users with few requests dominate a mean: one
+        query that is in a hotspot by chance is 100 %."""
         theirs, others = [0.0], [0.0]
         for cause in self._causes:
             members = np.isin(cause.codes, group) & (cause.round == now_round)
@@ -112,7 +114,7 @@ class Causes:
         return sum(theirs) / max(len(theirs) - 1, 1), sum(others) / max(len(others) - 1, 1)
 
     def charge(self, group: Ints) -> Charge:
-        """Against a group, codes ascending: only hotspots count that would not have been without the group."""
+        """The evidence against a group, codes ascending: only hotspots that would not exist without it count."""
         theirs: list[tuple[Cause, Bools, float]] = []
         for cause in self._causes:
             members = np.isin(cause.codes, group)
@@ -132,9 +134,9 @@ class Causes:
         return Charge(_distinct(at, labels, len(group)), rounds, listed)
 
     def guilty(self, group: Ints, cancels: Floats) -> tuple[Bools, Charge]:
-        """Whom of a group to block. `cancels`: how much of what they registered they cancelled.
+        """Which users of a group to block. `cancels` is the share of their registrations that they cancelled.
 
-        Who goes free takes his share along, so the rest is charged again, until all that are left are guilty."""
+        A user who is not guilty leaves with a share of the evidence, so the rest is charged again, until all are."""
         rules, left = self._rules, np.ones(len(group), np.bool_)
         while True:
             charge = self.charge(group[left])
@@ -165,8 +167,8 @@ class Causes:
 
 
 def separate(places: list[MapPlace], gap: float) -> list[int]:
-    """A label for each, the same for those within `gap` of each other, also step by step. One that is nowhere is
-    alone."""
+    """A label for each place, the same for places within `gap` of each other, also step by step. A place that is
+    unknown has a label of its own."""
     x, y = np.array(places, np.float64).reshape(-1, 2).T
     near = np.maximum(np.abs(x[:, None] - x), np.abs(y[:, None] - y)) <= gap
     labels = np.arange(len(places))
@@ -178,7 +180,7 @@ def separate(places: list[MapPlace], gap: float) -> list[int]:
 
 
 def _distinct(at: list[Ints], labels: list[int], members: int) -> Ints:
-    """Of each member: how many different labels it has."""
+    """The number of different labels of each member."""
     if not at:
         return np.zeros(members, np.int64)
     pairs = np.concatenate([where * (max(labels) + 1) + label for where, label in zip(at, labels, strict=True)])

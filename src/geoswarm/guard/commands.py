@@ -1,4 +1,4 @@
-"""What operators ask of Guard: block a user, let one in again, exempt one from all limits.
+"""Commands of operators to Guard: block a user, unblock one, exempt one from all limits.
 
 Files that carry commands from one process to another are in `store/guard_files.py`.
 """
@@ -19,19 +19,19 @@ class Command:
     command: str
     user: str
     at_us: int
-    """When it was given, microseconds since 1970."""
+    """When the command was given, in microseconds since 1970."""
     why: str = ""
     removes: str = "nothing"
-    """Which of the user's standing queries a block cancels: nothing, recent or all."""
+    """Which of the user's live queries a block cancels: nothing, recent or all."""
 
     def check(self) -> None:
-        """Raises if no engine could carry it out."""
+        """Raises InputError if no engine could carry the command out."""
         if self.command not in COMMANDS:
             raise InputError(f"there is no command {self.command!r}: use one of {', '.join(COMMANDS)}")
         if self.removes not in get_args(Removes):
             raise InputError(f"{self.removes!r} cannot be removed: use one of {', '.join(get_args(Removes))}")
         if not self.user:
-            raise InputError(f"{self.command} needs a user: nobody without a name can be meant")
+            raise InputError(f"{self.command} needs a user: give a name")
         for what, text in (("user", self.user), ("reason", self.why)):
             if not is_encodable(text):
                 raise InputError(f"the {what} {text!r} is no Unicode text: give it in UTF-8")

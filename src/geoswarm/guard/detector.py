@@ -1,20 +1,20 @@
 """Algorithm 4: halve the users by K-Means++ until those who are left made the same hotspots; then judge them.
 
-Blocks nobody (`guard.py` does) and counts nothing (`features.py`, `causes.py`). Thesis §5.4.
+`guard.py` blocks, `features.py` and `causes.py` count. Thesis §5.4.
 
-    everybody ──2-means──► the half with the higher ALQR ──► ... ──► all in the same hotspots (sd of x11 near zero)
+    all users ──2-means──► the half with the higher ALQR ──► ... ──► all in the same hotspots (sd of x11 near zero)
                                                                               │
     the others' ALQR × β  <  theirs?  in hotspots now?  ──► suspicious ──► found so before? ──► confirmed
 
-ALQR of a cluster is, as printed, the mean of its users' x14; unnormalised, because normalised the least rate would be 0
-and every other infinitely larger. As printed, a cluster is confirmed if exactly these users were suspicious together in
-an earlier round. The "careful" way, which is the default, differs; the reasons and figures are in `docs/guard.md`.
+In the thesis, ALQR of a cluster is the mean of its users' x14; it is not normalised, because then the least rate would
+be 0 and every other infinitely larger. A cluster is confirmed if exactly these users were suspicious together in an
+earlier round. The "careful" algorithm, the default, differs; the reasons and figures are in `docs/guard.md`.
 
  1. Only makers of this round's hotspots are clustered (`causes.py`), and looked at before they are first halved.
  2. A user's rate is the focus on this round's hotspots, and the ALQR that β is applied to is of sums, not a mean.
- 3. Users are suspected and confirmed one by one: who joins late or stays away once does not protect the others.
+ 3. Users are suspected and confirmed one by one: a user who joins late or is absent once does not protect the others.
  4. It runs again on the makers who are left, until one cluster is normal.
- 5. Nobody is confirmed without what `causes.py` asks for, nor where there are few others to compare with.
+ 5. No user is confirmed without the conditions of `causes.py`, nor where there are few others to compare with.
 """
 
 from dataclasses import replace
@@ -24,18 +24,18 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.guard.causes import Causes
-from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio
-from geoswarm.guard.findings import Cluster, Evidence
+from geoswarm.guard.features import X3, X6, X7, X11, X14, FeatureTable, ratio_or_zero
+from geoswarm.guard.findings import Evidence, UserCluster
 from geoswarm.guard.rules import GuardRules
 
 NO_CODES = np.empty(0, np.int64)
 CLUSTERS_REMEMBERED_MAX = 64
-"""Suspicious clusters of the printed algorithm: one a round for at most half an hour, by default."""
+"""The most suspicious clusters of the thesis' algorithm: by default, one a round for at most half an hour."""
 
 
 class Detection(NamedTuple):
     suspicious: Ints
-    """Codes, ascending, of all that this round found, the confirmed included."""
+    """Codes, ascending, of all users found in this round, with those confirmed."""
     confirmed: Ints
     evidence: Evidence
 
@@ -44,16 +44,16 @@ class Detector:
     def __init__(self, rules: GuardRules, rng: np.random.Generator) -> None:
         self._rules, self._rng = rules, rng
         self._since = np.empty(0, np.int64)
-        self._until = np.empty(0, np.int64)  # by code: suspected since and until which round; -1: not
-        self._clusters: list[tuple[int, int, Ints]] = []  # printed: since, until, codes
+        self._until = np.empty(0, np.int64)  # by code: the rounds of suspicion, first and last; -1: none
+        self._clusters: list[tuple[int, int, Ints]] = []  # of the thesis' algorithm: since, until, codes
 
     def detect(self, table: FeatureTable, now_round: int, causes: Causes | None = None) -> Detection:
-        """`causes` is needed unless the algorithm is the printed one."""
+        """Judges a round. `causes` is needed except for the thesis' algorithm."""
         if causes is None or self._rules.algorithm == "printed":
             return self._detect_as_printed(table, now_round)
         return self._detect_with_care(table, now_round, causes)
 
-    def suspected(self, now_round: int) -> Ints:
+    def suspects(self, now_round: int) -> Ints:
         return np.flatnonzero(self._until >= now_round)
 
     def forget(self, codes: Ints) -> None:
@@ -83,13 +83,13 @@ class Detector:
         rates = causes.rates(table.codes, now_round)
         rows = np.flatnonzero(rates)
         normal = int(np.count_nonzero(table.raw[:, X6]))
-        clusters: list[Cluster] = []
+        clusters: list[UserCluster] = []
         found = [NO_CODES]
         while len(rows) and len(clusters) < self._rules.clusters_max:
             cluster = self.narrow(table, rows, rates)
             normal -= len(cluster)
             rate, norm = causes.compare(table.codes[cluster], now_round)
-            clusters.append(Cluster(len(cluster), round(rate, 4), round(norm, 4)))
+            clusters.append(UserCluster(len(cluster), round(rate, 4), round(norm, 4)))
             if rate <= norm * self._rules.beta or normal < self._rules.normal_users_min:
                 break
             found.append(cluster)
@@ -97,7 +97,7 @@ class Detector:
         rows = np.sort(np.concatenate(found))
         codes = table.codes[rows]
         again = self._suspect(codes, now_round)
-        cancels = ratio(table.raw[rows, X7], table.raw[rows, X6])[again]
+        cancels = ratio_or_zero(table.raw[rows, X7], table.raw[rows, X6])[again]
         guilty, charge = causes.guilty(codes[again], cancels)
         evidence = Evidence(clusters=tuple(clusters), hotspots=charge.hotspots, suspected_before=int(again.sum()))
         if guilty.any():
@@ -116,11 +116,11 @@ class Detector:
         return rows
 
     def _agree(self, sequences: Floats) -> bool:
-        """In the same hotspots with new queries, more or less: see `GuardRules.near_zero`."""
+        """Whether all had new queries in nearly the same hotspots: see `GuardRules.near_zero`."""
         return float(np.std(sequences)) <= self._rules.near_zero * float(np.mean(sequences))
 
     def _half(self, table: FeatureTable, rows: Ints, rates: Floats) -> Ints:
-        """The cluster, of two, with the higher ALQR; all, if they cannot be distinguished."""
+        """The one of two clusters with the higher ALQR; all rows, if they cannot be distinguished."""
         first = self._first_cluster(table.normalised[rows])
         if first.all() or not first.any():
             return rows
@@ -129,7 +129,7 @@ class Detector:
     def _first_cluster(self, points: Array) -> Bools:
         if (points == points[0]).all():
             return np.ones(len(points), np.bool_)
-        from sklearn.cluster import KMeans  # here: it takes a second, and a calm stream never needs it
+        from sklearn.cluster import KMeans  # imported here: it takes a second, and a calm stream never needs it
         from threadpoolctl import threadpool_limits
 
         drawn = points
@@ -144,7 +144,7 @@ class Detector:
         return first
 
     def _suspect(self, codes: Ints, now_round: int) -> Bools:
-        """Remember them, and say who was suspected before."""
+        """Remembers the users; returns who was suspected before."""
         if len(codes) and (rows := int(codes.max()) + 1) > len(self._since):
             more = np.full(max(rows, 2 * len(self._since)) - len(self._since), -1, np.int64)
             self._since, self._until = np.concatenate([self._since, more]), np.concatenate([self._until, more])
@@ -154,7 +154,7 @@ class Detector:
         return again & (self._since[codes] < now_round)
 
     def _removal(self) -> int:
-        """Rounds until it is forgotten; the same for all of a round, as for a cluster of the thesis."""
+        """The round in which a suspicion is forgotten, the same for all of a round, as for a cluster of the thesis."""
         return int(self._rng.integers(self._rules.suspicious_rounds_min, self._rules.suspicious_rounds_max + 1))
 
     def to_arrays(self) -> dict[str, Array]:

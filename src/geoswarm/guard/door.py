@@ -1,12 +1,13 @@
-"""The door: which operations Guard lets through, and what it keeps account of.
+"""The door: which operations Guard admits, and what it counts.
 
-No files and no segments here: `LiveSubscriptions` says what the door asks of the store, and `store/guard_files.py`
-keeps its memory. Off unless asked for, because it may refuse users. Thesis chapter 5.
+There are no files and no segments here: `LiveSubscriptions` is what the door needs of the store, and
+`store/guard_files.py` keeps its memory. It is off by default, because it may refuse users. Thesis chapter 5.
 
     operations ──► `enter`: name? blocked? rate? ──► flow/validate.py ──► `admit`: owner? limits? ──► the store
                                 ▲                                                                     │
-    commands, a round is over ──┘ `begin`        features ◄── `done`, accounts ◄── `came`, `went` ◄───┘
-                                                 hotspots ◄── `sense` ◄── a plan was applied
+    commands, a round is over ──┘ `begin`         features ◄── `count_done`                           │
+                                                  accounts ◄── `add_owned`, `remove_owned` ◄──────────┘
+                                                  hotspots ◄── `sense` ◄── a plan was applied
 """
 
 from collections.abc import Iterable
@@ -34,14 +35,14 @@ from geoswarm.guard.sensing import LiveQueries, sense
 from geoswarm.guard.sensor import AGES, MapPlace
 
 USERS_EXACT_MAX = 10_000
-"""Known users up to whom every count is worth a file with its version: about 1.5 MB. Beyond, counts of operations and
-hotspots are written when a round is closed or an operator commands: a crash forgets those of a round, and no block."""
+"""Up to so many known users, counts are written with every version: about 1.5 MB. Beyond, counts of operations and
+hotspots are written when a round is closed or an operator commands: a crash loses those of a round, and no block."""
 EVER_US = -(1 << 63)
-"""Before any subscription was born."""
+"""A time before any subscription."""
 
 
 class Owned(NamedTuple):
-    """Some subscriptions: whose they are, and what they cost in thousandths. `codes` are numbers of `names`."""
+    """The owners of some subscriptions, and their costs in thousandths. `codes` are positions in `names`."""
 
     names: pa.StringArray
     codes: Ints
@@ -49,33 +50,33 @@ class Owned(NamedTuple):
 
 
 class LiveSubscriptions(Protocol):
-    """The subscriptions that are in force at one moment."""
+    """The subscriptions in force at one moment."""
 
     def owned(self) -> Iterable[Owned]:
-        """All of them, in parts."""
+        """The owners of all subscriptions, in parts."""
 
     def held(self, ids: Ints, users: pa.StringArray) -> HeldSubscriptions:
-        """Of ascending ids: which are live, whose of these users, and what they cost."""
+        """Which of these ids, ascending, are live, which of the users owns each, and its cost."""
 
     def queries(self, window: Floats, *, is_middle: bool) -> LiveQueries:
-        """Those that meet a window (xmin, ymin, xmax, ymax), or whose middle lies in it."""
+        """The queries that meet a window (xmin, ymin, xmax, ymax), or whose centre lies in it."""
 
 
 class Removal(NamedTuple):
-    """Whatever these users registered since a moment is to be cancelled."""
+    """An order to cancel all that these users registered since a moment."""
 
     users: list[str]
     since_us: int
 
 
-class Begun(NamedTuple):
+class DraftStart(NamedTuple):
     removals: list[Removal]
     closed: ClosedRound | None
-    """The detection round that was over, if one was."""
+    """The detection round that was closed, if one was over."""
 
 
 class _Admitted(NamedTuple):
-    """Operations that `admit` let through; parallel arrays."""
+    """Operations that `admit` accepted, as parallel arrays."""
 
     users: pa.StringArray
     rows: Ints
@@ -85,20 +86,20 @@ class _Admitted(NamedTuple):
 
 class GuardDoor:
     def __init__(self, settings: GuardSettings, grid: Grid, guard: Guard, live: LiveSubscriptions) -> None:
-        """Accounts are counted anew from what is live."""
+        """Accounts are counted from the live subscriptions."""
         self._settings, self._grid = settings, grid
         self.guard = guard
         self.accounts = Accounts(settings)
         for owned in live.owned():
             self.accounts.add(*owned, 1)
         self._has_decided = self._has_counted = False  # since `mark_kept`
-        self._letters = Letters(settings)  # of the draft
-        self._admitted: _Admitted | None = None  # of the operations at hand
+        self._letters = Letters(settings)  # letters of the present draft
+        self._admitted: _Admitted | None = None  # those of the operations at hand
 
     # -- a draft of a version
 
-    def begin(self, commands: Iterable[Command], now_us: int) -> Begun:
-        """A draft begins: commands are obeyed, and a round is closed if it is over."""
+    def begin(self, commands: Iterable[Command], now_us: int) -> DraftStart:
+        """Begins a draft: obeys commands, and closes a round if it is over."""
         self._letters = Letters(self._settings)
         removed: dict[str, list[str]] = {}
         for command in commands:
@@ -114,20 +115,20 @@ class GuardDoor:
         recent_us = now_us - int(AGES * self._settings.round_s * 1e6)
         since_us = {"recent": recent_us, "all": EVER_US}
         removals = [Removal(users, since_us[which]) for which, users in removed.items() if which in since_us and users]
-        return Begun(removals, closed)
+        return DraftStart(removals, closed)
 
     def enter(self, operations: pa.RecordBatch, now_us: int, dead: DeadLetters) -> pa.RecordBatch:
-        """Before anything is read of them: whoever is blocked, or in too great a hurry, costs next to nothing."""
+        """The operations of users who may pass, checked before anything else is read, so that refusing costs little."""
         if not len(operations):
             return operations
         passes = np.zeros(len(operations), np.bool_)
-        if MALFORMED in operations.schema.names:  # nobody could read them, and validation will say so
+        if MALFORMED in operations.schema.names:  # unreadable rows: validation will report them
             passes = operations.column(MALFORMED).is_valid().to_numpy(zero_copy_only=False)
         chosen = self._rows_with_names(operations, np.flatnonzero(~passes), dead)
         users = operations.column("user").take(pa.array(chosen))
         admitted = self.guard.admits(users)
         if not admitted.all():
-            self._letters.refuse_blocked(operations, chosen[~admitted], self.guard.blocked(), dead)
+            self._letters.refuse_blocked(operations, chosen[~admitted], self.guard.blocked_users(), dead)
             chosen, users = chosen[admitted], users.filter(pa.array(admitted))
         coded = users.dictionary_encode()
         names = coded.dictionary
@@ -137,7 +138,7 @@ class GuardDoor:
         return operations if passes.all() else operations.filter(pa.array(passes))
 
     def admit(self, validated: ValidatedOperations, live: LiveSubscriptions, dead: DeadLetters) -> Bools:
-        """Which of the fit operations may be carried out, as to who has what."""
+        """Which of the valid operations may be carried out, by their owners and limits."""
         rows, chosen = validated.rows, np.flatnonzero(validated.fit)
         taken = pa.array(chosen)
         users = rows.column("user").take(taken)
@@ -156,31 +157,31 @@ class GuardDoor:
         admitted[chosen[fine]] = True
         return admitted
 
-    def done(self, refused: Ints, now_us: int) -> None:
-        """Those that were admitted have been carried out, all but some rows."""
+    def count_done(self, refused: Ints, now_us: int) -> None:
+        """Counts the admitted operations as carried out, except for the refused rows."""
         assert self._admitted is not None
         users, rows, begins, ends = self._admitted
         counted = ~np.isin(rows, refused) & (begins | ends)
         if counted.any():
-            self.guard.operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
+            self.guard.count_operations(users.filter(pa.array(counted)), begins[counted], ends[counted], now_us / 1e6)
             self._has_counted = True
 
-    def came(self, owned: Owned) -> None:
-        """These have come into force."""
+    def add_owned(self, owned: Owned) -> None:
+        """Counts subscriptions that have come into force."""
         self.accounts.add(*owned, 1)
 
-    def went(self, owned: Owned) -> None:
+    def remove_owned(self, owned: Owned) -> None:
         self.accounts.add(*owned, -1)
 
     def close(self, dead: DeadLetters) -> None:
-        """The draft is complete."""
+        """Completes the draft."""
         self._letters.close(dead)
 
     # -- what is worth a file
 
     @property
     def has_news(self) -> bool:
-        """Whether Guard knows something that must be on disk with the next version."""
+        """Whether Guard's memory must be written with the next version."""
         return self._has_decided or (self._has_counted and self.guard.users <= USERS_EXACT_MAX)
 
     def mark_kept(self) -> None:
@@ -189,7 +190,7 @@ class GuardDoor:
     # -- hotspots
 
     def sense(self, partition: Partition, live: LiveSubscriptions) -> None:
-        """This partition has made the cluster rebalance."""
+        """Reports to Guard the queries of a partition that has made the cluster rebalance."""
         grid = self._grid
         world_x, world_y = grid.xmax - grid.xmin, grid.ymax - grid.ymin
         width, height = world_x / grid.columns, world_y / grid.rows
@@ -209,12 +210,12 @@ class GuardDoor:
     # -- who may pass
 
     def _rows_with_names(self, rows: pa.RecordBatch, chosen: Ints, dead: DeadLetters) -> Ints:
-        """Those of some rows that say who asks."""
+        """The rows, among those chosen, with a valid user name; the others become dead letters."""
         users = rows.column("user").take(pa.array(chosen))
         lengths = pc.binary_length(users).fill_null(0).to_numpy(zero_copy_only=False)
         nameless, limit = lengths == 0, self._settings.user_name_bytes_max
         if nameless.any():
-            detail = "operation {op} of subscription {sub_id} says no user: send who asks, or turn Guard off"
+            detail = "operation {op} of subscription {sub_id} has no user: send who asks, or turn Guard off"
             self._letters.turn_away(rows, chosen[nameless], dead, "no-user", detail)
         wrong = (lengths > limit) | ~is_text(users)
         if wrong.any():
@@ -224,8 +225,8 @@ class GuardDoor:
         return named
 
     def _free(self, names: pa.StringArray) -> Bools:
-        """Who has no limits."""
-        exempt = pc.is_in(names, value_set=pa.array(self.guard.exempted(), pa.string()))
+        """Which users have no limits."""
+        exempt = pc.is_in(names, value_set=pa.array(self.guard.exempt_users(), pa.string()))
         return np.asarray(exempt.to_numpy(zero_copy_only=False), np.bool_)
 
 

@@ -1,6 +1,6 @@
-"""Fourteen features of every user (Table 5.1), counted as operations and hotspots come, and faded by the round.
+"""Fourteen features of every user (Table 5.1), counted from operations and hotspots, and faded round by round.
 
-Knows users by number only (`names.py` has their names), and judges nobody (`detector.py` does). Thesis §5.3.
+Users are numbers here (`names.py` has their names), and `detector.py` judges them. Thesis §5.3.
 
     this round            faded: half of before, and this round's          ever
     x1  requested         x6                                               x11  sum of the hotspots' ids, where a
@@ -9,11 +9,11 @@ Knows users by number only (`names.py` has their names), and judges nobody (`det
     x4  queries in them   x9                                                    it was not 0
     x5  sum of their ids  x10
     x12 as x4, but a query of age i weighs 1/2^i, and one of five rounds or more nothing
-    x13 = x12 / x6: how much of what was requested lately lies in hotspots
+    x13 = x12 / x6: the share of recent requests that lies in hotspots
 
-Where this says more than the thesis: a row remembers in which round it began, and queries from before do not count in
-x12, because their requests are not in x6 either. Else a user whose row had to make room for others, and who comes back,
-would seem to have all queries in hotspots.
+Beyond the thesis: a row remembers in which round it began, and older queries do not count in x12, because their
+requests are not in x6 either. Otherwise a user whose row was given to another, and who returns, would seem to have all
+queries in hotspots.
 """
 
 from typing import NamedTuple
@@ -31,7 +31,7 @@ FEATURE_NAMES = (
 )  # fmt: skip
 X1, X2, X3, X4, X5, X6, X7, X8, X9, X10, X11, X12, X13, X14 = range(14)
 WEIGHTS = 0.5 ** np.arange(AGES)
-ROWS_MIN = 1024
+TABLE_ROWS_MIN = 1024
 
 Normalised = npt.NDArray[np.float32]
 
@@ -39,39 +39,39 @@ Normalised = npt.NDArray[np.float32]
 class FeatureTable(NamedTuple):
     codes: Ints
     raw: Floats
-    """(n, 14)"""
+    """The features of each user, (n, 14)."""
     normalised: Normalised
-    """(n, 14), each column from 0 to 1; one that is the same for all is 0."""
+    """The same with each column from 0 to 1; a constant column is 0."""
 
 
-class Touched(NamedTuple):
-    """What one hotspot has of each of its users, and what everybody asked for."""
+class HotspotUsers(NamedTuple):
+    """The users of one hotspot: their queries in it, and what all users asked for."""
 
     codes: Ints
     weights: Floats
-    """Queries by age, as in x12."""
+    """Each user's queries in it, weighted by age as in x12."""
     asked: Floats
-    """All that the user asked for lately: x6 as it stands."""
+    """Each user's recent requests: the present x6."""
     fresh: Ints
-    """Queries of this round."""
+    """Each user's queries in it from this round."""
     fresh_asked: Floats
-    """All of this round: x1."""
-    everybody_asked: float
+    """Each user's requests in this round: x1."""
+    asked_all: float
     users: int
-    """Who asked for something lately."""
+    """The number of users with recent requests."""
 
 
 class Features:
     def __init__(self) -> None:
         self.round = 0
-        """The current one."""
+        """The current round."""
         self.hotspot_id = 0
-        """Of the last hotspot; the first is 1."""
-        self._now = np.zeros((ROWS_MIN, 6))  # x1 .. x5, x12
-        self._faded = np.zeros((ROWS_MIN, 5))  # x6 .. x10 as of the last round
-        self._ever = np.zeros((ROWS_MIN, 3))  # x11, sum of x13, rounds with x13
-        self.born = np.zeros(ROWS_MIN, np.int64)
-        self.active = np.full(ROWS_MIN, -1, np.int64)
+        """The id of the last hotspot; the first is 1."""
+        self._now = np.zeros((TABLE_ROWS_MIN, 6))  # x1 .. x5, x12
+        self._faded = np.zeros((TABLE_ROWS_MIN, 5))  # x6 .. x10 as of the last round
+        self._ever = np.zeros((TABLE_ROWS_MIN, 3))  # x11, sum of x13, rounds with x13
+        self.born = np.zeros(TABLE_ROWS_MIN, np.int64)
+        self.active = np.full(TABLE_ROWS_MIN, -1, np.int64)
         """The round in which a row was used last; -1: it is free."""
 
     @property
@@ -79,7 +79,7 @@ class Features:
         return len(self.born)
 
     def begin(self, codes: Ints) -> None:
-        """Empty rows for new users. Tables grow by doubling; who limits them is `names.py`."""
+        """Empties rows for new users. Tables grow by doubling; `names.py` limits them."""
         if len(codes):
             self._grow(int(codes.max()) + 1)
             self.end(codes)
@@ -91,14 +91,14 @@ class Features:
         self.active[codes] = -1
 
     def count_requests(self, codes: Ints, counts: Ints) -> None:
-        """`codes` may repeat; those below 0 are nobody's."""
+        """Counts requests. `codes` may repeat; those below 0 are left out."""
         self._count(codes, counts, X1)
 
     def count_deletions(self, codes: Ints, counts: Ints) -> None:
         self._count(codes, counts, X2)
 
-    def hotspot(self, hotspot: HotspotSummary) -> Touched:
-        """A hotspot has made the cluster rebalance."""
+    def add_hotspot(self, hotspot: HotspotSummary) -> HotspotUsers:
+        """Counts a hotspot that has made the cluster rebalance."""
         self.hotspot_id += 1
         codes, counts = hotspot.users, hotspot.counts
         seen = np.arange(AGES) <= (self.round - self.born[codes])[:, None]
@@ -109,25 +109,25 @@ class Features:
         now[codes, X5] += self.hotspot_id
         now[codes, 5] += weights
         self._ever[codes[counts[:, 0] > 0], 0] += self.hotspot_id
-        everybody = self.asked()
-        asked, total = everybody[codes], float(everybody.sum())
-        return Touched(codes, weights, asked, counts[:, 0], now[codes, X1], total, int(np.count_nonzero(everybody)))
+        requests = self.recent_requests()
+        asked, total = requests[codes], float(requests.sum())
+        return HotspotUsers(codes, weights, asked, counts[:, 0], now[codes, X1], total, int(np.count_nonzero(requests)))
 
-    def asked(self) -> Floats:
-        """By row: what the user asked for lately, x6 as it stands."""
-        everybody: Floats = self._now[:, X1] + self._faded[:, 0] / 2
-        return everybody
+    def recent_requests(self) -> Floats:
+        """The recent requests of each row's user: the present x6."""
+        requests: Floats = self._now[:, X1] + self._faded[:, 0] / 2
+        return requests
 
     def close_round(self, rounds: int = 1, without: Ints | None = None) -> FeatureTable:
-        """The features of all users but some, then one round passes; or several, if nobody looked for so long."""
+        """The features of all users but `without`; then one round passes, or several after a pause."""
         codes = np.flatnonzero(self.active >= 0)
         now = self._now[codes]
         faded = self._faded[codes] / 2 + now[:, :5]
-        x13 = ratio(now[:, 5], faded[:, 0])
+        x13 = ratio_or_zero(now[:, 5], faded[:, 0])
         ever = self._ever[codes]
         ever[:, 1] += x13
         ever[:, 2] += x13 > 0
-        raw = np.column_stack([now[:, :5], faded, ever[:, 0], now[:, 5], x13, ratio(ever[:, 1], ever[:, 2])])
+        raw = np.column_stack([now[:, :5], faded, ever[:, 0], now[:, 5], x13, ratio_or_zero(ever[:, 1], ever[:, 2])])
         self._faded[codes] = faded * 0.5 ** (rounds - 1)
         self._ever[codes] = ever
         self._now[codes] = 0.0
@@ -138,7 +138,7 @@ class Features:
         return FeatureTable(codes, raw, normalise(raw))
 
     def to_arrays(self) -> dict[str, Array]:
-        """Of the rows in use."""
+        """The tables, cut to the rows in use."""
         codes = np.flatnonzero(self.active >= 0)
         tables = {"now": self._now, "faded": self._faded, "ever": self._ever, "born": self.born, "active": self.active}
         return {"codes": codes, **{name: table[codes] for name, table in tables.items()}}
@@ -160,7 +160,7 @@ class Features:
             codes, counts = codes[known], counts[known]
         if len(codes) * 4 < self.rows:
             np.add.at(self._now[:, column], codes, counts)
-        else:  # a large batch: counted first, then added in one sweep
+        else:  # a large batch is counted first, then added at once
             self._now[:, column] += np.bincount(codes, counts, minlength=self.rows)
         self.active[codes] = self.round
 
@@ -173,7 +173,7 @@ class Features:
 
 
 def normalise(raw: Floats) -> Normalised:
-    """Equation 5.2, column by column."""
+    """Normalises each column by Equation 5.2."""
     if not len(raw):
         return raw.astype(np.float32)
     low = raw.min(axis=0)
@@ -182,8 +182,8 @@ def normalise(raw: Floats) -> Normalised:
     return normalised
 
 
-def ratio(part: Floats, whole: Floats) -> Floats:
-    """0 of nothing is 0."""
+def ratio_or_zero(part: Floats, whole: Floats) -> Floats:
+    """part / whole, and 0 where the whole is 0."""
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 

@@ -1,4 +1,4 @@
-"""What Guard writes down of a detection round, as values: whom it found, by what evidence, and how they differ.
+"""Guard's journal entry of a detection round, as values: the users it found, the evidence, and how they differ.
 
 `detector.py` and `causes.py` make the evidence, `guard.py` the entry; `store/guard_files.py` hands it to the journal,
 and `geoswarm explain --user` makes sentences of it. Thesis chapter 5.
@@ -12,14 +12,14 @@ from geoswarm.core.journal_entry import JournalEntry
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """Users who are alike, and the rate that they are judged by."""
+class UserCluster:
+    """A cluster of similar users, and the rate that they are judged by."""
 
     users: int
     alqr: float
-    """Of what they asked for lately, the share that lies in the round's hotspots."""
+    """The share of their recent requests that lies in the round's hotspots."""
     alqr_normal: float
-    """The same of all others."""
+    """The same share of all other users."""
 
 
 @dataclass(frozen=True)
@@ -29,39 +29,39 @@ class HotspotNote:
     id: int
     round: int
     share: float
-    """Of what was new there, how much was theirs."""
+    """Their share of the new queries there."""
     users: int
     place: tuple[float, float] | None
-    """As shares of the world's sides; None: unknown."""
+    """Its place as shares of the world's sides; None: unknown."""
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a verdict rests on. The printed algorithm gives one cluster's figures, the careful one all that follows."""
+    """The grounds of a verdict. The thesis' algorithm gives one cluster's figures, the careful one all others."""
 
     users: int | None = None
-    """Of the printed algorithm's cluster."""
+    """The number of users in the cluster of the thesis' algorithm."""
     alqr: float | None = None
     alqr_normal: float | None = None
-    clusters: tuple[Cluster, ...] | None = None
+    clusters: tuple[UserCluster, ...] | None = None
     hotspots: tuple[HotspotNote, ...] | None = None
     suspected_before: int | None = None
     """Users of the clusters who were suspected in an earlier round."""
     places_least: float | None = None
-    """Of those blocked, the fewest places that became hot by one of them."""
+    """The fewest places that one of the blocked users made hot."""
     rounds_least: float | None = None
-    """The fewest rounds in which one of them did hardly anything else."""
+    """The fewest rounds in which one of them did little else."""
     cancels_least: float | None = None
-    """The smallest share of what one of them registered that was cancelled again."""
+    """The smallest share of registrations that one of them cancelled again."""
 
     @property
-    def groups(self) -> tuple[Cluster, ...]:
+    def groups(self) -> tuple[UserCluster, ...]:
         """The clusters, by either algorithm."""
         if self.clusters is not None:
             return self.clusters
         if self.users is None or self.alqr is None or self.alqr_normal is None:
             return ()
-        return (Cluster(self.users, self.alqr, self.alqr_normal),)
+        return (UserCluster(self.users, self.alqr, self.alqr_normal),)
 
 
 @dataclass(frozen=True)
@@ -72,22 +72,22 @@ class DetectionEntry(JournalEntry):
 
     round: int
     now_us: int
-    """When the round ended, microseconds since 1970."""
+    """When the round ended, in microseconds since 1970."""
     users: int
-    """Who were looked at."""
+    """The number of users examined."""
     users_driven_out: int
-    """Who had to leave Guard's table to make room, since it was made."""
+    """The number of users who had to leave Guard's table, since it was made."""
     hotspots: int
-    """Of this round."""
+    """The number of hotspots of this round."""
     suspicious: tuple[str, ...]
     suspicious_users: int
     blocked: tuple[str, ...]
-    """In this round."""
+    """Users blocked in this round."""
     blocked_users: int
     evidence: Evidence
     features: Mapping[str, Mapping[str, float]]
-    """By user, those who are blocked first, then by the feature's name (`features.py`)."""
+    """Features by user, blocked users first, and by the feature's name (`features.py`)."""
     features_others: Mapping[str, float]
-    """Means of all who are not suspicious."""
+    """The mean features of all users who are not suspicious."""
     lifted: tuple[str, ...] = ()
-    """Whose block was lifted to make room."""
+    """Users whose block was lifted to make room."""

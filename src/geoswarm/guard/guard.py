@@ -1,12 +1,12 @@
-"""Guard: from every operation and every hotspot, it finds each round who is to be blocked.
+"""Guard finds in each round, from operations and hotspots, which users to block.
 
-Ties the parts together and keeps the list of who is blocked; it decides nothing by itself. Thesis chapter 5.
+This file connects the parts and keeps the list of blocked users; `detector.py` decides. Thesis chapter 5.
 
     operations ──► admits? ──► names ──► features ──┐ a round ends
                                                     ├──► detector ──► blocked users ──► admits?
     hotspots ─────────────────► features ──► causes ┘
 
-Queries that a blocked user already has stay; whether to remove them is the engine's affair.
+Queries that a blocked user already has stay; the engine decides whether to remove them.
 """
 
 from collections.abc import Iterable
@@ -24,17 +24,17 @@ from geoswarm.guard.causes import Causes
 from geoswarm.guard.detector import Detection, Detector
 from geoswarm.guard.features import FEATURE_NAMES, Features, FeatureTable
 from geoswarm.guard.findings import DetectionEntry, Evidence
-from geoswarm.guard.names import NAME_BYTES_MAX, Names, known_as
+from geoswarm.guard.names import NAME_BYTES_MAX, Names, short_name
 from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES, HotspotSummary
 
 ROUNDS_AT_ONCE_MAX = 64
-"""Rounds that are counted after a long pause: after so many halvings nothing is left to fade."""
+"""The most rounds that are counted after a pause: after so many halvings all counts have faded."""
 
 
 class ClosedRound(NamedTuple):
     blocked: list[str]
-    """Newly."""
+    """Users blocked in this round."""
     entry: DetectionEntry
     """For the journal: what was found and why."""
 
@@ -55,8 +55,8 @@ class Guard:
         self._names = Names(self.rules, self._features, self._rng, self._detector.forget)
         self._blocked: dict[str, Block] = {}
         self._exempt: set[str] = set()
-        self._starts: list[float] = []  # of the last rounds, in seconds; the current one's is the last
-        self._hotspots = 0  # of this round
+        self._starts: list[float] = []  # the starts of the last rounds in seconds, the current one last
+        self._hotspots = 0  # the number in this round
 
     @property
     def round(self) -> int:
@@ -64,7 +64,7 @@ class Guard:
 
     @property
     def users(self) -> int:
-        """How many users it has a row for."""
+        """The number of users that it has a row for."""
         return len(self._names)
 
     def codes(self, users: pa.StringArray) -> Ints:
@@ -76,11 +76,11 @@ class Guard:
         if not self._blocked:
             return np.ones(len(users), np.bool_)
         if (pc.max(pc.binary_length(users)).as_py() or 0) > NAME_BYTES_MAX:
-            users = pa.array([None if name is None else known_as(name) for name in users.to_pylist()], pa.string())
+            users = pa.array([None if name is None else short_name(name) for name in users.to_pylist()], pa.string())
         blocked = pc.is_in(users, value_set=pa.array(list(self._blocked), users.type))
         return ~np.asarray(blocked.to_numpy(zero_copy_only=False), np.bool_)
 
-    def operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
+    def count_operations(self, users: pa.StringArray, registered: Bools, cancelled: Bools, now_s: float) -> None:
         """Counts the operations of one batch that were accepted. A replacement is both, registered and cancelled."""
         self._begin(now_s)
         if len(users) != len(registered) or len(users) != len(cancelled):
@@ -94,16 +94,16 @@ class Guard:
         ):
             column(codes[chosen], np.ones(int(np.count_nonzero(chosen)), np.int64))
 
-    def hotspot(self, hotspot: HotspotSummary) -> None:
-        """A partition has made the cluster rebalance. Its codes are of the last call of `codes`."""
+    def add_hotspot(self, hotspot: HotspotSummary) -> None:
+        """Counts a hotspot that has made the cluster rebalance. Its codes are from the last call of `codes`."""
         users, counts = hotspot.users, hotspot.counts
         if counts.shape != (len(users), AGES + 1):
-            raise InputError(f"counts of {counts.shape} for {len(users)} users: use `sensor.summarise`")
+            raise InputError(f"counts of {counts.shape} for {len(users)} users: use `sensor.summarise_hotspot`")
         if len(users) and (users[0] < 0 or users[-1] >= self._features.rows):
             raise InputError(f"codes {users[0]} to {users[-1]} are not all users': ask `Guard.codes` for them")
-        touched = self._features.hotspot(hotspot)
+        touched = self._features.add_hotspot(hotspot)
         gone = np.isin(touched.codes, self._rows_of(self._blocked))
-        if gone.any():  # what they left behind is nobody's doing any more
+        if gone.any():  # rows without a user count for no one
             touched = touched._replace(weights=np.where(gone, 0.0, touched.weights))
         self._causes.add(self._features.hotspot_id, self.round, hotspot.place, touched)
         self._hotspots += 1
@@ -113,7 +113,7 @@ class Guard:
         return now_s - self._starts[-1] >= self.rules.round_s
 
     def round_at(self, at_s: float) -> int:
-        """Which detection round a moment belongs to; long ago is all one."""
+        """The detection round of a moment; all moments before those remembered have the same."""
         return int(self.rounds_at(np.array([at_s]))[0])
 
     def rounds_at(self, at_s: Floats) -> Ints:
@@ -121,7 +121,7 @@ class Guard:
         return np.where(which == 0, self.round - AGES - 1, self.round - len(self._starts) + which)
 
     def close_round(self, now_s: float) -> ClosedRound:
-        """Judge the round, and begin the next."""
+        """Judges the round, and begins the next."""
         self._begin(now_s)
         closed, hotspots = self.round, self._hotspots
         passed = int(np.clip((now_s - self._starts[-1]) // self.rules.round_s, 1, ROUNDS_AT_ONCE_MAX))
@@ -139,7 +139,7 @@ class Guard:
             users=len(table.codes),
             users_driven_out=self._names.driven_out,
             hotspots=hotspots,
-            suspicious=tuple(self._listed_names(verdict.suspicious)),
+            suspicious=tuple(self._names_for_journal(verdict.suspicious)),
             suspicious_users=len(verdict.suspicious),
             blocked=tuple(names[: self.rules.listed_max]),
             blocked_users=len(names),
@@ -153,44 +153,44 @@ class Guard:
         return ClosedRound(names, replace(entry, lifted=tuple(lifted[: self.rules.listed_max])))
 
     def block(self, user: str, why: str, now_s: float) -> None:
-        """Block a user for an operator. Such a block is never lifted to make room."""
-        self._exempt.discard(known_as(user))
-        self._block(known_as(user), Block(now_s, why, True))
+        """Blocks a user for an operator. Such a block is never lifted to make room."""
+        self._exempt.discard(short_name(user))
+        self._block(short_name(user), Block(now_s, why, True))
         self._forget(self._rows_of([user]))
 
     def unblock(self, user: str) -> bool:
-        """Let a user in, and forget what was held against them. Returns whether the user was blocked."""
+        """Unblocks a user and forgets the evidence. Returns whether the user was blocked."""
         self._forget(self._rows_of([user]))
-        return self._blocked.pop(known_as(user), None) is not None
+        return self._blocked.pop(short_name(user), None) is not None
 
     def exempt(self, user: str) -> None:
-        """Guard never blocks this user."""
+        """Exempts a user, whom Guard then never blocks."""
         self.unblock(user)
-        self._exempt.add(known_as(user))
+        self._exempt.add(short_name(user))
 
     def unexempt(self, user: str) -> bool:
-        known = known_as(user) in self._exempt
-        self._exempt.discard(known_as(user))
+        known = short_name(user) in self._exempt
+        self._exempt.discard(short_name(user))
         return known
 
-    def blocked(self) -> list[tuple[str, float, str]]:
+    def blocked_users(self) -> list[tuple[str, float, str]]:
         return [(user, block.since_s, block.why) for user, block in self._blocked.items()]
 
-    def exempted(self) -> list[str]:
+    def exempt_users(self) -> list[str]:
         return sorted(self._exempt)
 
     def busiest(self, most: int) -> list[tuple[str, float]]:
-        """Users and how many queries they asked for lately, faded by the round (x6); who asked for most comes first."""
-        asked = self._features.asked()
+        """The users with the most recent requests, and their number, faded by the round (x6); most first."""
+        asked = self._features.recent_requests()
         codes = np.argsort(-asked, kind="stable")[:most]
         return [(self._names.name(code), float(asked[code])) for code in codes.tolist() if asked[code] > 0]
 
-    def suspected(self) -> list[str]:
-        """Users whom an earlier round found suspicious, and who are not yet forgotten."""
-        return sorted(filter(None, (self._names.name(code) for code in self._detector.suspected(self.round).tolist())))
+    def suspects(self) -> list[str]:
+        """Users whom an earlier round found suspicious, and whose suspicion is not yet forgotten."""
+        return sorted(filter(None, (self._names.name(code) for code in self._detector.suspects(self.round).tolist())))
 
     def to_bytes(self) -> bytes:
-        """All that must survive a restart; as large as the users' names and about 200 bytes for each."""
+        """The memory that must survive a restart: the users' names, and about 200 bytes for each."""
         head = {
             "round": self.round,
             "hotspot_id": self._features.hotspot_id,
@@ -206,11 +206,11 @@ class Guard:
             "causes": self._causes.to_arrays(),
             "detector": self._detector.to_arrays(),
         }
-        return saved.pack(head, parts, self._names.to_strings())
+        return saved.pack_memory(head, parts, self._names.to_strings())
 
     @classmethod
     def from_bytes(cls, data: bytes, rules: GuardRules | None = None) -> "Guard":
-        head, arrays, names = saved.unpack(data)
+        head, arrays, names = saved.unpack_memory(data)
         self = cls(rules)
         self._rng.bit_generator.state = head["rng"]
         self._features = Features.from_arrays(arrays["features"], head["round"], head["hotspot_id"])
@@ -231,7 +231,7 @@ class Guard:
             self._starts = [now_s]
 
     def _block(self, user: str, block: Block) -> list[str]:
-        """Returns whose block had to be lifted to make room."""
+        """Returns the users whose block had to be lifted to make room."""
         lifted = []
         if user not in self._blocked and len(self._blocked) >= self.rules.blocked_max:
             lifted = [next((old for old, known in self._blocked.items() if not known.by_operator), "")]
@@ -248,11 +248,11 @@ class Guard:
         codes = np.array([self._names.code(user) for user in users], np.int64)
         return codes[codes >= 0]
 
-    def _listed_names(self, codes: Ints) -> list[str]:
+    def _names_for_journal(self, codes: Ints) -> list[str]:
         return [self._names.name(code) for code in codes[: self.rules.listed_max].tolist()]
 
     def _features_by_user(self, table: FeatureTable, verdict: Detection) -> dict[str, dict[str, float]]:
-        """The features of each user, by name; those who are confirmed come first."""
+        """The features of each user by name, confirmed users first."""
         order = np.concatenate([verdict.confirmed, np.setdiff1d(verdict.suspicious, verdict.confirmed)])
         codes = order[: self.rules.listed_max]
         rows = table.raw[np.searchsorted(table.codes, codes)]
@@ -263,7 +263,7 @@ class Guard:
 
 
 def _mean_of_others(table: FeatureTable, verdict: Detection) -> dict[str, float]:
-    """The mean features of all who are not suspicious, to compare those with who are."""
+    """The mean features of users who are not suspicious, for comparison."""
     others = table.raw[~np.isin(table.codes, verdict.suspicious)]
     means = others.mean(axis=0) if len(others) else np.zeros(len(FEATURE_NAMES))
     return {name: round(value, 4) for name, value in zip(FEATURE_NAMES, means.tolist(), strict=True)}

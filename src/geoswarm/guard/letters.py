@@ -1,7 +1,7 @@
 """Dead letters of operations that Guard refuses: what, how much, and what to do about it.
 
-So many of a version are kept in full; the rest is counted, in one letter for each reason. `door.py` decides who is
-refused; this writes the letters.
+The first of a version are kept in full; the rest is counted, in one letter for each reason. `door.py` decides who is
+refused; this file writes the letters.
 """
 
 from collections import Counter
@@ -19,20 +19,20 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.guard import accounts
 from geoswarm.guard.accounts import AccountVerdicts
 from geoswarm.guard.limits import LETTERS_MAX, THOUSANDTHS, GuardSettings
-from geoswarm.guard.names import known_as
+from geoswarm.guard.names import short_name
 
 USERS_LISTED_MAX = 5
 NAME_CHARACTERS_MAX = 40
-"""Of users listed where rows are only counted."""
+"""The length of users' names in letters that only count."""
 Extras = Callable[[list[str]], Iterable[Mapping[str, Any]]]
-"""From the users of some rows: what a detail names of each row beside its columns."""
+"""A function from the users of rows to the values that the detail of each row names beside its columns."""
 
 
 class Letters:
     def __init__(self, settings: GuardSettings) -> None:
         self._settings = settings
         self._written = 0
-        self._unwritten: dict[str, Counter[str]] = {}  # by reason and user
+        self._unwritten: dict[str, Counter[str]] = {}  # numbers by reason and user
 
     def turn_away(
         self,
@@ -43,7 +43,7 @@ class Letters:
         detail: str,
         extras: Extras | None = None,
     ) -> None:
-        """`numbers` of rows ascend."""
+        """Writes letters for some rows, whose `numbers` ascend."""
         shown, rest = np.split(numbers, [max(0, LETTERS_MAX - self._written)])
         if len(shown):
             self._written += len(shown)
@@ -52,7 +52,7 @@ class Letters:
             each = extras(rows.column("user").take(pa.array(shown)).to_pylist()) if extras else None
             dead.add(rows, chosen, reason, detail, each)
         if len(rest):
-            counts = pc.value_counts(rows.column("user").take(pa.array(rest)).cast(pa.binary()).fill_null(b"nobody"))
+            counts = pc.value_counts(rows.column("user").take(pa.array(rest)).cast(pa.binary()).fill_null(b"(no name)"))
             found = zip(counts.field("values").to_pylist(), counts.field("counts").to_pylist(), strict=True)
             more = Counter(self._unwritten.get(reason, Counter()))
             for user, count in found:
@@ -66,24 +66,24 @@ class Letters:
         detail = "user {user} is blocked since {since} ({why}): an operator can unblock"
 
         def extras(users: list[str]) -> Iterator[dict[str, str]]:
-            return (held[known_as(user)] for user in users)
+            return (held[short_name(user)] for user in users)
 
         self.turn_away(rows, numbers, dead, "blocked", detail, extras)
 
     def refuse(
         self, rows: pa.RecordBatch, numbers: Ints, verdicts: AccountVerdicts, costs: Ints, dead: DeadLetters
     ) -> None:
-        """By the verdicts of `accounts.py`; those that are fine are passed over."""
+        """Writes letters by the verdicts of `accounts.py`; FINE rows have none."""
         s, lifted = self._settings, "or have an operator exempt the user"
         rate = f"{s.user_operations_per_s:g} operations a second, {s.user_operations_burst} at once after a rest"
         details = {
-            accounts.RATE: ("user-rate", f"user {{user}} may do {rate}: send this one later, {lifted}"),
-            accounts.SUBSCRIPTIONS: (
+            accounts.OVER_RATE: ("user-rate", f"user {{user}} may do {rate}: send this one later, {lifted}"),
+            accounts.OVER_SUBSCRIPTIONS: (
                 "user-subscriptions",
                 f"user {{user}} has {s.user_subscriptions_max} live subscriptions, as many as one user may: "
                 f"cancel some, {lifted}",
             ),
-            accounts.COST: (
+            accounts.OVER_COST: (
                 "user-cost",
                 f"subscription {{sub_id}} costs {{cost:g}}, with which user {{user}} would exceed {s.user_cost_max:g}: "
                 f"make regions smaller or simpler, cancel some, {lifted}",
@@ -98,7 +98,7 @@ class Letters:
                 self.turn_away(rows, numbers[chosen], dead, reason, detail, partial(_these, asked))
 
     def close(self, dead: DeadLetters) -> None:
-        """Write how many were refused beyond those that are kept."""
+        """Writes how many were refused beyond those that are kept."""
         for reason, users in self._unwritten.items():
             most = ", ".join(f"{user} ({count})" for user, count in users.most_common(USERS_LISTED_MAX))
             others = f" and {len(users) - USERS_LISTED_MAX} others" if len(users) > USERS_LISTED_MAX else ""
@@ -111,7 +111,7 @@ def _these(each: list[dict[str, float]], users: list[str]) -> list[dict[str, flo
 
 
 def when(at_s: float) -> str:
-    """A moment as a person reads it."""
+    """A moment in readable form."""
     try:
         return datetime.fromtimestamp(at_s, UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):

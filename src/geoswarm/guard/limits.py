@@ -1,13 +1,13 @@
 """What one user may do in the first seconds, before any detection, and what a subscription costs.
 
-Finds no attack (`detector.py` does) and keeps no accounts (`accounts.py` does). Not in the thesis, whose Guard knows
-nobody before its first round of 60 s has ended (§5.2).
+`detector.py` finds attacks, `accounts.py` keeps the accounts. This is not in the thesis, whose Guard knows no user
+before its first round of 60 s has ended (§5.2).
 
     cost of a subscription  =  1  +  vertices / 100  +  alternatives of words  +  1000 × its share of the world's area
                                                                                   (10 ×, if it asks for words)
 
 A rectangle in a city costs 1. One round the world costs 1001, because every event meets it; with words 12 and more,
-because only events that say them are looked at. Costs are kept in thousandths, as integers: sums stay exact.
+because only events with these words are compared. Costs are kept in thousandths, as integers, so sums stay exact.
 """
 
 from typing import Literal, Self
@@ -27,43 +27,43 @@ THOUSANDTHS = 1000
 
 Removes = Literal["nothing", "recent", "all"]
 LETTERS_MAX = 10_000
-"""Rows that Guard refuses and that are kept in full, of one version; more are counted, in one dead letter for each
-reason. Whoever is blocked must not fill the disk by going on."""
+"""The most refused rows of one version that are kept in full; more are counted, in one dead letter for each reason. A
+blocked user must not be able to fill the disk."""
 
 
 class UserLimits(BaseModel):
-    """Of each user. Whoever is exempt has none of them, nor has what an operator loads in bulk."""
+    """The limits of each user. They do not hold for exempt users, nor for what an operator loads in bulk."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
     user_operations_per_s: float = Field(default=200.0, gt=0)
-    """In the long run: ten times what the busiest of the thesis' normal users does."""
+    """The long-term rate: ten times that of the busiest normal user of the thesis."""
     user_operations_burst: int = Field(default=20_000, ge=1)
-    """At once, after a rest: whoever opens an application for the first time brings what there is."""
+    """Operations at once, after a pause: a new application registers all its subscriptions."""
     user_subscriptions_max: int = Field(default=1_000_000, ge=1)
-    """Live ones: a hundredth of what an engine holds by far."""
+    """Live subscriptions: at most a hundredth of what an engine can hold."""
     user_cost_max: float = Field(default=2_000_000.0, gt=0)
-    """Of all live ones together, as defined above: as many rectangles, or 2000 round the world."""
+    """The cost of all live subscriptions, as defined above: as many rectangles, or 2000 round the world."""
     user_name_bytes_max: int = Field(default=NAME_BYTES_MAX, ge=1, le=NAME_BYTES_MAX)
-    """A name is kept in several tables, once for each user."""
+    """The length of a name, which several tables keep once for each user."""
     accounts_max: int = Field(default=10_000_000, ge=1)
-    """Users with live subscriptions, or who did something in the last seconds; 40 bytes each. Newcomers are refused
-    beyond, as they are where all places for subscriptions are taken."""
+    """Users with live subscriptions, or with operations in the last seconds; 40 bytes each. Beyond, new users are
+    refused, as they are where all places for subscriptions are taken."""
 
 
 class GuardSettings(GuardRules, UserLimits):
-    """All that an engine with Guard goes by."""
+    """All settings of an engine with Guard."""
 
     remove_queries: Removes = "recent"
-    """Which standing queries of whoever Guard blocks are cancelled: none, those of the last five rounds, or all. The
-    thesis leaves it open (§5.5). What an attack leaves behind costs as much as the attack; a user who is unblocked has
-    to register the last five rounds' again."""
+    """Which live queries of a user whom Guard blocks are cancelled: none, those of the last five rounds, or all. The
+    thesis leaves it open (§5.5). The queries of an attack cost as much after it; a user who is unblocked has to
+    register those of the last five rounds again."""
     seed: int | None = Field(default=None, ge=0)
-    """Of Guard's chance. None: the checkpoint's own, which nobody can foresee."""
+    """The seed of Guard's random numbers. None: the checkpoint's own, which no user can predict."""
 
     @classmethod
     def of(cls, rules: GuardRules) -> "GuardSettings":
-        """Rules without limits get the limits' defaults."""
+        """Settings with these rules and the default limits, unless they already have limits."""
         return rules if isinstance(rules, cls) else cls(**rules.model_dump())
 
     @model_validator(mode="after")
@@ -77,14 +77,14 @@ class GuardSettings(GuardRules, UserLimits):
 
 
 def area_shares(grid: Grid, rects: Floats) -> Floats:
-    """Of rectangles, as shares of the world's area."""
+    """The areas of rectangles, as shares of the world's area."""
     world = (grid.xmax - grid.xmin) * (grid.ymax - grid.ymin)
     shares: Floats = (rects[:, 2] - rects[:, 0]) * (rects[:, 3] - rects[:, 1]) / world
     return shares
 
 
 def costs(areas: Floats, alternatives: Ints, vertices: Ints) -> Ints:
-    """In thousandths. `areas` are shares of the world's; `alternatives` is 0 where no words are asked for."""
+    """Costs in thousandths. `areas` are shares of the world's; `alternatives` is 0 without a condition on words."""
     by_area = np.where(alternatives > 0, AREA_COST_WORDED, AREA_COST) * np.clip(areas, 0.0, 1.0)
     whole: Ints = np.rint((1 + vertices / VERTICES_PER_COST + alternatives + by_area) * THOUSANDTHS).astype(np.int64)
     return whole

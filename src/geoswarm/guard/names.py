@@ -1,12 +1,12 @@
-"""Users' names as row numbers, for so many users at a time.
+"""Users' names as row numbers, for a limited number of users at a time.
 
-Who has to make room is decided here, because an attacker can invent names by the million. Not in the thesis, whose 110
-users all fit.
+Here it is decided who leaves a full table, because an attacker can invent millions of names. This is not in the thesis,
+whose 110 users all fit. In this order:
 
-    idle      nothing heard of for longer than Guard remembers: nothing is lost
-    young     came within the rounds that the sensor distinguishes: a flood of names drives out its own
-    others    at random: whoever comes back begins anew, which never makes a user look worse (`features.py`)
-    makers    of remembered hotspots never go: nobody can hide behind a flood of names; they fill half the table at most
+    idle      users without operations for longer than Guard remembers: nothing is lost
+    young     users of the rounds that the sensor distinguishes: a flood of names removes its own
+    others    at random: a user who returns begins again, which never makes a user look worse (`features.py`)
+    makers    of remembered hotspots stay: no user can hide behind a flood of names; they fill half the table at most
 """
 
 import hashlib
@@ -22,12 +22,12 @@ from geoswarm.guard.rules import GuardRules
 from geoswarm.guard.sensor import AGES
 
 NAME_BYTES_MAX = 200
-"""A longer name is known by its beginning and a digest."""
+"""A longer name is replaced by its beginning and a digest."""
 NO_CODE = -1
-"""The code of none: no name was given, or there is no room."""
+"""The code where no name was given, or there is no room."""
 
 
-def known_as(name: str) -> str:
+def short_name(name: str) -> str:
     whole = name.encode("utf-8", "surrogatepass")
     if len(whole) <= NAME_BYTES_MAX:
         return name
@@ -35,7 +35,7 @@ def known_as(name: str) -> str:
 
 
 def is_text(names: pa.StringArray) -> Bools:
-    """Which names are UTF-8. Arrow does not look before it is asked to."""
+    """Which names are UTF-8, which Arrow does not check by itself."""
     try:
         names.validate(full=True)
         return np.ones(len(names), np.bool_)
@@ -47,7 +47,7 @@ def is_text(names: pa.StringArray) -> Bools:
 
 
 def as_text(names: pa.StringArray) -> pa.StringArray:
-    """The names with a mark in place of what is no UTF-8: some may be of a time when Guard was off."""
+    """The names with bytes that are not UTF-8 replaced: some may be from a time when Guard was off."""
     if is_text(names).all():
         return names
     return pa.array([name.decode(errors="replace") for name in names.cast(pa.binary()).to_pylist()], pa.string())
@@ -65,29 +65,29 @@ class Names:
     def __init__(
         self, rules: GuardRules, features: Features, rng: np.random.Generator, forget: Callable[[Ints], None]
     ) -> None:
-        """`forget` is called with rows that no user has any more: what is known of them is not the next user's."""
+        """`forget` is called with rows that lose their user, so that the next user does not inherit from them."""
         self._rules, self._features, self._rng, self._forget = rules, features, rng, forget
         self._codes: dict[str, int] = {}
         self._names: list[str | None] = []
         self._free: list[int] = []
         self.driven_out = 0
-        """Rows that had to make room since the start, idle ones not counted."""
+        """The number of users who had to leave since the start, without idle ones."""
 
     def __len__(self) -> int:
         return len(self._codes)
 
     def code(self, name: str) -> int:
-        return self._codes.get(known_as(name), NO_CODE)
+        return self._codes.get(short_name(name), NO_CODE)
 
     def name(self, code: int) -> str:
         return self._names[code] or ""
 
     def codes(self, users: pa.StringArray, makers: Callable[[], Ints]) -> Ints:
-        """Of each user, new ones included. They hold until the next call, and those of `makers` beyond."""
+        """The code of each user, also of new ones. Codes hold until the next call, those of `makers` longer."""
         coded = pc.dictionary_encode(users)
         if isinstance(coded, pa.ChunkedArray):
             coded = coded.combine_chunks()
-        names = [known_as(name) for name in coded.dictionary.to_pylist()]
+        names = [short_name(name) for name in coded.dictionary.to_pylist()]
         found = np.array([self._codes.get(name, NO_CODE) for name in names] or [NO_CODE], np.int64)
         new = np.flatnonzero(found[: len(names)] == NO_CODE)
         if len(new):
@@ -105,7 +105,7 @@ class Names:
                 del self._codes[name]
                 self._names[code] = None
                 self._free.append(code)
-        self._free.sort()  # as a restart would have them: who gets which row is the same story either way
+        self._free.sort()  # the order after a restart, so that rows are assigned in the same way
         self._features.end(codes)
         self._forget(codes)
 
@@ -116,7 +116,7 @@ class Names:
             self._names[row] = name
 
     def _room(self, wanted: int, pinned: Ints, makers: Callable[[], Ints]) -> Ints:
-        """So many rows, or as many as there are."""
+        """The rows for `wanted` new users, or fewer if there are not enough."""
         missing = wanted - len(self._free) - (self._rules.users_max - len(self._names))
         if missing > 0:
             self.drop(self._leaving(missing, pinned, makers))
@@ -143,7 +143,7 @@ class Names:
         return np.concatenate(leaving)
 
     def to_strings(self) -> pa.StringArray:
-        """By code; null where a row has no user."""
+        """The name of each code; null where a row has no user."""
         return pa.array(self._names, pa.string())
 
     def restore(self, names: pa.StringArray) -> None:

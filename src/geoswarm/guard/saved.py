@@ -1,6 +1,6 @@
 """Guard's memory as bytes and back: a head in JSON, flat arrays, and the users' names.
 
-Where the bytes rest, and that they are whole, is the engine's affair.
+The engine stores the bytes and checks that they are complete.
 """
 
 import io
@@ -14,23 +14,23 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState
 
-VERSION = 1
-Arrays = dict[str, dict[str, Array]]
+MEMORY_VERSION = 1
+ArraysByPart = dict[str, dict[str, Array]]
 
 
-def pack(head: dict[str, Any], parts: Arrays, names: pa.StringArray) -> bytes:
+def pack_memory(head: dict[str, Any], parts: ArraysByPart, names: pa.StringArray) -> bytes:
     flat = {f"{part}.{name}": array for part, arrays in parts.items() for name, array in arrays.items()}
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, pa.schema([("name", pa.string())])) as writer:
         writer.write_batch(pa.record_batch([names], names=["name"]))
-    flat["head"] = np.frombuffer(json.dumps({"version": VERSION, **head}).encode(), np.uint8)
+    flat["head"] = np.frombuffer(json.dumps({"version": MEMORY_VERSION, **head}).encode(), np.uint8)
     flat["names"] = np.frombuffer(sink.getvalue(), np.uint8)
     out = io.BytesIO()
     np.savez(out, allow_pickle=False, **flat)
     return out.getvalue()
 
 
-def unpack(data: bytes) -> tuple[dict[str, Any], Arrays, pa.StringArray]:
+def unpack_memory(data: bytes) -> tuple[dict[str, Any], ArraysByPart, pa.StringArray]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as found:
             flat = {name: found[name] for name in found.files}
@@ -41,11 +41,11 @@ def unpack(data: bytes) -> tuple[dict[str, Any], Arrays, pa.StringArray]:
             f"{len(data)} bytes of Guard's memory cannot be read ({error}): start without them; "
             "blocks made by operators have to be made again"
         ) from error
-    if head["version"] != VERSION:
+    if head["version"] != MEMORY_VERSION:
         raise CorruptState(
-            f"Guard's memory has version {head['version']}, this engine reads {VERSION}: start without it"
+            f"Guard's memory has version {head['version']}, this engine reads {MEMORY_VERSION}: start without it"
         )
-    parts: Arrays = {}
+    parts: ArraysByPart = {}
     for key, array in flat.items():
         part, name = key.split(".", 1)
         parts.setdefault(part, {})[name] = array

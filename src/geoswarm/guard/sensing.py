@@ -1,6 +1,6 @@
-"""Where the sensor looks after a rebalance, and what it reports to Guard. Thesis §5.3.1.
+"""The partitions that the sensor examines after a rebalance, and its report to Guard. Thesis §5.3.1.
 
-Shared by the engine and the simulator, which differ in how they keep live queries; `sensor.py` has the summary itself.
+The engine and the simulator share this, and differ in how they keep live queries; `sensor.py` makes the summary.
 
     a plan was applied ──► triggers: which partitions ──► queries in them ──► place ──► queries round it ──► Guard
 """
@@ -15,14 +15,14 @@ from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.change import ChangeNote, Merge
 from geoswarm.core.space.plan import Plan
 from geoswarm.guard.guard import Guard
-from geoswarm.guard.sensor import MapPlace, place_of, summarise
+from geoswarm.guard.sensor import MapPlace, hotspot_place, summarise_hotspot
 
 
 class LiveQueries(NamedTuple):
-    """Live ones, as parallel arrays. `x` and `y` are their centres as shares of the world's sides."""
+    """Live queries, as parallel arrays. `x` and `y` are their centres as shares of the world's sides."""
 
     users: Ints
-    """Numbers of names."""
+    """The position of each query's user in the names."""
     names: pa.StringArray
     born_s: Floats
     x: Floats
@@ -30,12 +30,12 @@ class LiveQueries(NamedTuple):
 
 
 def triggers(plan: Plan, changes: Sequence[ChangeNote], work_us: Mapping[int, float]) -> list[int]:
-    """The costliest partition of each executor that moved or cut one: what it is relieved of may be another, as when
-    the hot one is a single cell. Where a plan was drawn afresh, the costliest of the busiest executor."""
+    """The costliest partition of each executor that moved or cut one. It may have moved others, if the hot one is a
+    single cell. For a new plan, the costliest partition of the busiest executor."""
     owner = {p.id: p.executor for p in plan.partitions}
     gives = [change.partition for change in changes if not isinstance(change, Merge)]
     givers = {owner[partition] for partition in gives if partition in owner}
-    if any(partition not in owner for partition in gives):  # merged first, to be cut anew: under a number to come
+    if any(partition not in owner for partition in gives):  # merged first, then cut again: its id is not in this plan
         givers |= {change.executor for change in changes if isinstance(change, Merge)}
     if not changes:
         busy = dict.fromkeys(owner.values(), 0.0)
@@ -47,13 +47,14 @@ def triggers(plan: Plan, changes: Sequence[ChangeNote], work_us: Mapping[int, fl
 
 
 def sense(guard: Guard, inside: LiveQueries, around: Callable[[MapPlace, float], LiveQueries]) -> None:
-    """`inside` are the queries that meet the partition; `around` gives those round a place, so far each way."""
+    """Reports a hotspot. `inside` are the queries that meet the partition; `around` returns those within a distance of
+    a place."""
     ages = guard.round - guard.rounds_at(inside.born_s)
-    place, chosen = place_of(ages, inside.x, inside.y), inside
+    place, chosen = hotspot_place(ages, inside.x, inside.y), inside
     if guard.rules.reach > 0:
         chosen = around(place, guard.rules.reach)
         ages = guard.round - guard.rounds_at(chosen.born_s)
     known = np.flatnonzero(np.bincount(chosen.users, minlength=len(chosen.names)))
     codes = np.empty(len(chosen.names), np.int64)
     codes[known] = guard.codes(chosen.names.take(pa.array(known)))
-    guard.hotspot(summarise(codes[chosen.users], ages)._replace(place=place))
+    guard.add_hotspot(summarise_hotspot(codes[chosen.users], ages)._replace(place=place))

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
-from geoswarm.control.coordinator import started_anew
+from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
@@ -190,11 +190,11 @@ class BaseEngine:
         self._command("unexempt", user)
 
     def blocked(self) -> list[tuple[str, float, str]]:
-        """The blocked users, each with the start of the block, in seconds since 1970, and its reason."""
-        return self._guarding().guard.blocked()
+        """Users, since when in seconds since 1970, and why."""
+        return self._guarding().guard.blocked_users()
 
     def exempted(self) -> list[str]:
-        return self._guarding().guard.exempted()
+        return self._guarding().guard.exempt_users()
 
     def _command(self, command: str, user: str, why: str = "", removes: Removes = "nothing") -> None:
         """Write a command to disk. It is in force at once, or from the next batch on while a stream runs."""
@@ -245,7 +245,7 @@ class BaseEngine:
             checkpoint.close()
             raise
         why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
-        checkpoint.journal.append(started_anew(before, checkpoint.plan, 0, why))
+        checkpoint.journal.append(fresh_plan_entry(before, checkpoint.plan, 0, why))
 
     def _now_us(self) -> int:
         return int(self._clock() * 1e6)

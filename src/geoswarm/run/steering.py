@@ -6,7 +6,7 @@
 import threading
 
 from geoswarm.config import Tuning
-from geoswarm.control.coordinator import Outcome
+from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy
 from geoswarm.core.arrays.jit import Ints
@@ -61,7 +61,7 @@ class Steering:
         before = self._loop.plan
         for partition, load in report.partitions.items():
             self._work_us[partition] = self._work_us.get(partition, 0.0) + load.cpu_us
-        outcome = self._loop.batch(churn.came, churn.went, report, manifest.now_us / 1e6)
+        outcome = self._loop.add_batch(churn.came, churn.went, report, manifest.now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
             if outcome.plan is not None and self._checkpoint.guarding is not None:
@@ -69,7 +69,7 @@ class Steering:
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}
 
-    def _adopt(self, outcome: Outcome) -> None:
+    def _adopt(self, outcome: RoundOutcome) -> None:
         if outcome.plan is not None:
             self._checkpoint.adopt_plan(outcome.plan)
         self._checkpoint.journal.append(outcome.entry)

@@ -19,7 +19,7 @@ from geoswarm.guard.commands import Command
 from geoswarm.guard.findings import DetectionEntry, Evidence
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.letters import when
-from geoswarm.guard.names import known_as
+from geoswarm.guard.names import short_name
 from geoswarm.store import manifest
 from geoswarm.store.guard_files import put_command, read_guard, waiting_commands
 from geoswarm.store.journal import JournalReader
@@ -47,9 +47,9 @@ def overview(storage: Storage, most: int) -> dict[str, Any]:
     asked = dict(guard.busiest(most))
     richest = sorted(live, key=lambda user: (-live[user][0], user))[:most]
     blocked: dict[str, dict[str, Any]] = {
-        user: {"since_s": since_s, "why": why} for user, since_s, why in guard.blocked()
+        user: {"since_s": since_s, "why": why} for user, since_s, why in guard.blocked_users()
     }
-    exempt, suspected = guard.exempted(), guard.suspected()
+    exempt, suspected = guard.exempt_users(), guard.suspects()
     names = list(dict.fromkeys([*blocked, *suspected, *exempt, *asked, *(user for user in richest if user)]))
     rows = [
         {
@@ -132,17 +132,17 @@ class UserRecord:
 
 def user_record(storage: Storage, user: str) -> UserRecord:
     newest, contract = _engines(storage)
-    user, guard = known_as(user), read_guard(storage, newest)
+    user, guard = short_name(user), read_guard(storage, newest)
     if guard is None:
         raise InputError(NEVER_ON)
     reader = JournalReader(storage)
     rounds = {entry.round: entry for entry in reader.read(DetectionEntry)}  # of two entries, the last counts
     given = {entry.at_us: entry for entry in reader.read(CommandEntry) if entry.user == user}
-    blocked = {name: (since_s, why) for name, since_s, why in guard.blocked()}
+    blocked = {name: (since_s, why) for name, since_s, why in guard.blocked_users()}
     live = live_of_users(View.open(storage, newest), Grid.of(contract), newest.now_us)
     return UserRecord(
         user=user,
-        state=_state(user, blocked, guard.suspected(), guard.exempted()),
+        state=_state(user, blocked, guard.suspects(), guard.exempt_users()),
         block=blocked.get(user),
         subscriptions=live.get(user, (0, 0.0))[0],
         rounds=[entry for entry in rounds.values() if user in entry.suspicious or user in entry.blocked],

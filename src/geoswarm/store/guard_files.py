@@ -94,15 +94,15 @@ class GuardFiles:
         return self.door.admit(validated, self._live(view, now_us), dead)
 
     def done(self, refused: Ints, now_us: int) -> None:
-        self.door.done(refused, now_us)
+        self.door.count_done(refused, now_us)
 
     def came(self, subs: Subs) -> None:
-        self.door.came(owners_of(self._grid, subs))
+        self.door.add_owned(owners_of(self._grid, subs))
 
     def went(self, view: View, places: Ints) -> None:
         held = list(view.segments.values())
         for number in np.unique(places[0]):
-            self.door.went(owners_in_segment(self._grid, held[number], places[1, places[0] == number]))
+            self.door.remove_owned(owners_in_segment(self._grid, held[number], places[1, places[0] == number]))
 
     def finish(self, draft: Manifest, dead: DeadLetters) -> Manifest:
         """Complete the draft: write Guard's memory to disk, before the manifest that names it."""

@@ -9,7 +9,7 @@ from geoswarm.core.keys.plan import KeyPlan
 
 
 def keys_at_home(homes: list[int], executors: int) -> Ints:
-    """Keys, ascending, of which the hash says what `homes` lists."""
+    """Ascending keys whose hashes lead to the executors of `homes`."""
     pool = np.arange(10_000)
     at = KeyPlan.first(range(executors)).homes(pool)
     keys: list[int] = []

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.keyed.key_worlds import random_world
-from geoswarm.control.keyed.compact import MixedCompact, discretise, expand, load_errors, summarise, with_means
-from geoswarm.control.keyed.mixed import Mixed, Search, mixed
+from geoswarm.control.keyed.compact import MixedCompact, discretise, expand, load_errors, summarise_keys, with_means
+from geoswarm.control.keyed.mixed import Mixed, Search, mixed_trial
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.lab.workload.zipf import Zipf
@@ -70,7 +70,7 @@ def zipf_case(keys: int = 30_000, executors: int = 6) -> tuple[KeyPlan, KeyStats
 def test_vectors_count_every_key_once_and_keep_owners_and_homes() -> None:
     plan, stats = random_world(np.random.default_rng(4), 5, 2000, skew=0.6)
     case = Case.of(plan, stats)
-    compact = summarise(case, Limits())
+    compact = summarise_keys(case, Limits())
     vectors = compact.vectors
     assert vectors.count.sum() == 2000
     assert len(vectors.load) < 1000
@@ -83,8 +83,8 @@ def test_vectors_count_every_key_once_and_keep_owners_and_homes() -> None:
 def test_with_steps_of_one_planning_on_vectors_balances_exactly_as_estimated() -> None:
     _, _, case = zipf_case()
     limits = Limits(level_bits=0)
-    compact = summarise(case, limits)
-    trial = mixed(Search(compact.vectors, limits))
+    compact = summarise_keys(case, limits)
+    trial = mixed_trial(Search(compact.vectors, limits))
     owner = expand(compact, trial, case, limits)
     np.testing.assert_allclose(case.loads(owner), trial.loads)
     assert trial.loads.max() <= case.load_max(limits) * (1 + 1e-9)
@@ -96,8 +96,8 @@ def test_with_steps_of_one_planning_on_vectors_balances_exactly_as_estimated() -
 def test_the_estimate_of_loads_is_off_by_less_than_a_hundredth(bits: int) -> None:
     _, _, case = zipf_case()
     limits = Limits(level_bits=bits)
-    compact = with_means(summarise(case, limits), case)
-    trial = mixed(Search(compact.vectors, limits))
+    compact = with_means(summarise_keys(case, limits), case)
+    trial = mixed_trial(Search(compact.vectors, limits))
     owner = expand(compact, trial, case, limits)
     assert (owner != case.owner).any()
     assert load_errors(trial, case, owner).max() < 0.01
@@ -107,8 +107,8 @@ def test_means_correct_what_rounding_makes_of_the_keys_that_move() -> None:
     _, _, case = zipf_case()
     limits = Limits(level_bits=8)
     errors = []
-    for compact in (summarise(case, limits), with_means(summarise(case, limits), case)):
-        trial = mixed(Search(compact.vectors, limits))
+    for compact in (summarise_keys(case, limits), with_means(summarise_keys(case, limits), case)):
+        trial = mixed_trial(Search(compact.vectors, limits))
         errors.append(load_errors(trial, case, expand(compact, trial, case, limits)).max())
     assert errors[1] < errors[0] / 3
 

@@ -21,7 +21,7 @@ from geoswarm.control.layout.hybrid import (
 )
 from geoswarm.control.layout.kd_tree import kd_tree
 from geoswarm.control.layout.kdt_tree import Node
-from geoswarm.control.layout.load_model import COSTS, Costs, loads
+from geoswarm.control.layout.load_model import COSTS, Costs, executor_loads
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
@@ -63,8 +63,8 @@ def test_words_are_divided_where_they_differ_and_space_where_they_do_not() -> No
     assert whole
     assert all(box.col1 <= 60 for box in divided)
     assert all(box.col0 >= 40 for box in whole)
-    best = min(loads(layout(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max() for layout in PURE)
-    assert best > 1.3 * loads(hybrid(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max()
+    best = min(executor_loads(layout(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max() for layout in PURE)
+    assert best > 1.3 * executor_loads(hybrid(sample.grid, 8, sample, costs=DEAR), sample, DEAR).max()
 
 
 def test_phase_1_finds_the_places_where_few_say_what_is_asked_for() -> None:
@@ -86,8 +86,8 @@ def test_phase_1_finds_the_places_where_few_say_what_is_asked_for() -> None:
 @pytest.mark.parametrize("country", ["GB", "US"])
 def test_hybrid_makes_no_more_load_than_the_best_of_space_and_words_alone(queries: QueryKind, country: str) -> None:
     sample = posts(queries, 12_000, country)
-    rivals = [loads(layout(sample.grid, 8, sample), sample) for layout in PURE]
-    mine = loads(hybrid(sample.grid, 8, sample), sample)
+    rivals = [executor_loads(layout(sample.grid, 8, sample), sample) for layout in PURE]
+    mine = executor_loads(hybrid(sample.grid, 8, sample), sample)
     assert mine.sum() <= 1.05 * min(rival.sum() for rival in rivals)
     assert mine.max() <= 1.05 * min(rival.max() for rival in rivals)
 
@@ -103,7 +103,7 @@ def test_executors_are_balanced_or_more_leaves_never_make_the_worst_worse(
     for per_executor in (1, 3, LEAVES_PER_EXECUTOR_MAX):
         tree = kdt_tree(executors, sample, sigma=sigma, leaves_max=per_executor * executors)
         assert len(list(tree.leaves())) <= per_executor * executors
-        found = loads(tree.to_plan(executors), sample)
+        found = executor_loads(tree.to_plan(executors), sample)
         if found.max() <= sigma * found.min():
             break
         assert found.max() <= worst * 1.000001
@@ -124,7 +124,7 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
     met = [sum(leaf.unit.checks for leaf in tree.leaves() if leaf.executor == n) for n in range(executors)]
     said, asked = (np.array([len(part) for part in parts], np.float64) for parts in (events, queries))
     for costs in (COSTS, replace(COSTS, by_lists=True)):
-        found = loads(tree.to_plan(executors), sample, costs)
+        found = executor_loads(tree.to_plan(executors), sample, costs)
         assert found == pytest.approx(costs.load(sample, said, asked, np.array(met)))
 
 
@@ -133,14 +133,17 @@ def test_the_tree_and_the_plan_tell_the_same_load(seed: int, executors: int) -> 
 @pytest.mark.parametrize("by_lists", [False, True])
 def test_hybrid_is_never_worse_than_space_or_words_alone_on_its_own_sample(queries: QueryKind, by_lists: bool) -> None:
     sample, costs = posts(queries, 3000), Costs(c1_check=10.0, by_lists=by_lists)
-    worst = [loads(layout(sample.grid, 8, sample, costs=costs), sample, costs).max() for layout in (kd_tree, by_metric)]
-    assert loads(hybrid(sample.grid, 8, sample, costs=costs), sample, costs).max() <= min(worst) * 1.000001
+    worst = [
+        executor_loads(layout(sample.grid, 8, sample, costs=costs), sample, costs).max()
+        for layout in (kd_tree, by_metric)
+    ]
+    assert executor_loads(hybrid(sample.grid, 8, sample, costs=costs), sample, costs).max() <= min(worst) * 1.000001
 
 
 def test_by_lists_no_layout_has_more_to_compare_than_another() -> None:
     sample, costs = posts("Q2", 3000), Costs(1.0, 0.0, 0.0, 0.0, by_lists=True)
     plans = [layout(sample.grid, 8, sample, costs=costs) for layout in (kd_tree, by_metric, hybrid)]
-    assert [loads(plan, sample, costs).sum() for plan in plans] == pytest.approx([sample.checks.sum()] * 3)
+    assert [executor_loads(plan, sample, costs).sum() for plan in plans] == pytest.approx([sample.checks.sum()] * 3)
 
 
 def test_the_numbers_of_parts_are_those_with_the_least_load_in_all() -> None:

@@ -27,16 +27,16 @@ from worlds import BOUNDS, events, operations, with_keywords, with_texts
 STRATEGIES = ["grid", "kd-tree", "r-tree", "frequency", "hypergraph", "metric", "hybrid"]
 
 
-def matches(told: TextWorld) -> list[tuple[int, int]]:
+def matches(drawn: TextWorld) -> list[tuple[int, int]]:
     """(event, subscription), by comparing all with all; subscriptions that cannot be read are not in the sample."""
     asked = []
-    for rect, keywords in zip(told.rects, told.keywords.to_pylist(), strict=True):
+    for rect, keywords in zip(drawn.rects, drawn.keywords.to_pylist(), strict=True):
         try:
             asked.append((rect, None if keywords is None else parse(keywords)))
         except InputError:
             continue
     found = []
-    for e, ((x, y), text) in enumerate(zip(told.points, told.texts.to_pylist(), strict=True)):
+    for e, ((x, y), text) in enumerate(zip(drawn.points, drawn.texts.to_pylist(), strict=True)):
         terms = set(terms_of(text or ""))
         for q, ((xmin, ymin, xmax, ymax), words) in enumerate(asked):
             if xmin <= x <= xmax and ymin <= y <= ymax and (words is None or satisfied(words, terms)):
@@ -54,14 +54,14 @@ def holders(plan: Plan, row: int, column: int, share_of: dict[int, int]) -> list
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 9), share=st.sampled_from([0.0, 0.7, 1.0]))
 def test_no_match_is_lost_whatever_the_layout(layout: Layout, seed: int, executors: int, share: float) -> None:
-    told = TextWorld(seed, words_share=share)
-    plan = layout(WORLD, executors, told.sample)  # one that does not cover each cell and share once is a PlanError
+    drawn = TextWorld(seed, words_share=share)
+    plan = layout(WORLD, executors, drawn.sample)  # one that does not cover each cell and share once is a PlanError
     assert (plan.epoch, plan.grid, plan.executors) == (0, WORLD, executors)
-    sent = destinations(plan, told.sample)
+    sent = destinations(plan, drawn.sample)
     event_at, query_at = (set(zip(*pairs.tolist(), strict=True)) for pairs in sent)
-    sample = told.sample
+    sample = drawn.sample
     shares = [cut.shares_of(sample.hashes) for cut in plan.cuts]
-    for e, q in matches(told):
+    for e, q in matches(drawn):
         said = set(sample.said.terms[sample.said.offsets[e] : sample.said.offsets[e + 1]].tolist())
         entered = sample.postings.terms[sample.postings.offsets[q] : sample.postings.offsets[q + 1]].tolist()
         common = said.intersection(entered)
@@ -105,8 +105,8 @@ def test_a_poor_sample_still_gives_a_plan(layout: Layout, rows: int, queries: in
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=NAMES)
 def test_executors_may_outnumber_cells(layout: Layout) -> None:
-    told, tiny = TextWorld(2), Grid(*BOUNDS, columns=2, rows=1)
-    sample = type(told.sample).of(tiny, told.points, told.rects, told.texts, told.keywords)
+    drawn, tiny = TextWorld(2), Grid(*BOUNDS, columns=2, rows=1)
+    sample = type(drawn.sample).of(tiny, drawn.points, drawn.rects, drawn.texts, drawn.keywords)
     assert layout(tiny, 5, sample).executors == 5
 
 
@@ -125,15 +125,15 @@ def test_a_sample_of_another_grid_is_refused(layout: Layout) -> None:
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_a_layout_is_a_strategy_that_asks_for_words(name: str) -> None:
-    told = TextWorld(5)
-    sample = Sample(told.points, told.rects, told.texts, told.keywords)
+    drawn = TextWorld(5)
+    sample = Sample(drawn.points, drawn.rects, drawn.texts, drawn.keywords)
     assert first_plan(f"ps2-{name}", sample, WORLD, 3).drawn_by == f"ps2-{name}"
-    for poor in (None, Sample(told.points, told.rects)):
+    for poor in (None, Sample(drawn.points, drawn.rects)):
         with pytest.raises(InputError, match="texts, rects and their keywords"):
             strategy(f"ps2-{name}").first_plan(WORLD, 3, poor)
 
 
 def test_texts_and_points_must_be_as_many() -> None:
-    told = TextWorld(1)
+    drawn = TextWorld(1)
     with pytest.raises(InputError, match="give one to each"):
-        type(told.sample).of(WORLD, told.points[1:], told.rects, told.texts, told.keywords)
+        type(drawn.sample).of(WORLD, drawn.points[1:], drawn.rects, drawn.texts, drawn.keywords)

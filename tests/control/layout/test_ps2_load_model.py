@@ -14,7 +14,7 @@ from geoswarm.control.balance.static import Replicated
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.kd_tree import kd_tree
-from geoswarm.control.layout.load_model import Costs, destinations, loads
+from geoswarm.control.layout.load_model import Costs, destinations, executor_loads
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
@@ -56,8 +56,8 @@ def test_definition_1_by_hand() -> None:
     # share 0: posts 0 and 1, query 1; share 1: posts 0 and 2, queries 0 and 2
     # lists that posts meet: flood 1, river 2 for post 0; flood 1 for post 1; dam 1 for post 2: 5 of 12 pairs
     c1 = 5 / 12
-    assert loads(plan, sample, COSTS) == pytest.approx([c1 * 2 * 1 + 20 + 1100, c1 * 2 * 2 + 20 + 2200])
-    assert loads(plan, sample, COSTS, replicates=False) == pytest.approx([2 + 20, 3 + 20])
+    assert executor_loads(plan, sample, COSTS) == pytest.approx([c1 * 2 * 1 + 20 + 1100, c1 * 2 * 2 + 20 + 2200])
+    assert executor_loads(plan, sample, COSTS, replicates=False) == pytest.approx([2 + 20, 3 + 20])
 
 
 def test_a_subscription_on_a_border_is_paid_for_on_both_sides_unless_the_index_is_shared() -> None:
@@ -65,7 +65,7 @@ def test_a_subscription_on_a_border_is_paid_for_on_both_sides_unless_the_index_i
     upper, lower = Partition(0, 0, 0, 1, 3, executor=0), Partition(1, 2, 0, 3, 3, executor=1)
     plan = Plan(0, SQUARE, 2, (upper, lower), 2)
     assert sorted(destinations(plan, sample).queries.T.tolist()) == [[0, 1], [1, 1], [2, 0], [2, 1]]
-    assert loads(plan, sample, COSTS, replicates=False) == pytest.approx([1 + 10, 4 + 20])
+    assert executor_loads(plan, sample, COSTS, replicates=False) == pytest.approx([1 + 10, 4 + 20])
 
 
 def test_where_all_executors_serve_events_are_shared_out_and_subscriptions_copied() -> None:

@@ -25,7 +25,7 @@ def test_the_attack_that_is_measured_is_one_that_guard_finds() -> None:
     guard = guard_fig6_23._fill_guard(GuardRules(), names, rng)
     found = []
     for turn in range(2):
-        guard.hotspot(guard_fig6_23._attack(guard, names, 60.0 * turn + 70, turn))
+        guard.add_hotspot(guard_fig6_23._attack(guard, names, 60.0 * turn + 70, turn))
         found.append(guard.close_round(60.0 * turn + 120))
     assert found[0].entry.suspicious_users >= guard_fig6_23.GANG - 1
     assert len(found[1].blocked) >= guard_fig6_23.GANG - 2

@@ -157,8 +157,8 @@ def run_one_round(changes: Callable[[Plan], list[Change]], rects: Floats) -> tup
     """The loop after one round, and how often it asked for all subscriptions."""
     queries, strategy = Counted(rects), Scripted(changes)
     loop = ControlLoop(strategy, strategy.first_plan(GRID, 4), 10.0, queries)
-    loop.batch([], [], LoadReport(), 0.0)
-    outcome = loop.batch([], [], LoadReport(), 10.0)
+    loop.add_batch([], [], LoadReport(), 0.0)
+    outcome = loop.add_batch([], [], LoadReport(), 10.0)
     assert outcome is not None
     assert outcome.plan is loop.plan
     return loop, queries.asked

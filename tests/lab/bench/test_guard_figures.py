@@ -21,7 +21,7 @@ from geoswarm.lab.bench.guard.outcomes import (
 from geoswarm.lab.bench.kit.catalogue import bench_names
 from geoswarm.lab.bench.kit.harness import Result, Scale
 from geoswarm.lab.bench.kit.projection import ProjectedBatch
-from geoswarm.run.sim.attack_world import Sensed
+from geoswarm.run.sim.attack_world import SensedHotspot
 from geoswarm.run.sim.spans import Span
 from geoswarm.store.journal.entries import BatchEntry
 
@@ -110,7 +110,7 @@ def test_recovery_counts_from_the_lowest_round_to_a_minute_at_the_level_before()
 
 
 def test_rounds_to_block_count_from_the_second_malicious_hotspot() -> None:
-    hotspots = [Sensed(at_s, 10, 5, 5) for at_s in (310.0, 370.0, 400.0)]
+    hotspots = [SensedHotspot(at_s, 10, 5, 5) for at_s in (310.0, 370.0, 400.0)]
     found = outcome([1.0], sensed=hotspots, blocked_at_s={"attacker0": 420.0}, suspected_at_s=[360.0, 420.0])
     assert found.rounds_to_block == 1
     assert found.block_s == 110.0

@@ -172,7 +172,7 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
         report = through.report
         if not loop.needs_stats:  # then they are not counted
             report = LoadReport(report.partitions, report.executors, said=report.said)
-        outcome = loop.batch(churn.came, churn.went, report, float(2 * b))
+        outcome = loop.add_batch(churn.came, churn.went, report, float(2 * b))
         if outcome is not None:
             outcomes.add(outcome.entry.outcome)
             if outcome.plan is not None:

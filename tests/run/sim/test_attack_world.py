@@ -17,7 +17,7 @@ from geoswarm.lab.workload.attack import Attackers, Extra
 from geoswarm.lab.workload.crowds import Gathering, NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, Sensed, run, stamp
+from geoswarm.run.sim.attack_world import AttackCluster, AttackWorld, SensedHotspot, run, stamp
 from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.service import Service
 
@@ -115,9 +115,9 @@ def test_guard_by_the_paper_sees_only_the_partition() -> None:
 
 
 def test_a_hotspot_is_malicious_if_most_of_what_is_new_in_it_is_the_attackers() -> None:
-    assert Sensed(0.0, 100, 10, 6).is_malicious
-    assert not Sensed(0.0, 100, 10, 5).is_malicious
-    assert not Sensed(0.0, 100, 0, 0).is_malicious
+    assert SensedHotspot(0.0, 100, 10, 6).is_malicious
+    assert not SensedHotspot(0.0, 100, 10, 5).is_malicious
+    assert not SensedHotspot(0.0, 100, 0, 0).is_malicious
 
 
 def test_a_hotspot_is_the_costliest_partition_of_the_executor_that_hands_over() -> None:

@@ -21,10 +21,10 @@ from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.cluster import Cluster, ClusterSetup
 from geoswarm.run.sim.holdings import Holdings
-from geoswarm.run.sim.queues import Clock, serve, serve_batch
+from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
 from geoswarm.run.sim.race import STRATEGY_NAMES, cluster, race
-from geoswarm.run.sim.routing import Batch, ByBatch, ByPlan, ByTask
-from geoswarm.run.sim.service import Measured, Service, fit, measure
+from geoswarm.run.sim.routing import ByBatch, ByPlan, ByTask, RoutingBatch
+from geoswarm.run.sim.service import Measurement, Service, fit, measure_service
 from geoswarm.run.sim.spans import Span, by_minute, total
 from geoswarm.run.sim.world import World
 
@@ -97,7 +97,7 @@ def test_the_number_under_way_is_fixed_so_latency_is_that_number_over_throughput
 def test_serving_by_credits_equals_the_obvious_simulation() -> None:
     rng = np.random.default_rng(5)
     machines, work_s = rng.integers(0, 3, 400), rng.exponential(0.02, 400)
-    clock = Clock(np.zeros(3), np.zeros(7), np.zeros(1))
+    clock = QueueTimes(np.zeros(3), np.zeros(7), np.zeros(1))
     got = [serve(clock, machines, work_s, 0.0, 1.5, 0.001), serve(clock, machines, work_s, 1.5, 1.5, 0.001)]
 
     free, now_s = [0.0] * 3, 0.0
@@ -223,7 +223,7 @@ def test_events_of_a_shared_partition_go_to_the_executors_in_turn_across_steps()
     w = world(spots=())
     routing = ByPlan(strategy("replicated").first_plan(GRID, 3))
     cells = w.cells(0, 8)
-    batch = Batch(cells, routing.plan.route(cells), np.ones(8), np.array([1]), 5, np.zeros(3))
+    batch = RoutingBatch(cells, routing.plan.route(cells), np.ones(8), np.array([1]), 5, np.zeros(3))
     assert routing.route(batch).machines.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
     assert routing.route(batch).machines.tolist() == [2, 0, 1, 2, 0, 1, 2, 0]  # five were sent
 
@@ -234,7 +234,7 @@ def test_tasks_go_to_the_machine_that_is_free_first() -> None:
     cells = np.array([p.row0 * GRID.columns + p.col0 for p in plan.partitions[:4]], np.int32)
     routing = ByTask(plan, 2, Service(task_us=0.0))
     work_s = np.array([5.0, 1.0, 1.0, 1.0])
-    batch = Batch(cells, plan.route(cells), work_s, np.ones(16, np.int64), 4, np.array([0.0, 0.5]))
+    batch = RoutingBatch(cells, plan.route(cells), work_s, np.ones(16, np.int64), 4, np.array([0.0, 0.5]))
     assert routing.route(batch).machines.tolist() == [0, 1, 1, 1]
     assert routing.route(batch._replace(free_at_s=np.array([9.0, 0.0]))).moved == 1
 
@@ -245,7 +245,9 @@ def test_a_batch_is_routed_by_the_plan_that_its_own_cells_gave_and_moves_are_cou
     routing = ByBatch(kind, kind.first_plan(GRID, 4), w, Service(), lambda: 0.0)
     routing.note_changes(np.arange(3000), np.empty(0, np.int64))
     cells = w.cells(0, 4000)
-    first = routing.route(Batch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0, np.int64), 4000, np.zeros(4)))
+    first = routing.route(
+        RoutingBatch(cells, np.empty(0, np.int32), np.ones(4000), np.empty(0, np.int64), 4000, np.zeros(4))
+    )
     assert np.bincount(first.machines, minlength=4).max() < 1100
     before = uniform(GRID, 4)
     corner = w.boxes.row0[:3000] * GRID.columns + w.boxes.col0[:3000]
@@ -408,18 +410,18 @@ def test_every_strategy_of_the_paper_and_the_issue_can_be_simulated() -> None:
 def test_the_service_times_that_made_the_figures_are_found_again() -> None:
     true = Service(base_us=0.7, met_us=0.02, index_us=0.05)
     points = [
-        Measured(indexed, met, float(true.event_s(np.array([met]), indexed)[0] * 1e6))
+        Measurement(indexed, met, float(true.event_s(np.array([met]), indexed)[0] * 1e6))
         for indexed, met in ((1000, 5.0), (50_000, 90.0), (30_000, 10.0), (1_000_000, 700.0))
     ]
     got = fit(points)
     assert (got.base_us, got.met_us, got.index_us) == pytest.approx((0.7, 0.02, 0.05))
-    falling = [Measured(2**k, 10.0, 5.0 - 0.1 * k) for k in range(10)]
+    falling = [Measurement(2**k, 10.0, 5.0 - 0.1 * k) for k in range(10)]
     assert fit(falling).index_us == 0.0
 
 
 def test_the_matcher_is_measured_at_the_density_that_the_events_meet() -> None:
     w = world(spots=())
-    got = measure(w.workload.base, GRID, 3000, 1.0, 4000, 1)
+    got = measure_service(w.workload.base, GRID, 3000, 1.0, 4000, 1)
     cells = w.cells(0, 16_000)[:4000]
     assert got.met == pytest.approx(density_of(GRID, w.of(np.arange(3000)))[cells].mean())
     assert got.indexed == 3000

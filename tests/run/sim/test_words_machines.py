@@ -18,7 +18,8 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import InputError
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts
-from geoswarm.run.sim.words import Machines, MachinesSetup, MachinesSpan, figures_of, in_cells, throughput
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
+from geoswarm.run.sim.words_spans import MachinesSpan, figures_of, throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 US = (-125.0, 24.0, -66.0, 50.0)

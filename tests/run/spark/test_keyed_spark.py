@@ -190,7 +190,7 @@ def test_objects_enter_leave_and_stay(
         batches.append(batch)
         storms.append(storm)
         oracle.operate(storm, b * 1_000_000)
-        want += oracle.tell(batch, b * 1_000_000)
+        want += oracle.deliver(batch, b * 1_000_000)
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     memory, tuning = sinks.Memory(), Tuning.model_validate({"matches": matches})

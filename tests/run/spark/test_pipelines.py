@@ -52,7 +52,7 @@ def test_words_areas_and_objects_match_the_same_whichever_way_they_are_joined(
         storm = with_shapes(rng, operations(rng, 60, ids=50, now_us=16_000_000 * b, near=NEAR, lasts_us=40_000_000))
         storms.append(with_on(rng, with_predicates(rng, with_keywords(rng, storm, 0.4))))
         oracle.operate(storms[-1], 16_000_000 * b)
-        want += oracle.tell(batches[-1], 16_000_000 * b)
+        want += oracle.deliver(batches[-1], 16_000_000 * b)
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     memory, moments = sinks.Memory(), iter(range(0, 16 * BATCHES, 16))

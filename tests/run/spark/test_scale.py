@@ -31,7 +31,7 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
     storms = [with_on(rng, operations(rng, 50, ids=60, near=60.0, lasts_us=10**12)) for _ in range(BATCHES)]
     for batch, storm in zip(batches, storms, strict=True):
         oracle.operate(storm, 0)
-        want += oracle.tell(batch, 0)
+        want += oracle.deliver(batch, 0)
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     memory, moments = sinks.Memory(), iter(range(10**6))

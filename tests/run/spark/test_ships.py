@@ -58,7 +58,7 @@ def test_ships_enter_leave_and_stay_where_the_subscriptions_say(
     oracle = Oracle(BOUNDS)
     missing = {"expires": None, "geometry": None, "keywords": None}
     oracle.operate(pa.Table.from_pylist([row | missing for row in rows]), 0)
-    want = [pair for batch in batches for pair in oracle.tell(batch, 0)]
+    want = [pair for batch in batches for pair in oracle.deliver(batch, 0)]
     assert sorted(pairs_of([memory.table()])) == sorted(want)
     told = {sub % 4 for _, sub in want}
     assert told == {0, 1, 2, 3}, "ships have entered, left and stayed"

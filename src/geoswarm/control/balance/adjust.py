@@ -1,7 +1,6 @@
 """PS2Stream's adjustment: the most loaded executor hands partitions to the least loaded, few bytes at a time.
 
-Which partitions are chosen is `migration.py`, where one is cut `cuts.py`; what they hold is counted in `tally.py`.
-PS2Stream §V.
+`migration.py` chooses the partitions, `cuts.py` cuts one, and `tally.py` counts what they hold. PS2Stream §V.
 
     L_max / L_min > σ ?  ── no ──► wait
         │ yes
@@ -10,20 +9,20 @@ PS2Stream §V.
     Phase II  the rest of the gap: whole partitions, the fewest bytes (Definition 4); a partition that is larger than
               the gap is cut first
 
-A load is the time that a partition took, which the engine measures and Definition 3 guesses as n_o·n_q; sizes, and how
-its time is divided when a partition is cut, come from `RoundReport.sample`. Without a sample there is no Phase I, cuts
-are in the middle, and the time of an event tells how many queries a partition has (`seen.py`).
+A load is the time that a partition took, which the engine measures and Definition 3 estimates as n_o·n_q. Sizes, and
+the shares of its time when a partition is cut, come from `RoundReport.sample`. Without a sample there is no Phase I,
+cuts are in the middle, and the time per event estimates how many queries a partition has (`seen.py`).
 
-Whether the sum of loads falls is asked of Definition 1 on the paper's machines (`replicates`), which keep queries of
-their own. On this engine nobody does: the entries of lists that events meet are the same under every plan, and only
+On the paper's machines (`replicates`), which keep queries of their own, Definition 1 decides whether the sum of loads
+falls. On this engine no executor keeps queries: events meet the same entries of lists under every plan, and only
 copies of events differ. So here Phase I joins and never divides, and a cell too hot for one executor is divided by
 terms in Phase II, where neither a move nor a cut by space can help.
 
-Every `global_every_rounds` the layout is drawn anew from the sample, and takes over if its largest load is less by
+Every `global_every_rounds` a new layout is drawn from the sample. It takes over if its largest load is less by
 `global_gain_min`, unless the times of the round contradict it. The paper then keeps two distributions in force until
-the old queries have drained, because to migrate them all would take too long. Here a plan decides who works and not
-where queries rest: the new plan takes over between two batches and moves nothing. `run/sim/words.py` has machines that
-need both.
+the old queries have gone, because migrating them all would take too long (§V-B). Here a plan decides who works and not
+where queries are stored: the new plan takes over between two batches and moves nothing. `run/sim/words.py` simulates
+machines that need both.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,13 +37,13 @@ from geoswarm.control.balance.layouts import HybridDelta, HybridLeaves, HybridSi
 from geoswarm.control.balance.migration import WAYS
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
-from geoswarm.control.balance.term_shares import divided, joined
+from geoswarm.control.balance.term_shares import divide_in_two, join_shares
 from geoswarm.control.estimate import is_worse
 from geoswarm.control.layout.hybrid import DELTA, SIGMA, hybrid
 from geoswarm.control.layout.load_model import ENGINE, Costs
 from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.change import Change, Divide, Move
 from geoswarm.core.space.grid import Grid
@@ -52,20 +51,19 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_arguments
 
-Why = dict[str, float | int | str]
-Layout = Callable[[Grid, int, TextSample], Plan]
+DrawLayout = Callable[[Grid, int, TextSample], Plan]
 MOVED_SHARE_MIN = 0.3
-"""Of the load that should be moved; if whole partitions move less, one is cut."""
+"""The least share of the wanted load that whole partitions must move; else one is cut."""
 
 
-class Problem(NamedTuple):
-    """Definition 4."""
+class MigrationProblem(NamedTuple):
+    """Minimum Cost Migration, Definition 4."""
 
     slots: Ints
     loads: Floats
     sizes: Ints
     wanted: float
-    """τ: half of what the two executors differ by, or less if they need not become the same."""
+    """τ: half of the two executors' difference, or less if they need not become equal."""
 
 
 class Ps2Adjusted:
@@ -105,23 +103,23 @@ class Ps2Adjusted:
         leaves_max: HybridLeaves = None,
         query_weight: Annotated[float, Field(gt=0, description="queries that one of the sample stands for")] = 1.0,
         size_unit_bytes: Annotated[int, Field(ge=1, description="unit of sizes; `dp` needs a large one for many")] = 1,
-        layout: Layout | None = None,
+        layout: DrawLayout | None = None,
         seed: Annotated[int, Field(description="of the chance that `ra` takes")] = 0,
     ) -> None:
-        """Without a `layout` it is `hybrid`. `costs` and `replicates` are those of the machines: this engine's, or the
+        """The default `layout` is `hybrid`. `costs` and `replicates` describe the machines: this engine's, or the
         paper's, which keep queries of their own."""
         if aim > sigma:
             raise SettingsError(f"aim {aim} is above sigma {sigma}, so nothing would move: give 1 to sigma")
         self.sigma, self.aim, self.cells_max, self.pairs_max, self.way = sigma, aim, cells_max, pairs_max, way
         self.costs, self.replicates, self.query_weight = costs, replicates, query_weight
-        self.layout: Layout = layout or partial(
+        self.layout: DrawLayout = layout or partial(
             hybrid, costs=costs, sigma=layout_sigma, delta=delta, leaves_max=leaves_max
         )
         self.global_every_rounds, self.global_gain_min = global_every_rounds, global_gain_min
         self.size_unit_bytes = size_unit_bytes
         self._rng = np.random.default_rng(seed)
         self._before: Plan | None = None
-        """The plan that the round was measured under; what is proposed is compared with it."""
+        """The plan that the round was measured under; proposed plans are compared with it."""
         self._counted_before: Tally | None = None
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
@@ -130,29 +128,29 @@ class Ps2Adjusted:
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         self._before = plan
-        seen = self._seen(plan, report, None)
+        seen = self._see_plan(plan, report, None)
         why: Why = {"load_max": float(seen.of_executor.max()), "load_min": float(seen.of_executor.min())}
         is_due = self.global_every_rounds > 0 and report.round % self.global_every_rounds == 0
         if not is_due and not self._violated(seen, *_extremes(seen)):
             return Decision((), why | {"decision": "wait"})
-        text = _text(plan.grid, report.sample)  # this is what takes time
+        text = _text(plan.grid, report.sample)  # the slowest step of a round
         if is_due and text is not None:
             fresh, loads = self._fresh(plan, text)
             why |= loads
             if fresh is not None and not self._worsens(plan, fresh, report):
                 return Decision((), why | {"decision": "global"}, fresh)
-        return self._local(self._seen(plan, report, text), report, text, why)
+        return self._local(self._see_plan(plan, report, text), report, text, why)
 
     def _local(self, seen: Seen, report: RoundReport, text: TextSample | None, why: Why) -> Decision:
         plan, changes, totals = seen.plan, list[Change](), dict[str, float]()
         stuck: list[int] = []
-        """Executors that cannot be relieved, so that the next ones are; the paper would wait with all of them."""
+        """Executors that cannot be relieved and are passed over; the paper would stop at the first of them."""
         for _ in range(self.pairs_max):
             high, low = _extremes(seen, stuck)
             if not self._violated(seen, high, low):
                 break
-            some, numbers = self._handed_over(seen, report, text, high, low)
-            after = self._seen(plan.apply(changes + some), report, text) if some else seen
+            some, numbers = self._hand_over(seen, report, text, high, low)
+            after = self._see_plan(plan.apply(changes + some), report, text) if some else seen
             if after.of_executor[[high, low]].max() >= seen.of_executor[high]:
                 stuck.append(high)
                 continue
@@ -164,12 +162,12 @@ class Ps2Adjusted:
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """Microseconds that the most loaded executor would have taken under `plan`."""
-        return float(self._seen(plan, report, _text(plan.grid, report.sample)).of_executor.max())
+        return float(self._see_plan(plan, report, _text(plan.grid, report.sample)).of_executor.max())
 
     def _violated(self, seen: Seen, high: int, low: int) -> bool:
         return bool(seen.of_executor[high] > self.sigma * seen.of_executor[low])
 
-    def _handed_over(
+    def _hand_over(
         self, seen: Seen, report: RoundReport, text: TextSample | None, high: int, low: int
     ) -> tuple[list[Change], dict[str, float]]:
         if not self._violated(seen, high, low):
@@ -177,8 +175,8 @@ class Ps2Adjusted:
         changes: list[Change] = []
         if text is not None:
             changes, seen = self._phase_one(seen, report, text, high, low)
-        divided = sum(isinstance(change, Divide) for change in changes)
-        numbers: dict[str, float] = {"pairs": 1, "divided": divided, "joined": len(changes) - divided}
+        divisions = sum(isinstance(change, Divide) for change in changes)
+        numbers: dict[str, float] = {"pairs": 1, "divided": divisions, "joined": len(changes) - divisions}
         if self._violated(seen, high, low):
             some, more = self._phase_two(seen, text, high, low)
             changes, numbers = changes + some, numbers | more
@@ -188,18 +186,18 @@ class Ps2Adjusted:
         self, seen: Seen, report: RoundReport, text: TextSample, high: int, low: int
     ) -> tuple[list[Change], Seen]:
         changes: list[Change] = []
-        mine = seen.held(high)
+        mine = seen.slots_held_by(high)
         mine = mine[~seen.is_proposed[mine]]
         heaviest = mine[np.argsort(-seen.times[mine], kind="stable")][: self.cells_max]
         for part in [seen.plan.partitions[slot] for slot in heaviest]:
             change: Change | None = None
             if part.cut is not None:
-                change = joined(seen, part, low)
+                change = join_shares(seen, part, low)
             elif self.replicates:
-                change = divided(part, text, self.costs, high, low)
+                change = divide_in_two(part, text, self.costs, high, low)
             if change is None:
                 continue
-            after = self._seen(seen.plan.apply([change]), report, text)
+            after = self._see_plan(seen.plan.apply([change]), report, text)
             relieved = max(after.of_executor[[high, low]]) < seen.of_executor[high]
             if relieved and self._total(after, text) < self._total(seen, text):
                 changes.append(change)
@@ -216,7 +214,7 @@ class Ps2Adjusted:
         choice = WAYS[self.way](problem.loads, problem.sizes, problem.wanted, self._rng)
         picked = sorted(slots[choice.cells].tolist(), key=lambda slot: float(seen.times[slot]))
         while picked and seen.times[picked].sum() >= gap:
-            picked.pop()  # any load of τ or more will do for Definition 4; as much as the gap would not do here
+            picked.pop()  # Definition 4 allows any load of τ or more; one as large as the gap would reverse it
         moved = float(seen.times[picked].sum()) if picked else 0.0
         numbers: dict[str, float] = {
             "wanted_us": problem.wanted,
@@ -226,7 +224,7 @@ class Ps2Adjusted:
             "steps": choice.steps,
         }
         if moved < MOVED_SHARE_MIN * problem.wanted:
-            mine = seen.held(high)
+            mine = seen.slots_held_by(high)
             heaviest = seen.plan.partitions[int(mine[np.argmax(seen.times[mine])])]
             cut = cut_partition(seen, heaviest, text, self.costs, (high, low), problem.wanted)
             if cut:
@@ -234,14 +232,14 @@ class Ps2Adjusted:
         ids = sorted(seen.plan.partitions[slot].id for slot in picked)
         return [Move(i, low) for i in ids], numbers
 
-    def problem(self, seen: Seen, high: int, low: int) -> Problem:
-        """What of the most loaded executor may go. What is as large as the gap would only change places with it."""
+    def problem(self, seen: Seen, high: int, low: int) -> MigrationProblem:
+        """The partitions of the most loaded executor that may go: a load as large as the gap would only reverse it."""
         gap = float(seen.of_executor[high] - seen.of_executor[low])
-        mine = seen.held(high)
+        mine = seen.slots_held_by(high)
         slots = mine[seen.times[mine] < gap]
         units = -(-seen.sizes[slots] // self.size_unit_bytes)
         wanted = float(seen.of_executor[high] - self.aim * seen.of_executor[low]) / (1 + self.aim)
-        return Problem(slots, seen.times[slots], units, wanted)
+        return MigrationProblem(slots, seen.times[slots], units, wanted)
 
     def _fresh(self, plan: Plan, text: TextSample) -> tuple[Plan | None, Why]:
         drawn = self.layout(plan.grid, plan.executors, text)
@@ -250,8 +248,8 @@ class Ps2Adjusted:
         return (drawn if then < (1 - self.global_gain_min) * now else None), numbers
 
     def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
-        """Whether the round that was measured contradicts the sample, which may be of earlier rounds. The coordinator
-        would refuse the fresh plan then, and the round would pass without a local adjustment, too."""
+        """Whether the measured round contradicts the sample, which may be of earlier rounds. The coordinator would then
+        refuse the fresh plan, and the round would end without a local adjustment."""
         now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
         return is_worse(then, now)
 
@@ -263,7 +261,7 @@ class Ps2Adjusted:
         assert seen.counted is not None
         return float(seen.counted.loads(text, self.costs, replicates=self.replicates).sum())
 
-    def _seen(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
+    def _see_plan(self, plan: Plan, report: RoundReport, text: TextSample | None) -> Seen:
         before = self._before or plan
         counted = None if text is None else tally(plan, text)
         if plan is before:
@@ -279,7 +277,7 @@ def _text(grid: Grid, sample: Sample | None) -> TextSample | None:
 
 
 def _extremes(seen: Seen, left_out: Sequence[int] = ()) -> tuple[int, int]:
-    """The most loaded executor, but for some, and the least loaded of all."""
+    """The most loaded executor, except for those left out, and the least loaded of all."""
     loads = seen.of_executor.copy()
     loads[list(left_out)] = -1.0
     return int(np.argmax(loads)), int(np.argmin(seen.of_executor))

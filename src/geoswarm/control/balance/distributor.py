@@ -1,13 +1,13 @@
-"""Many fixed partitions, whole ones handed over by what they took: the Dynamic Distributor, and one that tunes itself.
+"""The Dynamic Distributor: many fixed partitions, moved whole by their measured load; and a variant that tunes itself.
 
-Nothing is ever cut: there are several partitions to an executor from the start. What a partition took is the CPU time
-of the whole way behind the exchange (load-based), or its events (data-based). Distributor §3, Algorithm 1, Table 1.
+No partition is ever cut: each executor has several from the start. The load of a partition is the CPU time of all that
+follows the exchange (load-based), or its number of events (data-based). Distributor §3, Algorithm 1, Table 1.
 
     LDC of an executor = (its load - mean) / mean        MLDC = the largest of them
 
 The paper's four conditions have parameters that "need to be manually fine-tuned for each use case" (§3.2).
-`DistributorAuto` has none of these: it draws a distribution from earlier rounds, and believes in it only if it would
-have been better in the round that has just ended, which it has not seen, by more than it was mistaken about itself.
+`DistributorAuto` has none of these: it plans from earlier rounds, and tests that plan on the round that has just ended,
+which was not used for it. The plan must improve that round by more than the error of its own prediction.
 """
 
 from collections.abc import Mapping
@@ -31,9 +31,9 @@ from geoswarm.parameters import check_arguments
 PARTITIONS_PER_EXECUTOR = 16
 PartitionsPerExecutor = Annotated[int, Field(ge=1, description="partitions of each executor at the start")]
 FADED = 0.5
-"""What a round's load counts for in the next: a redistribution should answer what is, not what was."""
+"""The weight of a round's load in the next: a redistribution should follow the present load."""
 MOVES_MAX = 10_000
-"""Of one redistribution; each moves a whole partition, and brings the costliest down."""
+"""The most moves of one redistribution; each moves a whole partition and lowers the maximum."""
 
 
 class Distributor:
@@ -60,7 +60,7 @@ class Distributor:
         self._loads: dict[int, float] = {}
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """Partitions of as many points each of the sample, or equal shares of the map; neighbours with the same
+        """Partitions with equally many points of the sample, or equal shares of the map; neighbours share an
         executor."""
         if sample is not None and len(sample.points):
             return level(grid, executors, sample.points, partitions_per_executor=self.partitions_per_executor)
@@ -75,7 +75,7 @@ class Distributor:
         self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
         loads = _in_order(plan, self._loads)
         current = _owners(plan)
-        owners, moves = redistributed(current, loads, plan.executors)
+        owners, moves = redistribute(current, loads, plan.executors)
         before, after = mldc(current, loads, plan.executors), mldc(owners, loads, plan.executors)
         why = {"mldc": before, "mldc_new": after, "moves": moves, "events": self._events}
         waits = {
@@ -89,7 +89,7 @@ class Distributor:
             if holds:
                 return Decision((), {"decision": f"wait: {reason}", **why})
         self._last_round = report.round
-        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+        return Decision(_moves(plan, owners), {"decision": "redistribute", **why})
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """The load of the costliest executor under `plan`."""
@@ -142,27 +142,26 @@ class DistributorAuto(Distributor):
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         now = self._of_round(report)
         earlier, seen = _in_order(plan, self._loads), _in_order(plan, now)
-        owners, moves = redistributed(_owners(plan), earlier, plan.executors)
+        owners, moves = redistribute(_owners(plan), earlier, plan.executors)
         before, after = mldc(_owners(plan), seen, plan.executors), mldc(owners, seen, plan.executors)
         self._loads = {p.id: FADED * self._loads.get(p.id, 0.0) + now.get(p.id, 0.0) for p in plan.partitions}
         why = {"mldc": before, "mldc_new": after, "moves": moves}
         mistaken = max(0.0, after - mldc(owners, earlier, plan.executors))
         if not moves or before - after <= mistaken:
             return Decision((), {"decision": "wait: it would not have helped in this round", **why})
-        return Decision(_moved(plan, owners), {"decision": "redistribute", **why})
+        return Decision(_moves(plan, owners), {"decision": "redistribute", **why})
 
 
 def mldc(owners: Ints, loads: Floats, executors: int) -> float:
-    """The maximum load distance coefficient; 0 where nothing is to do."""
+    """The maximum load distance coefficient; 0 without any load."""
     by_executor = _by_executor(owners, loads, executors)
     mean = float(by_executor.mean())
     return float(by_executor.max()) / mean - 1.0 if mean else 0.0
 
 
-def redistributed(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, int]:
-    """Who should own each partition, and how many change hands. Greedy, with few migrations: of the costliest
-    executor's partitions the one that leaves it and the cheapest closest to each other, again and again while the
-    costliest falls."""
+def redistribute(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, int]:
+    """The owner of each partition, and how many partitions change owner. Greedy, with few migrations: as long as the
+    maximum falls, the costliest executor gives the cheapest the partition that leaves the two closest."""
     owners = np.array(owners, np.int64)
     by_executor, before = _by_executor(owners, loads, executors), owners.copy()
     for _ in range(MOVES_MAX):
@@ -178,7 +177,7 @@ def redistributed(owners: Ints, loads: Floats, executors: int) -> tuple[Ints, in
     return owners, int((owners != before).sum())
 
 
-def _moved(plan: Plan, owners: Ints) -> list[Change]:
+def _moves(plan: Plan, owners: Ints) -> list[Change]:
     pairs = zip(plan.partitions, owners.tolist(), strict=True)
     return [Move(p.id, owner) for p, owner in pairs if p.executor != owner]
 

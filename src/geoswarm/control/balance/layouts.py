@@ -1,7 +1,7 @@
 """PS2Stream's seven layouts as strategies that never change a plan: what an adaptive one is measured against.
 
-They differ in the first plan only (`control/layout/`), and all draw it from a sample with words, by what things cost on
-this engine (`control/layout/load_model.py`). PS2Stream §IV-B, §VI-B.
+They differ only in the first plan (`control/layout/`), which all draw from a sample with words, by the costs of this
+engine (`control/layout/load_model.py`). PS2Stream §IV-B, §VI-B.
 """
 
 from typing import Annotated, ClassVar, Protocol
@@ -65,7 +65,7 @@ class RTree(_FromWords):
 
 
 class ByFrequency(_FromWords):
-    """Deals the words of the whole map out by how often they are said."""
+    """Deals the words of the whole map out by how often events contain them."""
 
     name = "ps2-frequency"
     layout = staticmethod(by_frequency)

@@ -1,10 +1,10 @@
 """SWARM's protocol by measured time: the costliest executor hands over to the cheapest, until they are about level.
 
-`swarm.py` is the paper's: N·Q·R decides, one pair of executors a round, and only if throughput asks for it. Three
-things differ here, because the engine differs from the paper's. Cost is the CPU time that a partition took, since our
-matcher's time follows the queries at an event's own cell, not all of its partition's. Several pairs are levelled in a
-round, without waiting for throughput to fall, since a move copies nothing. And nothing is done as long as the costliest
-is near the mean. Where a partition is cut is still TrioStat's to say: its time is divided like N·Q of the halves.
+`swarm.py` is the paper's version (SWARM §4.3): N·Q·R decides, for one pair of executors a round, and only if
+throughput asks for it. Three things differ here, because the engine differs. Cost is the CPU time that a partition
+took, since our matcher's time depends on the queries at an event's own cell, not on all of its partition. Several pairs
+are levelled in a round, without waiting for throughput to fall, since a move copies nothing. And nothing changes while
+the costliest is near the mean. TrioStat still finds where to cut: a partition's time is divided like N·Q of its halves.
 """
 
 from collections.abc import Mapping
@@ -63,7 +63,7 @@ class SwarmMeasured:
             if by_executor[high] <= self.tolerated * mean or by_executor[high] <= by_executor[low]:
                 break
             held = {p.id: times[p.id] for p in plan.partitions if p.executor == high}
-            changes += self._handed_over(held, report, (high, low), (float(by_executor[high]), float(by_executor[low])))
+            changes += self._hand_over(held, report, (high, low), (float(by_executor[high]), float(by_executor[low])))
         why = {"time_us_max": float(by_executor.max()), "time_us_mean": mean}
         return Decision(changes, why | {"decision": "hand over" if changes else "wait"})
 
@@ -71,7 +71,7 @@ class SwarmMeasured:
         """Microseconds that the costliest executor would have taken under `plan`."""
         return float(_by_executor(plan, _times_us(plan, report)).max())
 
-    def _handed_over(
+    def _hand_over(
         self, held: Mapping[int, float], report: RoundReport, executors: tuple[int, int], times: tuple[float, float]
     ) -> list[Change]:
         (high, low), (time_high, time_low) = executors, times
@@ -79,15 +79,15 @@ class SwarmMeasured:
         if subset.partitions and subset.cost >= self.subset_share_min * subset.cost_max:
             return [Move(i, low) for i in subset.partitions]
         for partition, time_us in largest_first(held):
-            cut = _best_cut(report.stats[partition], time_us, time_high - time_low)
+            cut = _best_split(report.stats[partition], time_us, time_high - time_low)
             if cut is not None:
                 axis, after, moves_first = cut
                 return [Split(partition, axis, after, (low, high) if moves_first else (high, low))]
         return []
 
 
-def _best_cut(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bool] | None:
-    """The cut whose one side, handed over, leaves the two executors closest; None if none brings them closer."""
+def _best_split(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bool] | None:
+    """The cut whose one side, when moved, leaves the two executors closest; None if no cut brings them closer."""
     best, found = gap, None
     for axis in AXES:
         first, second = stat.halves(axis)
@@ -105,7 +105,7 @@ def _best_cut(stat: TrioStat, time_us: float, gap: float) -> tuple[Axis, int, bo
 
 
 def _times_us(plan: Plan, report: RoundReport) -> dict[int, float]:
-    """What each partition took; one that is only proposed has its share of what it was cut from or joined of."""
+    """The time of each partition. A proposed one has its share of the partitions that it was cut or joined from."""
     known = {i: float(load.cpu_us) for i, load in report.load.partitions.items()}
     times = {p.id: known.get(p.id, 0.0) for p in plan.partitions if p.id in report.stats}
     if len(times) == len(plan.partitions):

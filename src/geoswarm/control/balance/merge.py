@@ -1,6 +1,6 @@
-"""Join partitions of one executor that together form a rectangle: fewer to keep, and fewer queries counted twice.
+"""Join partitions of one executor that together form a rectangle: fewer partitions, and fewer queries counted twice.
 
-It moves nothing between executors. SWARM §4.3.1 (a background task, every five hours or so).
+Nothing moves between executors. SWARM §4.3.1 (a background task, about every five hours).
 
 Any number of partitions may form the rectangle, also a pinwheel of five in which no two do. The corners of a rectangle
 made of partitions are corners of partitions, so all pairs of corners are tried:
@@ -13,8 +13,8 @@ made of partitions are corners of partitions, so all pairs of corners are tried:
     │   e   │   │
     └───────┴───┘
 
-The print joins whatever it finds. But N·Q·R of a union is more than the sum over its parts (two of 1·1·1 cost 2, their
-union of 2·2·2 costs 8), and a union that made its executor the costliest of all would be cut again at the next round.
+The paper joins whatever it finds. But N·Q·R of a union is more than the sum over its parts (two of 1·1·1 cost 2, their
+union of 2·2·2 costs 8), and a union that makes its executor the costliest would be cut again in the next round.
 So a union is left out if its executor would then cost more than the costliest does now.
 """
 
@@ -33,7 +33,7 @@ from geoswarm.core.stats.redraw import union
 from geoswarm.core.stats.triostat import TrioStat
 
 PARTITIONS_MAX = 128
-"""Of one executor that are tried at a time, the smallest: work grows with the third power, to about 20 ms here."""
+"""The most partitions of one executor that are tried, smallest first. Time is cubic: about 20 ms for these."""
 
 
 class Merges(NamedTuple):
@@ -51,7 +51,7 @@ def find_merges(plan: Plan, stats: Mapping[int, TrioStat]) -> Merges:
     changes, left_out = [], 0
     for executor, parts in sorted(owned.items()):
         merged: set[int] = set()
-        for group in rectangles(parts):
+        for group in find_rectangles(parts):
             if merged & set(group):
                 continue
             pieces = [stats[i] for i in group]
@@ -65,8 +65,8 @@ def find_merges(plan: Plan, stats: Mapping[int, TrioStat]) -> Merges:
     return Merges(changes, left_out)
 
 
-def rectangles(parts: list[Partition]) -> list[tuple[int, ...]]:
-    """Every set of two or more partitions that fills a rectangle, by id, those of most partitions first."""
+def find_rectangles(parts: list[Partition]) -> list[tuple[int, ...]]:
+    """Every set of two or more partitions that fills a rectangle, as ids; the largest sets come first."""
     tried = sorted(parts, key=lambda p: (p.cells, p.id))[:PARTITIONS_MAX]
     borders: Ints = np.array([(p.row0, p.col0, p.row1, p.col1) for p in tried], np.int64).reshape(-1, 4)
     first, last = borders[:, :2], borders[:, 2:]

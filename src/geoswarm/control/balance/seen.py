@@ -1,8 +1,8 @@
-"""A plan, in force or only proposed, and what a round says of its partitions: their time, and the bytes they hold.
+"""A plan, in force or proposed, with the times of its partitions in a round and the bytes that they hold.
 
-Times of partitions that were there are measured. For those that are only proposed they are shared out by what a sample
-says (`tally.py`), or by area where there is no sample. Decides nothing: `adjust.py`. A sample is small, so where the
-terms of a place are shared anew, only what changes hands goes by it: who keeps his terms took what he took.
+Times of partitions in force were measured. Proposed ones get theirs in proportion to the counts of a sample
+(`tally.py`), or to their areas without one. `adjust.py` decides. A sample is small, so when the terms of a place are
+shared in a new way, it is used only for terms that change their executor: the time of the others was measured.
 """
 
 from typing import NamedTuple
@@ -19,18 +19,17 @@ from geoswarm.flow.observe import LoadReport
 class Seen(NamedTuple):
     plan: Plan
     times: Floats
-    """By slot, in µs."""
+    """The time of each slot, in µs."""
     sizes: Ints
-    """By slot: bytes of the queries there. Without a sample, the time of an event stands for their number: as L_g is
-    n_o·n_q (Definition 3), n_q is L_g / n_o but for a factor."""
+    """The bytes of the queries of each slot. Without a sample, the time per event stands for their number: since L_g is
+    n_o·n_q (Definition 3), n_q is L_g / n_o up to a factor."""
     of_executor: Floats
-    """Times."""
+    """The time of each executor, in µs."""
     is_proposed: Bools
-    """By slot: whether it is not there yet. What is made of it in the same round would have no time to share out."""
+    """Whether each slot is only proposed. Partitions made of it in the same round would have no time to share."""
     counted: Tally | None
 
-    def held(self, executor: int) -> Ints:
-        """Slots."""
+    def slots_held_by(self, executor: int) -> Ints:
         found: Ints = np.flatnonzero(self.plan.executor_of_slot == executor)
         return found
 
@@ -44,7 +43,7 @@ def see(
     query_weight: float,
     counted_before: Tally | None = None,
 ) -> Seen:
-    """`before` is the plan that the load was measured under. A query that was counted stands for `query_weight`."""
+    """`before` is the plan that the load was measured under. Each counted query stands for `query_weight`."""
     weights = np.array([p.cells for p in plan.partitions], np.float64)
     if counted is not None:
         weights = counted.weights(costs)
@@ -64,8 +63,8 @@ def see(
 def _times_us(
     plan: Plan, before: Plan, known: dict[int, float], weights: Floats, weights_before: Floats | None
 ) -> tuple[Floats, Bools]:
-    """What is there in both plans took what it took. The time of what is gone is shared out, by weight, among what is
-    proposed in its place."""
+    """The time of each slot, and whether it is proposed. A partition of both plans keeps its measured time. The time of
+    one that is gone is divided by weight among those proposed in its place."""
     ids = plan.partition_id_of_slot
     times = np.array([known.get(i, 0.0) for i in ids.tolist()])
     is_proposed = ~np.isin(ids, before.partition_id_of_slot)
@@ -81,7 +80,7 @@ def _times_us(
                 continue
             took = np.array([known.get(before.partitions[slot].id, 0.0) for slot in old])
             owners = [of.executor_of_slot[some].astype(np.int64) for of, some in ((before, old), (plan, new))]
-            times[new] = _handed_on(took, weights_before[old], weights[new], *owners)
+            times[new] = _times_after_handover(took, weights_before[old], weights[new], *owners)
             gone = gone[~np.isin(gone, old)]
     for slot in gone.tolist():
         left = before.partitions[slot]
@@ -94,9 +93,11 @@ def _times_us(
     return times, is_proposed
 
 
-def _handed_on(took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints) -> Floats:
-    """The times of one place's shares: an executor's own, as far as it keeps them, and what is new to it at the rate of
-    those who lose some. Together they may take more than before: an event that goes to one more is a visit more."""
+def _times_after_handover(
+    took: Floats, weights_before: Floats, weights: Floats, owners_before: Ints, owners: Ints
+) -> Floats:
+    """The times of one place's shares: an executor's own for the terms that it keeps, and for new terms the rate of the
+    executors that lose some. The sum may grow: an event that goes to one more executor is one more visit."""
     room = int(max(owners_before.max(), owners.max())) + 1
     had, time = (np.bincount(owners_before, some, minlength=room).astype(np.float64) for some in (weights_before, took))
     has = np.bincount(owners, weights, minlength=room).astype(np.float64)

@@ -2,7 +2,7 @@
 
 They differ in the first plan. SWARM §6: `replicated` (all queries everywhere, points dealt in turn), `static-uniform`
 and `static-history`. `over-partitioned` is what a Spark engineer would try first: many more partitions than machines,
-a task each, and whoever is free takes the next.
+one task for each, and a free machine takes the next.
 """
 
 from typing import Annotated
@@ -21,7 +21,7 @@ from geoswarm.errors import InputError
 from geoswarm.parameters import check_arguments
 
 PARTITIONS_PER_EXECUTOR = 16
-"""Of `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, and so 8 partitions of 22 executors'."""
+"""For `over-partitioned`: a hotspot of 15 % of the side covers 2 % of the map, so 8 partitions with 22 executors."""
 
 
 class Static:
@@ -81,5 +81,5 @@ class OverPartitioned(Static):
         self.partitions_per_executor = partitions_per_executor
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """An executor of the plan is a task of Spark's, so there are more of them than machines."""
+        """An executor of the plan is a Spark task, so the plan has more of them than there are machines."""
         return uniform(grid, min(executors * self.partitions_per_executor, EXECUTORS_MAX))

@@ -3,8 +3,8 @@
 `split.py` is tried when this finds nothing. SWARM §4.3.2, Algorithm 3 (greedy subset sum, largest first; at least half
 as good as the best subset).
 
-The print also takes partitions that cost nothing, and so may "find" a subset that relieves nobody and keeps the
-split search from ever starting. Here they stay where they are.
+The paper also takes partitions that cost nothing, so it may "find" a subset that relieves no executor, and the split
+search never starts. Here such partitions stay where they are.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 class Subset(NamedTuple):
     partitions: tuple[int, ...]
-    """Largest first. Empty: nothing that costs anything fits."""
+    """Ids, largest cost first; empty if no partition with a cost fits."""
     cost: float
     cost_max: float
     """C_max: moving more would overload the cheapest."""

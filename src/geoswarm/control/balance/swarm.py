@@ -1,16 +1,16 @@
-"""SWARM: each round, if it pays, the costliest executor hands work to the cheapest.
+"""SWARM: in each round in which it pays, the costliest executor hands work to the cheapest.
 
-Here is when to act and who acts; what is handed over is found in `subset.py` and `split.py`, and `merge.py` tidies up.
+This file decides when to act and for which executors; `subset.py` and `split.py` find the work, `merge.py` tidies up.
 SWARM §4.3.1 (Figures 9 and 10), thesis §4.3.
 
-The decision machine has five stages. More arrivals than the round before move the pointer right, else left. At the left
-end the decision, to rebalance or to wait, is flipped, and the pointer starts again in the middle:
+The decision machine has five stages. More arrivals than in the round before move the pointer right, else left. At the
+left end the decision, to rebalance or to wait, flips, and the pointer starts again in the middle:
 
     flip  <-  left  <-  start  ->  right  ->  far right
      -2        -1         0          1           2
 
-It is flipped as well when the same decision was taken β times. In micro-batches nothing else changes: a round's
-arrivals R(S) are still what the system managed to take in.
+It also flips when the same decision was taken β times. Micro-batches change nothing else: a round's arrivals R(S) are
+still what the system was able to take in.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from geoswarm.control.balance.split import find_split
 from geoswarm.control.balance.subset import find_subset
 from geoswarm.control.estimate import by_cost, executor_costs
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
 from geoswarm.core.space.change import Change, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -31,7 +31,6 @@ from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.parameters import check_arguments
 
 FLIP, START, FAR_RIGHT = -2, 0, 2
-Why = dict[str, float | int | str]
 
 
 @dataclass
@@ -83,7 +82,7 @@ class Swarm:
         self.rounds = 0
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """§4.1.1: no knowledge of the stream is asked for."""
+        """Equal shares of the map (§4.1.1): no knowledge of the stream is needed."""
         return uniform(grid, executors)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
@@ -98,27 +97,27 @@ class Swarm:
                 return Decision(merges.changes, why | {"decision": "merge"})
         if not acts:
             return Decision((), why | {"decision": "wait"})
-        return self._reduced(plan, report, why)
+        return self._relieve_costliest(plan, report, why)
 
-    def _reduced(self, plan: Plan, report: RoundReport, why: Why) -> Decision:
-        """From the costliest executor that can reduce its work, to the cheapest."""
+    def _relieve_costliest(self, plan: Plan, report: RoundReport, why: Why) -> Decision:
+        """Moves work from the costliest executor that can give some to the cheapest."""
         costs = executor_costs(plan, report.stats).tolist()
         low = min(range(len(costs)), key=costs.__getitem__)
         for tried, high in enumerate(sorted(range(len(costs)), key=lambda m: -costs[m])):
             if costs[high] <= costs[low]:
                 break
             held = {p.id: report.stats[p.id] for p in plan.partitions if p.executor == high}
-            changes, numbers = self._handed_over(held, (high, low), costs[high], costs[low])
+            changes, numbers = self._hand_over(held, (high, low), costs[high], costs[low])
             if changes:
                 both: Why = {"from": high, "to": low, "cost_high": costs[high], "cost_low": costs[low]}
                 return Decision(changes, why | both | numbers | {"executors_without": tried})
         nothing: Why = {"decision": "nothing to hand over", "cost_high": max(costs), "cost_low": costs[low]}
         return Decision((), why | nothing)
 
-    def _handed_over(
+    def _hand_over(
         self, held: dict[int, TrioStat], executors: tuple[int, int], cost_high: float, cost_low: float
     ) -> tuple[list[Change], Why]:
-        """Changes that relieve the first executor, who holds these partitions, or none; and the numbers behind them."""
+        """Changes that relieve the first executor, which holds these partitions, and the numbers behind them."""
         high, low = executors
         subset = find_subset({i: s.cost for i, s in held.items()}, cost_high, cost_low)
         if subset.partitions and subset.cost >= self.subset_share_min * subset.cost_max:

@@ -1,8 +1,8 @@
-"""What of a sample each partition of a plan is sent: the numbers that adjustments are judged by.
+"""The events and queries of a sample that each partition of a plan receives: adjustments are judged by them.
 
 `control/layout/load_model.py` counts the same by executor, for layouts of a few rectangles; this one also counts by
-partition, and stays quick when every cell is one, as in the simulator (`run/sim/words.py`). PS2Stream Definitions 1 and
-3, §IV-C.
+partition, and stays fast when every cell is a partition, as in the simulator (`run/sim/words.py`). PS2Stream
+Definitions 1 and 3, §IV-C.
 """
 
 from typing import NamedTuple
@@ -11,70 +11,70 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.control.layout.load_model import Costs
-from geoswarm.control.layout.text_sample import ANYTHING, Lists, TextSample, runs
+from geoswarm.control.layout.text_sample import ANYTHING, Lists, TextSample, distinct_counts
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
 from geoswarm.core.space.holders import Holders, holders
 from geoswarm.core.space.overlap import Overlap, overlap
 from geoswarm.core.space.plan import Plan
 
 QUERY_BYTES, TERM_BYTES = 64, 12
-"""A rectangle, an id, a user and an expression's form; and each of its keywords."""
+"""The bytes of a query (a rectangle, an id, a user, the form of its expression) and of each of its keywords."""
 
 ShareTable = npt.NDArray[np.int16]
 
 
-class Ways(NamedTuple):
-    """A plan as kernels read it: slot_of(place, term)."""
+class PlanArrays(NamedTuple):
+    """A plan as arrays, which `slot_of(place, term)` reads in kernels."""
 
     holders: Holders
     share_of_term: ShareTable
-    """(cuts, terms)."""
+    """The share of each term in each cut, (cuts, terms)."""
     executor_of_slot: Ints
 
 
 class Tally(NamedTuple):
-    """By slot, unless it says by executor."""
+    """Counts by slot, or by executor where the name says so."""
 
     events: Floats
-    """n_o: that are sent there."""
+    """n_o: the events that are sent there."""
     checks: Floats
-    """Entries of lists that they are compared with."""
+    """The entries of lists that these events are compared with."""
     queries: Floats
-    """n_q: that rest there."""
+    """n_q: the queries that belong there."""
     sizes: Ints
-    """Bytes of these queries."""
+    """The bytes of these queries."""
     events_of_executor: Floats
     queries_of_executor: Floats
     checks_of_executor: Floats
 
     def loads(self, sample: TextSample, costs: Costs, *, replicates: bool) -> Floats:
-        """Of each executor: Definition 1, or what is left of it where nobody keeps queries of his own."""
+        """The load of each executor by Definition 1; without the costs of queries where executors keep none."""
         if replicates:
             return costs.load(sample, self.events_of_executor, self.queries_of_executor, self.checks_of_executor)
         return costs.c1_check * self.checks_of_executor + costs.c2_event * self.events_of_executor
 
     def weights(self, costs: Costs) -> Floats:
-        """Of each slot: how the time of what it was cut from is divided."""
+        """The weight of each slot, by which the time of the partition that it was cut from is divided."""
         return costs.c1_check * self.checks + costs.c2_event * self.events
 
 
-def ways_of(plan: Plan, hashes: Array) -> Ways:
+def plan_arrays(plan: Plan, hashes: Array) -> PlanArrays:
     """`hashes` by term, the first of which is ANYTHING."""
     shares = np.zeros((len(plan.cuts), len(hashes)), np.int16)
     for i, cut in enumerate(plan.cuts):
         shares[i] = cut.shares_of(hashes)
         shares[i, ANYTHING] = 0
-    return Ways(holders(plan), shares, plan.executor_of_slot.astype(np.int64))
+    return PlanArrays(holders(plan), shares, plan.executor_of_slot.astype(np.int64))
 
 
 def tally(plan: Plan, sample: TextSample) -> Tally:
-    """No partition may be everybody's."""
-    ways, met = ways_of(plan, sample.hashes), overlap(plan, sample.boxes)
+    """Counts a sample under a plan, in which no partition may belong to all executors."""
+    ways, met = plan_arrays(plan, sample.hashes), overlap(plan, sample.boxes)
     bytes_of_query = QUERY_BYTES + TERM_BYTES * np.diff(sample.keywords.offsets)
     queries, sizes, by_executor, keys = _queries(
         met, sample.postings, bytes_of_query, ways, plan.executors, sample.terms
     )
-    wanted, _ = runs(keys)
+    wanted, _ = distinct_counts(keys)
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns].astype(np.int64)
     asked = sample.asked
     pairs = places[asked.rows] * sample.terms + asked.terms
@@ -85,7 +85,7 @@ def tally(plan: Plan, sample: TextSample) -> Tally:
 
 
 @kernel
-def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
+def slot_of(place: np.int64, term: np.int64, ways: PlanArrays) -> np.int64:
     cut = ways.holders.cut_of_slot[place]
     if cut < 0:
         return place
@@ -94,8 +94,8 @@ def slot_of(place: np.int64, term: np.int64, ways: Ways) -> np.int64:
 
 
 @kernel
-def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
-    """Of many at once."""
+def slots_of(places: Ints, terms: Ints, ways: PlanArrays) -> Ints:
+    """`slot_of` for arrays of places and terms."""
     found = np.empty(len(places), np.int64)
     for i in range(len(places)):
         found[i] = slot_of(places[i], terms[i], ways)
@@ -104,7 +104,7 @@ def slots_of(places: Ints, terms: Ints, ways: Ways) -> Ints:
 
 @kernel
 def _queries(
-    met: Overlap, postings: Lists, sizes: Ints, ways: Ways, executors: int, terms: int
+    met: Overlap, postings: Lists, sizes: Ints, ways: PlanArrays, executors: int, terms: int
 ) -> tuple[Floats, Ints, Floats, Ints]:
     slots = len(ways.executor_of_slot)
     queries, bytes_of_slot, of_executor = np.zeros(slots), np.zeros(slots, np.int64), np.zeros(executors)
@@ -135,7 +135,7 @@ def _queries(
 
 @kernel
 def _events(
-    places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: Ways, executors: int
+    places: Ints, asked: Lists, is_wanted: Bools, checks: Ints, ways: PlanArrays, executors: int
 ) -> tuple[Floats, Floats, Floats, Floats]:
     slots = len(ways.executor_of_slot)
     events, found, events_of, found_of = np.zeros(slots), np.zeros(slots), np.zeros(executors), np.zeros(executors)

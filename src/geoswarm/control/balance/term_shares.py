@@ -1,9 +1,9 @@
 """Changes to how the terms of one place are shared: divide it in two, join two shares, or hand some shares over.
 
-Whether a change is worth it is for `adjust.py` to say. The first two are PS2Stream §V-A, Phase I. The third is not in
-the print, which migrates whole cells: one cell of a large town can be more than an executor's part of all work, and
-its halves, too. So its terms are divided into many shares of about the same load, and executors hold some of these.
-When they have grown too coarse to be counted out, each is divided further, and no term changes its owner by that:
+`adjust.py` decides whether a change is worth it. The first two are PS2Stream §V-A, Phase I. The third is not in the
+paper, which migrates whole cells: one cell of a large town, or half of it, can be more than an executor's part of all
+work. So its terms are divided into many shares of about the same load, and executors hold some of these. When shares
+become too coarse for the load to be moved, each is divided further, and no term changes its owner by that:
 
     12 shares, owner of share s      ──►  60 shares, owner of share s is the former owner of s modulo 12
     an unlisted term: hash mod 12    ──►  hash mod 60, which is the same modulo 12
@@ -24,34 +24,40 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box
 from geoswarm.core.text.cut import LISTED_MAX, SHARES_MAX, TermCut
 
-SHARES = 16
-"""Of an executor's part of all work: what one can be given of a cell, at least."""
+SHARES_PER_EXECUTOR = 16
+"""The number of shares that an executor's part of all work is divided into: the finest load that can be moved."""
 
 
-def divided(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
-    """Two shares of about the same load; the one with fewer queries goes from `high` to `low`."""
+def divide_in_two(part: Partition, text: TextSample, costs: Costs, high: int, low: int) -> Divide | None:
+    """Divides a partition into two shares of about the same load; `low` gets the one with fewer queries."""
     unit = Unit.whole(text).within(Box(*part.box))
     shares = anything_first(by_load(unit, 2, costs))
     if not {0, 1} <= set(shares.tolist()):
         return None
-    first, second = (len(half.queries) for half in unit.divided(shares, 2))
+    first, second = (len(half.queries) for half in unit.divide(shares, 2))
     return Divide(part.id, term_cut(2, shares, text), (high, low) if first >= second else (low, high))
 
 
-def joined(seen: Seen, part: Partition, low: int) -> Merge | None:
-    """With what `low` has of the same place."""
-    for slot in seen.held(low)[~seen.is_proposed[seen.held(low)]]:
+def join_shares(seen: Seen, part: Partition, low: int) -> Merge | None:
+    """Joins a share with a share of the same place that `low` has."""
+    for slot in seen.slots_held_by(low)[~seen.is_proposed[seen.slots_held_by(low)]]:
         other = seen.plan.partitions[slot]
         if other.cut == part.cut and other.box == part.box:
             return Merge((part.id, other.id), low)
     return None
 
 
-def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int, share: float) -> list[Change]:
-    """This share of a partition's own goes to `low`, as nearly as its terms can be counted out; others keep theirs."""
+def hand_over_share(
+    seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int, share: float
+) -> list[Change]:
+    """Moves about `share` of a partition's load to `low`, by terms; other executors of the place keep theirs."""
     plan, unit = seen.plan, Unit.whole(text).within(Box(*part.box))
     family = [slot for slot, p in enumerate(plan.partitions) if p.box == part.box]
-    fine = int(np.ceil(SHARES * seen.times[family].sum() / seen.of_executor.mean()).clip(SHARES, SHARES_MAX // 2))
+    fine = int(
+        np.ceil(SHARES_PER_EXECUTOR * seen.times[family].sum() / seen.of_executor.mean()).clip(
+            SHARES_PER_EXECUTOR, SHARES_MAX // 2
+        )
+    )
     if part.cut is None:
         cut = term_cut(fine, anything_first(by_load(unit, fine, costs)), text)
         owners = [part.executor] * fine
@@ -59,12 +65,12 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
         cut, owners = plan.cuts[part.cut], _owners(plan, family)
         if 2 * cut.count <= fine:
             owners *= -(-fine // cut.count)
-            cut = refined(cut, len(owners), unit, costs)
+            cut = refine_cut(cut, len(owners), unit, costs)
     mine = np.flatnonzero(np.array(owners) == part.executor)
     loads: Floats = np.bincount(cut.shares_of(text.hashes), _loads(unit, costs), minlength=cut.count).astype(float)[
         mine
     ]
-    for i in mine[_counted_out(loads, share * float(loads.sum()))]:
+    for i in mine[_count_out(loads, share * float(loads.sum()))]:
         owners[i] = low
     if part.executor not in owners or owners.count(part.executor) == len(mine):
         return []
@@ -74,8 +80,8 @@ def dealt(seen: Seen, part: Partition, text: TextSample, costs: Costs, low: int,
     return [*whole, Divide(plan.next_partition_id if whole else part.id, cut, tuple(owners))]
 
 
-def refined(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
-    """Each share divided further: what falls to share s now, modulo the former count, fell to that share before."""
+def refine_cut(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
+    """Divides each share further: a term of share s now was in share s modulo the former count before."""
     text, loads, coarse = unit.sample, _loads(unit, costs), cut.shares_of(unit.sample.hashes).astype(np.int64)
     coarse[ANYTHING] = 0
     sums = np.zeros((count // cut.count, cut.count))
@@ -85,7 +91,7 @@ def refined(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
         sums[part, coarse[term]] += loads[term]
         shares[term] = coarse[term] + part * cut.count
     fresh = term_cut(count, shares, text)
-    # What was listed and is not in this sample would fall to wherever its hash says, which may be another's.
+    # A listed term that is not in this sample would go by its hash, and might change its owner.
     kept = ~np.isin(cut.hashes, fresh.hashes)
     hashes = np.concatenate([fresh.hashes, cut.hashes[kept]])[:LISTED_MAX]
     both = np.concatenate([fresh.shares, cut.shares[kept]])[:LISTED_MAX]
@@ -94,15 +100,15 @@ def refined(cut: TermCut, count: int, unit: Unit, costs: Costs) -> TermCut:
 
 
 def _loads(unit: Unit, costs: Costs) -> Floats:
-    """By term: what its events cost there."""
+    """The cost of each term's events in the unit."""
     text = unit.sample
     said = counts_of(unit.events, text.asked, text.terms)
     found: Floats = costs.c1_check * checks_of(unit.events, text.asked, text.checks, text.terms) + costs.c2_event * said
     return found
 
 
-def _counted_out(loads: Floats, wanted: float) -> list[int]:
-    """Largest first, what still fits; if nothing does, the smallest, unless it is twice too large."""
+def _count_out(loads: Floats, wanted: float) -> list[int]:
+    """Picks shares, largest first, that still fit; if none does, the smallest, unless it is twice too large."""
     found, sum_ = list[int](), 0.0
     for i in np.argsort(-loads, kind="stable").tolist():
         if 0 < loads[i] <= wanted - sum_:
@@ -116,6 +122,6 @@ def _counted_out(loads: Floats, wanted: float) -> list[int]:
 
 
 def _owners(plan: Plan, family: list[int]) -> list[int]:
-    """By share."""
+    """The executor of each share."""
     owner_of = {share: plan.partitions[slot].executor for slot in family for share in plan.partitions[slot].shares}
     return [owner_of[share] for share in range(len(owner_of))]

@@ -1,4 +1,4 @@
-"""Planning on vectors of alike keys instead of keys: what executors report is small, and planning on it is quick.
+"""Planning on vectors of similar keys instead of keys: executors report little, and planning is fast.
 
 The planner itself is `mixed.py`, unchanged: an item may stand for many keys. Mixed §IV and §IV-B.
 
@@ -6,12 +6,12 @@ The planner itself is `mixed.py`, unchanged: an item may stand for many keys. Mi
 
 Loads and states are rounded to R-steps above R and to powers of two below (half linear, half exponential), by each
 executor for its own keys, so that roundings up and down cancel in its sum. Of the two neighbours of a value, the one
-that leaves the smaller sum of roundings is taken, the lower one if both do. (The print goes by the sign of the sum
-alone, and ends its own example of Figure 6 at -1 instead of 0.)
+that leaves the smaller absolute sum of roundings is taken, the lower one for ties. (The paper uses only the sign of the
+sum, and so ends its own example of Figure 6 at -1 instead of 0.)
 
-Rounded sums are right for all keys of an executor, but not for those that are chosen to move: what was rounded up has
-the larger γ and goes first, so more is thought to move than does. At 10^6 keys and R = 256 the worst executor is off by
-2.8 % (0.4 % on average). A seventh number per vector, the mean of the loads it stands for, brings that to 0.2 %.
+Rounded sums are right for all keys of an executor, but not for those that are chosen to move: a key that was rounded up
+has the larger γ and goes first, so the estimate of what moves is too high. At 10^6 keys and R = 256 the worst executor
+is off by 2.8 % (0.4 % on average). A seventh number per vector, the mean of its keys' loads, brings that to 0.2 %.
 """
 
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ import numpy as np
 from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
-from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed, trimmed
+from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners, scramble, stir
@@ -30,7 +30,7 @@ from geoswarm.core.keys.plan import KeyPlan
 
 @kernel
 def _below(value: float, level_bits: int, top: float) -> tuple[float, float]:
-    """The representatives y_j <= value < y_j-1. None is above `top`; below 1 there is 0."""
+    """The representatives y_j <= value < y_j-1. The largest is `top`; below 1 there is 0."""
     if value >= top:
         return top, top
     step = float(1 << level_bits)
@@ -45,7 +45,7 @@ def _below(value: float, level_bits: int, top: float) -> tuple[float, float]:
 
 @kernel
 def discretise(values: Floats, level_bits: int) -> Floats:
-    """φ of each value, given in units of at least 1 (or 0, which stays 0)."""
+    """φ of each value. Values are 0, which stays 0, or at least 1."""
     rounded = np.empty_like(values)
     if len(values) == 0:
         return rounded
@@ -80,7 +80,7 @@ def _by_owner(values: Floats, heap: Ints, starts: Ints, level_bits: int) -> Floa
 
 @kernel
 def _group(case_places: Ints, load: Floats, state: Floats) -> tuple[Ints, Ints]:
-    """(the vector of each key, one key of each vector)."""
+    """The vector of each key, and one key of each vector."""
     places = 16
     while places < 2 * len(load):
         places *= 2
@@ -108,8 +108,8 @@ class Compact:
     """The vector of each key."""
 
 
-def summarise(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
-    """On a cluster each executor does this for its own keys; the result is the same."""
+def summarise_keys(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
+    """The vectors of all keys. On a cluster each executor does this for its own keys, with the same result."""
     heap, starts = by_executor(case.owner, case.executors)
     load = _by_owner(case.load / load_unit, heap, starts, limits.level_bits)
     state = _by_owner(case.state / state_unit, heap, starts, limits.level_bits)
@@ -123,14 +123,14 @@ def summarise(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: fl
 
 
 def with_means(compact: Compact, case: Case) -> Compact:
-    """The same vectors with the mean of their keys' loads instead of its rounding."""
+    """The same vectors with the mean load of their keys instead of the rounded load."""
     means = np.bincount(compact.member, case.load, len(compact.vectors.load)) / compact.vectors.count
     return replace(compact, vectors=replace(compact.vectors, load=means))
 
 
 def expand(compact: Compact, trial: Trial, case: Case, limits: Limits) -> Owners:
-    """The owner of each key: of a vector, the keys go whose load is nearest to what the plan counted with; among these,
-    those of the largest γ."""
+    """The owner of each key: from a vector, the keys move whose load is nearest to the vector's; for ties, those with
+    the largest γ."""
     owner = trial.at[compact.member]
     order = np.argsort(trial.items, kind="stable")
     items, targets = trial.items[order], trial.targets[order]
@@ -148,35 +148,35 @@ def expand(compact: Compact, trial: Trial, case: Case, limits: Limits) -> Owners
 
 
 def load_errors(trial: Trial, case: Case, owner: Owners) -> Floats:
-    """Of each executor: how far its planned load is from what its keys really load it with, as a share of that."""
+    """The error of each executor's planned load, as a share of the load that its keys really have."""
     loads = case.loads(owner)
     return np.abs(trial.loads - loads) / np.where(loads > 0.0, loads, 1.0)
 
 
 @dataclass(frozen=True)
 class MixedCompact:
-    """Plans as `mixed` does, on vectors of alike keys instead of keys."""
+    """Plans as `mixed` does, on vectors of similar keys instead of keys."""
 
     heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft")
     limits: Limits = field(default_factory=Limits)
     load_unit: Annotated[float, Field(gt=0)] = 1.0
-    """What counts as a load of 1: a tuple, a millisecond. Less than half of it rounds to nothing."""
+    """The load that counts as 1, such as a tuple or a millisecond. Less than half of it rounds to 0."""
     state_unit: Annotated[float, Field(gt=0)] = 1.0
     """The same for state, such as a byte."""
     as_printed: bool = False
-    """Plan with rounded loads, as the paper does."""
+    """Whether to plan with rounded loads, as the paper does."""
     name: str = "mixed-compact"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits) and int((case.owner != case.home).sum()) <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        compact = summarise(case, self.limits, self.load_unit, self.state_unit)
+        compact = summarise_keys(case, self.limits, self.load_unit, self.state_unit)
         if not self.as_printed:
             compact = with_means(compact, case)
-        trial = mixed(Search(compact.vectors, self.limits))
+        trial = mixed_trial(Search(compact.vectors, self.limits))
         owner = expand(compact, trial, case, self.limits)
         error = float(load_errors(trial, case, owner).max())
-        owner = trimmed(case, owner, self.limits)
-        told = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
-        return answer(plan, stats, case, self.limits, owner, **told)
+        owner = trim_table(case, owner, self.limits)
+        more = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
+        return answer(plan, stats, case, self.limits, owner, **more)

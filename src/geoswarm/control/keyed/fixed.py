@@ -1,6 +1,6 @@
-"""The two ends of the scale: plain hash, which never plans, and Ideal, which deals tuples evenly and forgets keys.
+"""The two extremes: plain hash, which never plans, and Ideal, which deals tuples evenly whatever their keys are.
 
-Ideal cannot keep state by key; it is the line that nothing can beat. Mixed §V, Figures 7 and 13.
+Ideal cannot keep state by key; it is the bound that no planner can beat. Mixed §V, Figures 7 and 13.
 """
 
 from dataclasses import dataclass, field
@@ -8,25 +8,25 @@ from typing import ClassVar
 
 import numpy as np
 
-from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, steady
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, keep_plan
 from geoswarm.core.keys.plan import KeyPlan
 
 
 @dataclass(frozen=True)
 class Hash:
-    """Leaves every key where its hash says."""
+    """Leaves every key at the executor of its hash."""
 
     limits: Limits = field(default_factory=Limits)
     name: str = "hash"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
-        return steady(plan, stats, case, self.limits, case.loads_now)
+        return keep_plan(plan, stats, case, self.limits, case.loads_now)
 
 
 @dataclass(frozen=True)
 class Ideal:
-    """Deals tuples evenly and forgets their keys: the line that no planner can beat."""
+    """Deals tuples evenly whatever their keys are: the bound that no planner can beat."""
 
     only_compares: ClassVar[bool] = True
     limits: Limits = field(default_factory=Limits)
@@ -34,4 +34,4 @@ class Ideal:
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
-        return steady(plan, stats, case, self.limits, np.full(case.executors, case.mean))
+        return keep_plan(plan, stats, case, self.limits, np.full(case.executors, case.mean))

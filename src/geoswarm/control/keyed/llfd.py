@@ -1,15 +1,15 @@
-"""Least-Load Fit Decreasing: empty what is overloaded, largest key first into the least loaded executor that takes it.
+"""Least-Load Fit Decreasing: move keys from overloaded executors, largest first, to the least loaded that accepts.
 
-Decides nothing about the table before (`mixed.py`) and knows no keys: items are keys, or vectors of alike keys
-(`compact.py`), each standing for `count` units of one load. Mixed §III-A, Algorithm 1 with `Adjust`, and Phase II.
+`mixed.py` decides about the table before. Items are keys, or vectors of similar keys (`compact.py`), each with `count`
+units of one load. Mixed §III-A, Algorithm 1 with `Adjust`, and Phase II.
 
-Where the paper is silent or slips:
-- Line 12 needs `<=`, and loads are the running estimates: the example of Figure 4 does not come out otherwise.
-- A key that no executor takes, even for an exchangeable set, stays in C for ever in the paper. Here it goes where the
-  load that cannot make way for it is least, and what is smaller makes way. This is the step of the Simple algorithm.
+Where the paper is silent or wrong:
+- Line 12 needs `<=`, and loads are the running estimates: only so does the example of Figure 4 come out.
+- A key that no executor accepts, even for an exchangeable set, stays in C for ever in the paper. Here it goes where the
+  load that cannot be exchanged for it is least, and smaller units leave. This is the step of the Simple algorithm.
 
-No sorting. Units leave C in descending order of load, and only smaller ones enter it, so what was once too large to be
-exchanged is too large for ever: per executor one heap by ψ is enough, from which units are taken or dropped for good.
+Nothing is sorted. Units leave C in descending order of load, and only smaller ones enter it, so a unit that was once
+too large to be exchanged stays so: one heap by ψ per executor is enough. Units are taken or dropped from it for good.
 
     at d:   [ heap by ψ: may still be exchanged ] + [ dropped: stays ] + [ placed: stays ]
 """
@@ -22,14 +22,14 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners
 
 SLACK = 1e-9
-"""Sums of floats differ by their order; a load above its bound by less than this share is within it."""
+"""Sums of floats depend on their order, so a load above its bound by less than this share is within it."""
 PLACED_AT_FIRST = 1024
-"""Units that there is room for before the lists of what was placed are made longer."""
+"""The first length of the lists of placed units, which grow when they are full."""
 
 
 @kernel
 def _above(a: int, b: int, rank: Floats) -> bool:
-    """Ties go to the item that comes first."""
+    """Whether a has the higher rank; for ties, whether it comes first."""
     return rank[a] > rank[b] or (rank[a] == rank[b] and a < b)
 
 
@@ -58,7 +58,7 @@ def _rise(heap: Ints, start: int, hole: int, rank: Floats) -> None:
 
 @kernel
 def by_executor(at: Owners, executors: int) -> tuple[Ints, Ints]:
-    """(items grouped by executor, where each group starts)."""
+    """Items grouped by executor, and the start of each group."""
     starts = np.zeros(executors + 1, np.int64)
     for i in range(len(at)):
         starts[at[i] + 1] += 1
@@ -79,55 +79,55 @@ def loads_of(load: Floats, count: Ints, at: Owners, executors: int) -> Floats:
     return loads
 
 
-class Executors(NamedTuple):
-    """What each executor has while units are taken up and put down; and C, the units that are to be put down."""
+class Placing(NamedTuple):
+    """What each executor has while units are taken from one and placed at another; and C, the units to be placed."""
 
     load: Floats
-    """Of one unit of each item."""
+    """The load of one unit of each item."""
     rank: Floats
     """ψ of each item, largest first."""
     left: Ints
-    """Units of each item that nobody has taken up: in a heap, or dropped from it."""
+    """Units of each item that were not taken: in a heap, or dropped from it."""
     loads: Floats
-    """Of each executor, as units come and go."""
+    """The present load of each executor."""
     heap: Ints
     """Items by executor, from `starts[d]` on; a heap by ψ once it `is_heap`."""
     starts: Ints
     size: Ints
     is_heap: Bools
     held: Floats
-    """Load in each heap."""
+    """The load in each heap."""
     least: Floats
-    """The smallest load above 0 that was ever in it."""
+    """The smallest load above 0 that was ever in each heap."""
     queue: Ints
-    """C: items of which some units wait, a heap by load."""
+    """C: items with units to be placed, a heap by load."""
     waiting: Ints
     """Units of each item in C."""
     queued: Ints
-    """(1,): items in C."""
+    """The number of items in C, (1,)."""
     taken: Ints
-    """Items taken from an executor in this step, and..."""
+    """Items taken from an executor in this step."""
     taken_units: Ints
-    """...how many units of each."""
+    """The number of units taken of each."""
 
 
 @kernel
 def llfd(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats, load_max: float) -> tuple[Ints, Owners]:
-    """Units that were taken up and put down: (item, executor) in the order of placing. `loads` is brought up to date.
+    """The units that were moved, as items and executors in the order of placing. `loads` is updated in place.
 
-    `rank` is ψ, largest first. A unit may be put down where it was; nothing else moves.
+    `rank` is ψ, largest first. A unit may be placed where it was; nothing else moves.
     """
     bound = load_max * (1.0 + SLACK)
-    them = _executors(load, rank, count, at, loads)
+    placing = _begin_placing(load, rank, count, at, loads)
     for d in range(len(loads)):  # Phase II
-        _queue(d, _take(d, loads[d] - bound, np.inf, them)[1], them)
+        _queue(d, _take(d, loads[d] - bound, np.inf, placing)[1], placing)
     items, targets, placed = np.empty(PLACED_AT_FIRST, np.int64), np.empty(PLACED_AT_FIRST, np.int32), 0
-    while them.queued[0] > 0:
-        unit = _next_unit(them)
-        d = _willing(unit, bound, them)
+    while placing.queued[0] > 0:
+        unit = _next_unit(placing)
+        d = _accepting_executor(unit, bound, placing)
         if d < 0:
-            d = _last_resort(load[unit], at[unit], them, load_max)
-            _force(unit, d, bound, them)
+            d = _last_resort(load[unit], at[unit], placing, load_max)
+            _force(unit, d, bound, placing)
         if placed == len(items):
             items, targets = np.concatenate((items, items)), np.concatenate((targets, targets))
         items[placed], targets[placed] = unit, d
@@ -137,7 +137,7 @@ def llfd(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats, loa
 
 
 @kernel
-def _executors(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats) -> Executors:
+def _begin_placing(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats) -> Placing:
     executors, items = len(loads), len(load)
     heap, starts = by_executor(at, executors)
     held, least = np.zeros(executors), np.full(executors, np.inf)
@@ -145,7 +145,7 @@ def _executors(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Float
         held[at[i]] += load[i] * count[i]
         if load[i] > 0.0:
             least[at[i]] = min(least[at[i]], load[i])
-    return Executors(
+    return Placing(
         load,
         rank,
         count.copy(),
@@ -165,112 +165,112 @@ def _executors(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Float
 
 
 @kernel
-def _next_unit(them: Executors) -> int:
-    """A unit of the largest load in C, which leaves it."""
-    unit = int(them.queue[0])
-    them.waiting[unit] -= 1
-    if them.waiting[unit] == 0:
-        them.queued[0] -= 1
-        them.queue[0] = them.queue[them.queued[0]]
-        _sink(them.queue, 0, them.queued[0], 0, them.load)
+def _next_unit(placing: Placing) -> int:
+    """Takes a unit of the largest load from C."""
+    unit = int(placing.queue[0])
+    placing.waiting[unit] -= 1
+    if placing.waiting[unit] == 0:
+        placing.queued[0] -= 1
+        placing.queue[0] = placing.queue[placing.queued[0]]
+        _sink(placing.queue, 0, placing.queued[0], 0, placing.load)
     return unit
 
 
 @kernel
-def _willing(unit: int, bound: float, them: Executors) -> int:
-    """The least loaded executor that takes the unit, if need be for an exchangeable set, which goes to C; -1: none."""
-    first = int(np.argmin(them.loads))
-    if _makes_way(unit, first, bound, them):
+def _accepting_executor(unit: int, bound: float, placing: Placing) -> int:
+    """The least loaded executor that accepts the unit, maybe for an exchangeable set, which goes to C; -1: none."""
+    first = int(np.argmin(placing.loads))
+    if _makes_way(unit, first, bound, placing):
         return first
-    order = np.argsort(them.loads, kind="mergesort")
+    order = np.argsort(placing.loads, kind="mergesort")
     for d in order[1:]:
-        if _makes_way(unit, d, bound, them):
+        if _makes_way(unit, d, bound, placing):
             return int(d)
     return -1
 
 
 @kernel
-def _makes_way(unit: int, d: int, bound: float, them: Executors) -> bool:
-    """`Adjust`: whether d takes the unit. Its exchangeable set E, of units that are smaller, is in C then."""
-    need, below = them.loads[d] + them.load[unit] - bound, them.load[unit]
+def _makes_way(unit: int, d: int, bound: float, placing: Placing) -> bool:
+    """`Adjust`: whether d accepts the unit. If so, its exchangeable set E of smaller units goes to C."""
+    need, below = placing.loads[d] + placing.load[unit] - bound, placing.load[unit]
     if need <= 0.0:
         return True
-    if need > them.held[d] * (1.0 + SLACK) or below <= them.least[d]:
+    if need > placing.held[d] * (1.0 + SLACK) or below <= placing.least[d]:
         return False
-    lacking, got = _take(d, need, below, them)
+    lacking, got = _take(d, need, below, placing)
     if lacking > 0.0:
-        _give_back(d, got, them)
+        _give_back(d, got, placing)
         return False
-    _queue(d, got, them)
+    _queue(d, got, placing)
     return True
 
 
 @kernel
-def _force(unit: int, d: int, bound: float, them: Executors) -> None:
-    """d will take the unit; as much of what is smaller as must, or all of it, goes to C."""
-    if them.load[unit] > them.least[d]:
-        need = them.loads[d] + them.load[unit] - bound
-        _queue(d, _take(d, need, them.load[unit], them)[1], them)
+def _force(unit: int, d: int, bound: float, placing: Placing) -> None:
+    """Makes d accept the unit: as many smaller units as needed, or all of placing, go to C."""
+    if placing.load[unit] > placing.least[d]:
+        need = placing.loads[d] + placing.load[unit] - bound
+        _queue(d, _take(d, need, placing.load[unit], placing)[1], placing)
 
 
 @kernel
-def _take(d: int, need: float, below: float, them: Executors) -> tuple[float, int]:
-    """Take units by ψ from d, smaller than `below`, until it has lost `need`: (what is lacking, entries in `taken`).
-    Units that are not smaller, or have no load, are dropped from the heap for good."""
-    got, start = 0, them.starts[d]
-    if need > 0.0 and not them.is_heap[d]:
-        for hole in range(them.size[d] // 2 - 1, -1, -1):
-            _sink(them.heap, start, them.size[d], hole, them.rank)
-        them.is_heap[d] = True
-    while need > 0.0 and them.size[d] > 0:
-        top = them.heap[start]
-        load = them.load[top]
+def _take(d: int, need: float, below: float, placing: Placing) -> tuple[float, int]:
+    """Takes units smaller than `below` from d, by ψ, until it has lost `need`. Returns the load that is lacking and the
+    number of entries in `taken`. Units that are not smaller, or have no load, are dropped from the heap for good."""
+    got, start = 0, placing.starts[d]
+    if need > 0.0 and not placing.is_heap[d]:
+        for hole in range(placing.size[d] // 2 - 1, -1, -1):
+            _sink(placing.heap, start, placing.size[d], hole, placing.rank)
+        placing.is_heap[d] = True
+    while need > 0.0 and placing.size[d] > 0:
+        top = placing.heap[start]
+        load = placing.load[top]
         if 0.0 < load < below:
-            units = min(them.left[top], int(np.ceil(need / load)))
+            units = min(placing.left[top], int(np.ceil(need / load)))
             need -= units * load
-            them.taken[got], them.taken_units[got] = top, units
+            placing.taken[got], placing.taken_units[got] = top, units
             got += 1
-            them.left[top] -= units
-            them.held[d] -= units * load
-            if them.left[top] > 0:
+            placing.left[top] -= units
+            placing.held[d] -= units * load
+            if placing.left[top] > 0:
                 continue
         else:
-            them.held[d] -= them.left[top] * load
-        them.size[d] -= 1
-        them.heap[start] = them.heap[start + them.size[d]]
-        _sink(them.heap, start, them.size[d], 0, them.rank)
+            placing.held[d] -= placing.left[top] * load
+        placing.size[d] -= 1
+        placing.heap[start] = placing.heap[start + placing.size[d]]
+        _sink(placing.heap, start, placing.size[d], 0, placing.rank)
     return need, got
 
 
 @kernel
-def _give_back(d: int, got: int, them: Executors) -> None:
-    """What was taken from d was not enough: it stays there."""
+def _give_back(d: int, got: int, placing: Placing) -> None:
+    """Returns to d what was taken, because it was not enough."""
     for n in range(got):
-        item, units = them.taken[n], them.taken_units[n]
-        if them.left[item] == 0:
-            them.heap[them.starts[d] + them.size[d]] = item
-            them.size[d] += 1
-            _rise(them.heap, them.starts[d], them.size[d] - 1, them.rank)
-        them.left[item] += units
-        them.held[d] += units * them.load[item]
+        item, units = placing.taken[n], placing.taken_units[n]
+        if placing.left[item] == 0:
+            placing.heap[placing.starts[d] + placing.size[d]] = item
+            placing.size[d] += 1
+            _rise(placing.heap, placing.starts[d], placing.size[d] - 1, placing.rank)
+        placing.left[item] += units
+        placing.held[d] += units * placing.load[item]
 
 
 @kernel
-def _queue(d: int, got: int, them: Executors) -> None:
-    """What was taken from d goes to C."""
+def _queue(d: int, got: int, placing: Placing) -> None:
+    """Moves to C what was taken from d."""
     for n in range(got):
-        item, units = them.taken[n], them.taken_units[n]
-        them.loads[d] -= units * them.load[item]
-        if them.waiting[item] == 0:
-            them.queue[them.queued[0]] = item
-            them.queued[0] += 1
-            _rise(them.queue, 0, them.queued[0] - 1, them.load)
-        them.waiting[item] += units
+        item, units = placing.taken[n], placing.taken_units[n]
+        placing.loads[d] -= units * placing.load[item]
+        if placing.waiting[item] == 0:
+            placing.queue[placing.queued[0]] = item
+            placing.queued[0] += 1
+            _rise(placing.queue, 0, placing.queued[0] - 1, placing.load)
+        placing.waiting[item] += units
 
 
 @kernel
-def _last_resort(load: float, place: int, them: Executors, load_max: float) -> int:
-    """Where what cannot make way is least; where the unit was, if that is as good."""
-    stuck = np.where(load > them.least, them.loads - them.held, them.loads)
+def _last_resort(load: float, place: int, placing: Placing, load_max: float) -> int:
+    """The executor with the least load that cannot be exchanged for the unit; its own, if that is as good."""
+    stuck = np.where(load > placing.least, placing.loads - placing.held, placing.loads)
     best = int(np.argmin(stuck))
     return place if stuck[place] <= stuck[best] + 1e-6 * load_max else best

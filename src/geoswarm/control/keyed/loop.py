@@ -1,11 +1,10 @@
-"""The control plane of a keyed operator: what keys took goes in batch by batch, a new plan comes out when a round ends.
+"""The control plane of a keyed operator: loads of keys go in batch by batch, a new plan comes out when a round ends.
 
     loads of a batch ─> sums per key ─> [the round is over] ─> planner ─> plan, entry for the journal
 
-A round is one of Mixed's intervals; state may be kept by longer ones.
-
-Soft: after a restart it begins anew with the plan that is in force. Mixed §II-B, Figure 5. Which planner is at work is
-`registry.py`'s to say; splitting a key that no plan can balance is decided here.
+A round is one of Mixed's intervals; state may be kept by longer ones. The sums are not stored: after a restart they
+begin at zero, with the plan in force. Mixed §II-B, Figure 5. `registry.py` finds the planner; splitting a key that no
+plan can balance is decided here.
 """
 
 from collections import deque
@@ -22,11 +21,11 @@ from geoswarm.core.keys.plan import KeyPlan, parts_of
 PART_SHARE = 0.5
 """A key is split into parts of at most this share of the average load: small enough to be dealt out evenly."""
 JOIN_SHARE = 0.8
-"""A split key becomes whole again when it is below this share of the average; in between it stays as it is."""
+"""A split key is joined again when its load is below this share of the average; in between it stays split."""
 FOLDED_MAX = 4_000_000
-"""Reports of (key, batch) held before they are added up, 24 bytes each; what is left is one per key."""
+"""Reports of (key, batch), 24 bytes each, that are held before they are added up to one per key."""
 SPLITS_MAX = 64
-"""Keys in parts at once; every row of them is searched for by name."""
+"""The most keys that are split at once; their rows are looked up one by one."""
 
 
 class Sums(NamedTuple):
@@ -47,34 +46,34 @@ class Sums(NamedTuple):
 
 class KeyOutcome(NamedTuple):
     plan: KeyPlan | None
-    """None: the old one stays."""
+    """The next plan; None: the old one stays."""
     entry: KeyRoundEntry
-    """For the journal. Whoever runs the operator fills in its name, the round and the batch."""
+    """For the journal. The operator's runner fills in its name, the round and the batch."""
 
 
 class KeyedLoop:
     def __init__(self, planner: Planner, plan: KeyPlan, rounds: int, can_split: bool) -> None:
-        """`rounds` are those that a key's state is counted over."""
+        """A key's state is counted over the last `rounds`."""
         self.plan = plan
         self._planner, self._can_split = planner, can_split
         self._now: list[Sums] = []
         self._kept: deque[Sums] = deque(maxlen=rounds)
 
     def take(self, ids: Ints, work: Floats, size: Floats) -> None:
-        """What an executor reports of a batch."""
+        """Adds what an executor reports of a batch."""
         if len(ids):
             self._now.append(Sums(ids, work, size))
         if sum(len(part.ids) for part in self._now) > FOLDED_MAX:
             self._now = [Sums.of(self._now)]
 
     def scale(self, executors: Sequence[int]) -> KeyPlan:
-        """The plan with others at work, in force from the next batch on; balance follows when the round ends."""
+        """The plan for other executors, in force from the next batch on; it is balanced when the round ends."""
         if tuple(sorted(executors)) != self.plan.executors:
             self.plan = self.plan.with_executors(executors)
         return self.plan
 
     def close_round(self) -> KeyOutcome | None:
-        """The round has ended: a plan for the next, if this one should change. None if nothing was counted."""
+        """Ends the round. The outcome has a plan if the present one should change; None if nothing was counted."""
         took = Sums.of(self._now)
         self._now = []
         self._kept.append(took)
@@ -84,8 +83,8 @@ class KeyedLoop:
         split = self._split(took)
         plan, stats = (self.plan, stats) if split is None else (split, self._stats(took, split))
         result = self._planner.rebalance(plan, stats)
-        # Splitting and moving are one step to whoever follows the plan.
-        self.plan = _numbered(result.plan, before)
+        # Readers of the plan see splitting and moving as one step.
+        self.plan = _successor(result.plan, before)
         entry = KeyRoundEntry(
             operator="",
             decision="kept" if self.plan is before else "rebalanced",
@@ -98,7 +97,7 @@ class KeyedLoop:
         return KeyOutcome(self.plan if self.plan is not before else None, entry)
 
     def _stats(self, took: Sums, plan: KeyPlan | None = None) -> KeyStats:
-        """Keys with load or state; the parts of a split key stand for it, each with its share."""
+        """Keys with load or state; a split key is replaced by its parts, each with its share."""
         plan = plan or self.plan
         kept = Sums.of([*self._kept])
         load = np.zeros(len(kept.ids))
@@ -117,7 +116,7 @@ class KeyedLoop:
         return KeyStats(ids, load, size)
 
     def _split(self, took: Sums) -> KeyPlan | None:
-        """The plan with other keys in parts; None if those that are split may stay so."""
+        """The plan with other keys split; None if the split keys stay the same."""
         mean = float(took.work.sum()) / len(self.plan.executors)
         if not self._can_split or mean == 0.0 or len(self.plan.executors) == 1:
             return None
@@ -128,7 +127,7 @@ class KeyedLoop:
             key, load = int(took.ids[i]), float(took.work[i])
             if load > limit or (key in before and load > JOIN_SHARE * mean):
                 ways = min(max(2, int(np.ceil(load / (PART_SHARE * mean)))), 2 * len(self.plan.executors))
-                # A few rows more or less are no reason to deal them out anew.
+                # A small change of load is no reason to change the number of parts.
                 held = before.get(key, 0)
                 wanted[key] = held if held and abs(ways - held) <= max(1, held // 4) else ways
         if wanted == before:
@@ -141,8 +140,8 @@ def _splits(plan: KeyPlan) -> list[tuple[int, int]]:
     return [(int(k), int(w)) for k, w in zip(plan.split_keys, plan.split_ways, strict=True)]
 
 
-def _numbered(plan: KeyPlan, before: KeyPlan) -> KeyPlan:
-    """The plan as the one that follows `before`, which it may be."""
+def _successor(plan: KeyPlan, before: KeyPlan) -> KeyPlan:
+    """The plan with the epoch after `before`; `before` itself if they are the same."""
     if plan.epoch == before.epoch:
         return before
     return KeyPlan(before.epoch + 1, plan.executors, plan.keys, plan.targets, plan.split_keys, plan.split_ways)

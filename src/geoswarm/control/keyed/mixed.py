@@ -1,7 +1,7 @@
-"""The paper's planners: LLFD as it is, MinTable, MinMig, Mixed between the two, and Mixed-BF that tries everything.
+"""The paper's planners: plain LLFD, MinTable, MinMig, Mixed between the two, and Mixed-BF, which tries everything.
 
 All run the three phases of Mixed §III: clean the table, empty the overloaded executors, assign (`llfd.py` does the
-last two). They differ in how many entries they move back, and in what they take up first (ψ):
+last two). They differ in how many entries they move back, and in what they move first (ψ):
 
                     moves back             ψ
     LLFD            nothing                largest load
@@ -9,9 +9,9 @@ last two). They differ in how many entries they move back, and in what they take
     MinMig   (3)    nothing                largest γ = load^β / state
     Mixed    (4)    n of least state       largest γ; n grows until the table fits
 
-Where the print slips: line 10 of Algorithm 4 sets n to the overrun of the last trial alone, which can go to and fro
+Where the paper is wrong: line 10 of Algorithm 4 sets n to the overrun of the last trial alone, which can alternate
 between two values for ever. Here overruns add up. When the table is too small for what γ picks, the paper's Mixed
-becomes MinTable at a jump (§V, Figure 8): all entries move back. Here MinTable's ψ is tried with few moved back first.
+turns into MinTable (§V, Figure 8): all entries move back. Here MinTable's ψ is first tried with few moved back.
 """
 
 from dataclasses import dataclass, field, replace
@@ -31,26 +31,26 @@ class Trial:
     """One run of the three phases."""
 
     at: Owners
-    """Of each item, after Phase I."""
+    """The owner of each item after Phase I."""
     items: Ints
-    """Units that were taken up, and..."""
+    """The items of units that were moved, in the order of placing."""
     targets: Owners
-    """...where they were put down."""
+    """The executor that each of these units was placed at."""
     loads: Floats
     table: int
     migration: float
     trials: int = 1
-    """How many runs it took to come to this one."""
+    """The number of runs that it took to find this one."""
 
     def owner(self) -> Owners:
-        """Of each item, if each is one key."""
+        """The owner of each item, if each is one key."""
         owner = self.at.copy()
         owner[self.items] = self.targets
         return owner
 
 
 class Search:
-    """Trials on one case share what does not change between them."""
+    """Trials on one case; what does not change between them is computed once."""
 
     def __init__(self, case: Case, limits: Limits) -> None:
         self.case, self.limits = case, limits
@@ -63,7 +63,7 @@ class Search:
 
     @property
     def entries(self) -> int:
-        """N_A: keys in the table."""
+        """N_A: the number of keys in the table."""
         return int(self._entries[-1]) if len(self._entries) else 0
 
     @property
@@ -73,7 +73,7 @@ class Search:
         return self._gamma
 
     def trial(self, back: int, rank: Floats) -> Trial:
-        """Move back at least `back` keys, those of least state first."""
+        """Runs the three phases, with at least `back` keys moved back, those of least state first."""
         case = self.case
         cut = int(np.searchsorted(self._entries, back)) + 1 if back > 0 else 0
         cleaned, kept = self._listed[:cut], self._listed[cut:]
@@ -95,14 +95,14 @@ class Search:
         return trial.table <= self.limits.table_max
 
     def merit(self, trial: Trial) -> tuple[bool, bool, float]:
-        """The table first, then balance, then little migration. Without balance, the lower maximum."""
+        """A rank for trials: by fit of the table, then balance, then little migration; without balance, by maximum."""
         balanced = self.is_balanced(trial)
         return self.fits(trial), balanced, -(trial.migration if balanced else float(trial.loads.max()))
 
 
 @kernel
 def gamma(load: Floats, state: Floats, beta: float) -> Floats:
-    """γ, the migration priority: infinite for load without state, which moves for nothing."""
+    """γ, the migration priority: infinite for load without state, which costs nothing to move."""
     ranks = np.zeros(len(load))
     for i in range(len(load)):
         if load[i] > 0.0:
@@ -111,12 +111,12 @@ def gamma(load: Floats, state: Floats, beta: float) -> Floats:
     return ranks
 
 
-def min_table(search: Search) -> Trial:
+def min_table_trial(search: Search) -> Trial:
     return search.trial(search.entries, search.case.load)
 
 
-def mixed(search: Search) -> Trial:
-    """Algorithm 4; if its first trial does not fit, also with MinTable's ψ, and the cheaper of the two."""
+def mixed_trial(search: Search) -> Trial:
+    """Algorithm 4; if its first trial does not fit, also with MinTable's ψ, and the better of the two."""
     best, trials = _until_it_fits(search, search.gamma)
     if trials > 1 or not search.is_balanced(best):
         other, more = _until_it_fits(search, search.case.load)
@@ -125,27 +125,27 @@ def mixed(search: Search) -> Trial:
     return replace(best, trials=trials)
 
 
-def mixed_bf(search: Search) -> Trial:
-    """The best of all n."""
-    best, trials = mixed(search), search.entries + 1
+def mixed_bf_trial(search: Search) -> Trial:
+    """The best trial over all n."""
+    best, trials = mixed_trial(search), search.entries + 1
     for back in range(trials):
         best = max(best, search.trial(back, search.gamma), key=search.merit)
     return replace(best, trials=trials)
 
 
 def _until_it_fits(search: Search, rank: Floats) -> tuple[Trial, int]:
-    """With all entries moved back and the largest load first, this ends as MinTable."""
+    """Moves more and more entries back until the table fits. With all of them, and ψ the load, this is MinTable."""
     back, trials = 0, 1
     trial = search.trial(back, rank)
     while not search.fits(trial) and back < search.entries:
-        # Doubled from trial to trial: what is moved back makes room, but new entries take some of it.
+        # Doubled from trial to trial: entries moved back make room, but new entries take some of it.
         back = min(search.entries, back + ((trial.table - search.limits.table_max) << (trials - 1)))
         trial, trials = search.trial(back, rank), trials + 1
     return trial, trials
 
 
-def trimmed(case: Case, owner: Owners, limits: Limits) -> Owners:
-    """At most A_max entries, the heaviest: the others go home."""
+def trim_table(case: Case, owner: Owners, limits: Limits) -> Owners:
+    """The owners with at most A_max entries in the table, the heaviest: other keys return to their hash."""
     listed = np.flatnonzero(owner != case.home)
     if limits.table_is_soft or len(listed) <= limits.table_max:
         return owner
@@ -181,7 +181,7 @@ class MinTable:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits):
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        return answer(plan, stats, case, self.limits, min_table(Search(case, self.limits)).owner(), trials=1)
+        return answer(plan, stats, case, self.limits, min_table_trial(Search(case, self.limits)).owner(), trials=1)
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,8 @@ class Mixed:
         search = Search(case, self.limits)
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        best = mixed(search)
-        owner = trimmed(case, best.owner(), self.limits)
+        best = mixed_trial(search)
+        owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)
 
 
@@ -230,6 +230,6 @@ class MixedBF:
         search = Search(case, self.limits)
         if is_settled(case, self.limits) and search.entries <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        best = mixed_bf(search)
-        owner = trimmed(case, best.owner(), self.limits)
+        best = mixed_bf_trial(search)
+        owner = trim_table(case, best.owner(), self.limits)
         return answer(plan, stats, case, self.limits, owner, trials=best.trials)

@@ -1,8 +1,8 @@
-"""Partial key grouping, the rival that splits keys: each tuple to the less loaded of the two executors of its key.
+"""Partial key grouping, a rival that splits keys: each tuple goes to the less loaded of the two executors of its key.
 
 Nothing is planned and nothing migrates; every key's state lies on up to two executors, so results must be merged, and
-what cannot be merged (a join) cannot be run. Mixed §V-"Baseline Approaches"; Nasir et al., ICDE 2015. Also what is
-offered for keys that no plan can balance (`Rebalance.overweight`).
+operators whose results cannot be merged (a join) cannot run. It is also the remedy for keys that no plan can balance
+(`Rebalance.overweight`). Mixed §V-"Baseline Approaches"; Nasir et al., ICDE 2015.
 """
 
 from dataclasses import dataclass, field
@@ -10,18 +10,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, steady
+from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, keep_plan
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import Owners
 from geoswarm.core.keys.plan import KeyPlan
 
-ROUNDS = 16
-"""Parts that a key's load is dealt in, all keys in turn: as tuples come in a stream, finely enough for the sums."""
+DEALS_PER_KEY = 16
+"""Parts that a key's load is dealt in, all keys in turn, as in a stream of tuples: fine enough for the sums."""
 
 
 @kernel
 def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
-    """One tuple after the other; `loads` (tuples so far, per executor) is brought up to date."""
+    """The executor of each tuple, in order; `loads`, the tuples so far per executor, is updated in place."""
     chosen = np.empty(len(first), np.int32)
     for i in range(len(first)):
         chosen[i] = first[i] if loads[first[i]] <= loads[second[i]] else second[i]
@@ -31,12 +31,12 @@ def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
 
 @kernel
 def _deal(load: Floats, first: Owners, second: Owners, loads: Floats) -> int:
-    """The number of keys that went both ways."""
+    """The number of keys that went to both executors; `loads` is updated in place."""
     ways = np.zeros(len(load), np.int8)
-    for _ in range(ROUNDS):
+    for _ in range(DEALS_PER_KEY):
         for i in range(len(load)):
             to_first = loads[first[i]] <= loads[second[i]]
-            loads[first[i] if to_first else second[i]] += load[i] / ROUNDS
+            loads[first[i] if to_first else second[i]] += load[i] / DEALS_PER_KEY
             ways[i] |= 1 if to_first else 2
     both = 0
     for i in range(len(load)):
@@ -62,4 +62,4 @@ class PKG:
         positions = np.searchsorted(plan.executors, np.stack(choices(plan, stats.keys))).astype(np.int32)
         loads = np.zeros(case.executors)
         split = _deal(case.load, positions[0], positions[1], loads)
-        return steady(plan, stats, case, self.limits, loads, split_keys=int(split))
+        return keep_plan(plan, stats, case, self.limits, loads, split_keys=int(split))

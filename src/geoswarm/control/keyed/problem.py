@@ -1,7 +1,7 @@
-"""What every planner of keyed state is given and gives back: statistics and limits in, a plan and its figures out.
+"""The arguments and the result of every planner of keyed state: statistics and limits in, a plan and its figures out.
 
-Decides nothing: the planners are `mixed.py`, `simple.py`, `compact.py`, and the rivals
-`readj.py`, `pkg.py` and `fixed.py`. Mixed §II, Table II.
+Nothing is decided here: the planners are `mixed.py`, `simple.py`, `compact.py`, and the rivals `readj.py`, `pkg.py`
+and `fixed.py`. Mixed §II, Table II.
 
 Inside, keys and executors are positions: key i of the statistics, executor j of the plan. `Case` is that view.
 """
@@ -19,19 +19,19 @@ from geoswarm.core.keys.hashing import Owners
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
 
-OVERWEIGHT_TOLD_MAX = 20
-"""Keys named in a journal entry."""
+OVERWEIGHT_NAMED_MAX = 20
+"""The most keys that a journal entry names."""
 GAIN_MIN = 0.02
 """While a key is too heavy for any plan, the maximum must fall by this share for a new plan to be worth its migration:
-without it, each interval would move a tenth of the state to relieve the heavy key's executor of a few crumbs."""
+without it, each interval would move a tenth of the state to lower the maximum by almost nothing."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Mixed Table II; the defaults are those in bold there."""
+    """Limits of a planner: Mixed Table II, with the values in bold there as defaults."""
 
     theta_max: float = 0.08
-    """How far an executor may lie above the average, as a share of it."""
+    """θ_max: how far an executor's load may lie above the average, as a share of it."""
     table_max: int = 3000
     """A_max: entries of the routing table."""
     beta: float = 1.5
@@ -39,10 +39,10 @@ class Limits:
     window: int = 5
     """w: intervals of which a key keeps state."""
     level_bits: int = 3
-    """r: values are told apart in steps of R = 2^r in compact statistics."""
+    """r: compact statistics distinguish values in steps of R = 2^r."""
     table_is_soft: bool = False
     """Whether the table may outgrow A_max when balance needs it, as in the paper (Appendix, Figure 17). If not, the
-    lightest entries are given up, and the imbalance that is left is reported."""
+    lightest entries are dropped, and the imbalance that is left is reported."""
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.theta_max < np.inf):
@@ -59,21 +59,21 @@ class Limits:
 
 @dataclass(frozen=True)
 class KeyStats:
-    """What an interval measured. Every key that has load or state is here, once: an entry of the table for any other
-    key is dropped, since there is nothing of it to move."""
+    """What an interval measured, with every key that has load or state, once. The table's entries for other keys are
+    dropped, since they have nothing to move."""
 
     keys: Ints
     load: Floats
-    """c(k): of the last interval."""
+    """c(k): the load in the last interval."""
     state: Floats
-    """S(k, w): of the last w intervals."""
+    """S(k, w): the state of the last w intervals."""
 
     def __post_init__(self) -> None:
         if not len(self.keys) == len(self.load) == len(self.state):
             lengths = f"{len(self.keys)} keys, {len(self.load)} loads, {len(self.state)} states"
             raise InputError(f"statistics of keys have {lengths}: give one of each per key")
         for what, values in (("load", self.load), ("state", self.state)):
-            if len(values) and not (values.min() >= 0.0 and values.max() < np.inf):  # false for NaN, too
+            if len(values) and not (values.min() >= 0.0 and values.max() < np.inf):  # also false for NaN
                 bad = int((~((values >= 0.0) & (values < np.inf))).sum())
                 raise InputError(f"{what} of {bad} of {len(values)} keys is negative or no number: measure it again")
 
@@ -83,12 +83,12 @@ class Case:
     load: Floats
     state: Floats
     owner: Owners
-    """F(k), as a position among the executors."""
+    """F(k), the executor of each key, as a position."""
     home: Owners
-    """h(k), likewise."""
+    """h(k), the executor of each key's hash, as a position."""
     executors: int
     count: Ints
-    """Keys that an item stands for: 1, except for the vectors of `compact.py`."""
+    """The number of keys that an item stands for: 1, except for the vectors of `compact.py`."""
 
     @classmethod
     def of(cls, plan: KeyPlan, stats: KeyStats) -> "Case":
@@ -119,13 +119,13 @@ class Rebalance:
 
     plan: KeyPlan
     moved: Ints
-    """Keys whose state goes elsewhere."""
+    """Keys whose state moves to another executor."""
     sources: Owners
     targets: Owners
     loads: Floats
-    """Per executor of the plan, as the interval's load would have been."""
+    """The load that each executor would have had in the interval."""
     why: Mapping[str, float | int | str] = field(default_factory=dict)
-    """For the journal."""
+    """Figures for the journal."""
     overweight: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Keys that alone exceed the bound, heaviest first. No plan can balance these; an operator whose `merge` allows it
     may split them over several executors (`pkg.py`)."""
@@ -141,10 +141,10 @@ class Rebalance:
 
 
 class Planner(Protocol):
-    """Built by `kind(limits)`, or with options of its own beside; keeps nothing between intervals.
+    """A planner, made by `kind(limits)` or with further options of its own. It keeps nothing between intervals.
 
-    A class may have two things more: `only_compares`, true of a rival that does not route by a plan and cannot run in a
-    stream, and `heeds`, the fields of `Limits` that it looks at beyond those that all do."""
+    A class may have two more attributes: `only_compares`, true for a rival that does not route by a plan and cannot run
+    in a stream, and `heeds`, the fields of `Limits` that it uses beyond those that all planners use."""
 
     @property
     def name(self) -> str: ...
@@ -156,7 +156,7 @@ class Planner(Protocol):
 
 
 def answer(
-    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **told: float | int | str
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **more: float | int | str
 ) -> Rebalance:
     """The plan that gives each key to `owner`, or the old one if this is not worth it."""
     before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)
@@ -166,38 +166,38 @@ def answer(
     table_before, table = int((case.owner != case.home).sum()), int((owner != case.home).sum())
     shrinks = limits.table_max < table_before > table
     if loads.max() > bound and loads.max() >= before.max() * (1.0 - gain_min) and not shrinks:
-        owner, loads, told = case.owner, before, told | {"kept": "the old plan: no better one was found"}
+        owner, loads, more = case.owner, before, more | {"kept": "the old plan: no better one was found"}
     changed = np.flatnonzero(owner != case.owner)
     executors = np.array(plan.executors, np.int32)
     new = plan
     if len(changed) or table_before < len(plan.keys):
         listed = np.flatnonzero(owner != case.home)
         new = plan.with_table(stats.keys[listed], executors[owner[listed]])
-    why = _figures(case, limits, loads, changed, len(new.keys)) | told | alarm
+    why = _figures(case, limits, loads, changed, len(new.keys)) | more | alarm
     sources, targets = executors[case.owner[changed]], executors[owner[changed]]
     return Rebalance(new, stats.keys[changed], sources, targets, loads, why, heavy)
 
 
-def steady(
-    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, loads: Floats, **told: float | int | str
+def keep_plan(
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, loads: Floats, **more: float | int | str
 ) -> Rebalance:
-    """An answer that leaves the plan as it is and says what loads come of it; of rivals that do not route by a plan."""
-    none, nobody = np.empty(0, np.int64), np.empty(0, np.int32)
-    why = _figures(case, limits, loads, none, len(plan.keys)) | told
-    return Rebalance(plan, none, nobody, nobody, loads, why)
+    """An answer that keeps the plan and reports these loads, for rivals that do not route by a plan."""
+    none, no_executors = np.empty(0, np.int64), np.empty(0, np.int32)
+    why = _figures(case, limits, loads, none, len(plan.keys)) | more
+    return Rebalance(plan, none, no_executors, no_executors, loads, why)
 
 
 def _overweight(stats: KeyStats, case: Case, limits: Limits) -> tuple[Ints, dict[str, float | int | str]]:
-    """Keys that alone exceed the bound, and what to say of them."""
+    """Keys that alone exceed the bound, and the journal's figures about them."""
     bound = case.load_max(limits) * (1.0 + SLACK)
     heavy = np.flatnonzero(case.load > bound)
     heavy = heavy[np.argsort(-case.load[heavy], kind="stable")]
     if not len(heavy):
         return stats.keys[heavy], {}
-    named = ", ".join(f"{stats.keys[i]} ({case.load[i] / case.mean:.2f})" for i in heavy[:OVERWEIGHT_TOLD_MAX])
-    said = f"{len(heavy)} keys alone exceed {1 + limits.theta_max:.2f} of the average load: {named}"
+    named = ", ".join(f"{stats.keys[i]} ({case.load[i] / case.mean:.2f})" for i in heavy[:OVERWEIGHT_NAMED_MAX])
+    alone = f"{len(heavy)} keys alone exceed {1 + limits.theta_max:.2f} of the average load: {named}"
     remedy = "no plan can balance them; split them over executors, if the operator's merge allows it"
-    return stats.keys[heavy], {"overweight": said, "remedy": remedy, "splittable": len(heavy)}
+    return stats.keys[heavy], {"overweight": alone, "remedy": remedy, "splittable": len(heavy)}
 
 
 def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: int) -> dict[str, float | int | str]:

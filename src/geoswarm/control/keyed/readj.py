@@ -1,12 +1,13 @@
-"""Readj, the rival: of the heaviest keys, try every move and every swap between executors, and do the best one.
+"""Readj, a rival: among the heaviest keys, try every move and every swap between executors, and do the best one.
 
-Only keys whose load is at least σ of the average take part; all others go home. Mixed §V-"Baseline Approaches" and
-Figure 12, after B. Gedik, "Partitioning functions for stateful data parallelism in stream processing", VLDBJ 23(4).
+Only keys with at least σ of the average load take part; all others return to their hash. Mixed §V-"Baseline
+Approaches" and Figure 12, after B. Gedik, "Partitioning functions for stateful data parallelism in stream processing",
+VLDBJ 23(4).
 
-Faithful where it costs: each step looks at all pairs of tracked keys, as both papers describe it. Kind where it may be:
-only overloaded executors give (another pair cannot lower the maximum), the loops are compiled, ties go to the lesser
-state, and `ReadjSearched` finds σ by bisection, for the largest that balances, as in the paper. `ReadjSorted` is what
-Readj could have been: the same best swap found along two sorted lists, without looking at all pairs.
+Each step compares all pairs of tracked keys, as both papers describe it. Everything else is in its favour: only
+overloaded executors give (another pair cannot lower the maximum), the loops are compiled, ties go to the smaller state,
+and `ReadjSearched` finds the largest σ that balances by bisection, as in the paper. `ReadjSorted` is an improvement: it
+finds the same best swap along two sorted lists, without comparing all pairs.
 """
 
 from dataclasses import dataclass, field
@@ -22,14 +23,14 @@ from geoswarm.core.keys.hashing import Owners
 from geoswarm.core.keys.plan import KeyPlan
 
 STEPS_MAX = 20_000
-"""Swaps of one run."""
+"""The most swaps of one run."""
 SIGMA_HALVINGS = 14
 """σ is searched among 1, 1/2, 1/4, ... of the average load."""
 
 
 @kernel
 def _best_swap(load: Floats, state: Floats, gives: Ints, takes: Ints, gap: float) -> tuple[float, int, int]:
-    """(gain, key that goes, key that comes or -1): the change that leaves the least of the gap between two loads."""
+    """The change that leaves the smallest gap of two loads: its gain, the key that goes, the key that comes or -1."""
     best, best_state, went, came = 0.0, np.inf, -1, -1
     for a in gives:
         for n in range(-1, len(takes)):
@@ -44,7 +45,7 @@ def _best_swap(load: Floats, state: Floats, gives: Ints, takes: Ints, gap: float
 
 @kernel
 def _best_swap_sorted(load: Floats, gives: Ints, takes: Ints, gap: float) -> tuple[float, int, int]:
-    """The same gain, both lists by descending load: as the key that goes gets lighter, so does its best partner."""
+    """The same gain, with both lists by descending load: a lighter key that goes has a lighter best partner."""
     best, went, came, n = 0.0, -1, -1, 0
     for a in gives:
         while n < len(takes) and load[a] - load[takes[n]] < gap / 2.0:
@@ -62,7 +63,7 @@ def _best_swap_sorted(load: Floats, gives: Ints, takes: Ints, gap: float) -> tup
 def _readjust(
     load: Floats, state: Floats, tracked: Ints, owner: Owners, loads: Floats, bound: float, is_sorted: bool
 ) -> int:
-    """Steps taken; `owner` and `loads` are brought up to date. `tracked` is by descending load."""
+    """The number of steps; `owner` and `loads` are updated in place. `tracked` is by descending load."""
     executors = len(loads)
     for step in range(STEPS_MAX):
         best, went, came, giver, taker = 0.0, -1, -1, -1, -1
@@ -92,8 +93,8 @@ def _readjust(
     return STEPS_MAX
 
 
-def readjusted(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
-    """(owner of each key, whether it is balanced, keys that took part)."""
+def readjust_keys(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
+    """The owner of each key, whether that is balanced, and the number of keys that took part."""
     tracked = np.flatnonzero((case.load >= sigma * case.mean) & (case.load > 0.0))
     tracked = tracked[np.argsort(-case.load[tracked], kind="stable")]
     owner = case.home.copy()
@@ -109,14 +110,14 @@ class Readj:
 
     limits: Limits = field(default_factory=Limits)
     sigma: Annotated[float, Field(gt=0)] = 0.01
-    """σ: of the average load, what a key must have to take part."""
+    """σ: the least load of a key that takes part, as a share of the average."""
     name: str = "readj"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits):
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        owner, _, tracked = readjusted(case, self.limits, self.sigma)
+        owner, _, tracked = readjust_keys(case, self.limits, self.sigma)
         return answer(plan, stats, case, self.limits, owner, trials=1, sigma=self.sigma, tracked=tracked)
 
 
@@ -128,22 +129,22 @@ class ReadjSearched:
     name: str = "readj-searched"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
-        return _searched(plan, stats, self.limits, is_sorted=False)
+        return _search_sigma(plan, stats, self.limits, is_sorted=False)
 
 
 @dataclass(frozen=True)
 class ReadjSorted:
-    """Finds what `readj-searched` finds along two sorted lists, without looking at all pairs."""
+    """Finds what `readj-searched` finds, along two sorted lists, without comparing all pairs."""
 
     limits: Limits = field(default_factory=Limits)
     name: str = "readj-sorted"
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
-        return _searched(plan, stats, self.limits, is_sorted=True)
+        return _search_sigma(plan, stats, self.limits, is_sorted=True)
 
 
-def _searched(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -> Rebalance:
-    """With the largest σ that balances; with the smallest tried if none does."""
+def _search_sigma(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -> Rebalance:
+    """An answer with the largest σ that balances; with the smallest tried if none does."""
     case = Case.of(plan, stats)
     if is_settled(case, limits):
         return answer(plan, stats, case, limits, case.owner, trials=0)
@@ -151,7 +152,7 @@ def _searched(plan: KeyPlan, stats: KeyStats, limits: Limits, is_sorted: bool) -
     owner, tracked, halvings = case.owner, 0, 0
     while low <= high:
         middle = (low + high) // 2
-        tried, balanced, took_part = readjusted(case, limits, 0.5**middle, is_sorted)
+        tried, balanced, took_part = readjust_keys(case, limits, 0.5**middle, is_sorted)
         trials += 1
         if balanced or not balanced_once:
             owner, tracked, halvings = tried, took_part, middle

@@ -15,11 +15,11 @@ from geoswarm.errors import SettingsError
 from geoswarm.parameters import Parameter, check_options, parameters_of, suggestion
 from geoswarm.registry import Registry, classes_in
 
-PARTS = ("name", "rebalance")
+PLANNER_PARTS = ("name", "rebalance")
 LIMITS_OF_TUNING = ("theta_max", "table_max", "beta")
-"""Fields of `KeyTuning`."""
+"""Limits that are fields of `KeyTuning`."""
 LIMITS_OF_OPTIONS = ("level_bits", "table_is_soft")
-"""Of those planners whose `heeds` names them."""
+"""Limits that are options of the planners whose `heeds` names them."""
 
 
 def _name_of(kind: Any) -> str | None:
@@ -27,17 +27,17 @@ def _name_of(kind: Any) -> str | None:
 
 
 PLANNERS: Registry[Planner] = Registry(
-    "planner of keys", "geoswarm.planners", classes_in("geoswarm.control.keyed", _name_of), PARTS
+    "planner of keys", "geoswarm.planners", classes_in("geoswarm.control.keyed", _name_of), PLANNER_PARTS
 )
 
 
 def planners() -> dict[str, Any]:
-    """Ours, by name; each is made by `kind(limits)`."""
+    """The planners of this package by name; each is made by `kind(limits)`."""
     return dict(PLANNERS.ours())
 
 
 def planner(name: str, limits: Limits | None = None, options: Mapping[str, Any] | None = None) -> Planner:
-    """Also one that only compares."""
+    """The planner of this name, which may be one that only compares."""
     kind, limits = PLANNERS.kind(name), limits or Limits()
     mine = check_planner_options(name, options or {})
     changed = {key: mine.pop(key) for key in LIMITS_OF_OPTIONS if key in mine}
@@ -46,7 +46,7 @@ def planner(name: str, limits: Limits | None = None, options: Mapping[str, Any] 
 
 
 def resolve_planner(tuning: KeyBalancing, window: int) -> Planner:
-    """The planner of a running stream, whose operator keeps state of so many intervals."""
+    """The planner of a running stream, whose operator keeps state for `window` intervals."""
     check_planner(tuning)
     limits = Limits(tuning.theta_max, tuning.table_max, tuning.beta, window)
     return planner(tuning.planner, limits, tuning.options)
@@ -80,6 +80,6 @@ def check_planner_options(name: str, options: Mapping[str, Any]) -> dict[str, An
 
 
 def planner_parameters(kind: Any) -> list[Parameter]:
-    """What `options` may hold for a planner of this class."""
+    """The parameters that `options` may set for a planner of this class."""
     shared = [parameter for parameter in parameters_of(Limits) if parameter.name in getattr(kind, "heeds", ())]
     return shared + [parameter for parameter in parameters_of(kind) if parameter.name not in ("limits", "name")]

@@ -1,7 +1,7 @@
-"""Simple: all keys from scratch, heaviest first, each to the executor with the least load so far.
+"""Simple: deals all keys from scratch, heaviest first, each to the executor with the least load so far.
 
-Balances as well as anything here and moves almost everything: the yardstick of the paper's bounds, not a planner to
-run. Mixed Appendix, Algorithm 5 (its inner loop would assign a key to every executor: the first is meant).
+It balances as well as any planner here and moves almost everything: the reference of the paper's bounds, not a planner
+to run. Mixed Appendix, Algorithm 5 (its inner loop would assign a key to every executor: the first is meant).
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ def _deal(load: Floats, order: Ints, executors: int) -> Owners:
     return owner
 
 
-def deal(load: Floats, executors: int) -> Owners:
+def deal_keys(load: Floats, executors: int) -> Owners:
     """The executor of each key. At most (4/3 - 1/(3 N_D)) of the best possible maximum (Theorem 1, Lemma 3)."""
     return _deal(load, np.argsort(-load, kind="stable"), executors)
 
@@ -37,5 +37,5 @@ class Simple:
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
-        owner = deal(case.load, case.executors) if case.mean else case.owner
+        owner = deal_keys(case.load, case.executors) if case.mean else case.owner
         return answer(plan, stats, case, self.limits, owner)

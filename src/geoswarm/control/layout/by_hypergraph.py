@@ -1,9 +1,9 @@
 """Terms divided so that few events and subscriptions have terms in two shares: a partition of a hypergraph.
 
-A vertex is a term, as heavy as the events that say it and the subscriptions entered under it. A net is an event, or a
-subscription with several conjunctions, and joins its terms. A net that reaches into λ shares is sent λ times, so
-Σ (λ - 1), which the partitioner minimises, is what is sent in vain. PS2Stream §VI-B, after Cambazoglu et al. (TWEB
-2013), whose nets are queries.
+A vertex is a term; its weight is that of the events that contain it and the subscriptions indexed under it. A net is an
+event, or a subscription with several conjunctions, and joins its terms. A net with terms in λ shares is sent λ times,
+so Σ (λ - 1), which the partitioner minimises, is the number of needless copies. PS2Stream §VI-B, after Cambazoglu et
+al. (TWEB 2013), whose nets are queries.
 
 The partitioner is Mt-KaHyPar: multilevel, maintained, MIT, with wheels for Linux and macOS on PyPI. KaHyPar itself is
 GPL, and METIS knows only graphs: with a clique for each event the objective would be another. Only the deterministic
@@ -17,7 +17,7 @@ import numpy as np
 
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import Place, expect, plan_of
-from geoswarm.control.layout.terms import NOBODY, TermShares
+from geoswarm.control.layout.terms import NO_SHARE, TermShares
 from geoswarm.control.layout.text_sample import Lists, TextSample
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.arrays.jit import Ints
@@ -26,20 +26,20 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import MachineError
 
 IMBALANCE = 0.03
-"""How much heavier than the average a share may be: the partitioner's customary value."""
+"""The share above the average that a share may weigh: the partitioner's usual value."""
 NETS_MAX = 6_000
-"""Events, and subscriptions, that are made nets, evenly chosen: 12 000 nets take three seconds, 40 000 thirty."""
+"""The most events, and the most subscriptions, that become nets: 12 000 nets take three seconds, 40 000 thirty."""
 
 
 def by_hypergraph(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COSTS) -> Plan:
-    """Epoch 0, one rectangle."""
+    """A plan of epoch 0 with one rectangle."""
     expect(grid, executors, sample)
     place = Place(Unit.whole(sample).box, tuple(range(executors)), _shares(executors, sample, costs))
     return plan_of(executors, sample, [place])
 
 
 def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
-    found = np.full(sample.terms, NOBODY, np.int16)
+    found = np.full(sample.terms, NO_SHARE, np.int16)
     posted = np.flatnonzero(sample.posted)
     if executors == 1:
         return found
@@ -48,16 +48,16 @@ def _shares(executors: int, sample: TextSample, costs: Costs) -> TermShares:
     event_nets, query_nets = _nets(sample.asked), _nets(sample.postings)
     nets = event_nets + query_nets
     net_weights = [round(costs.c2_event / unit)] * len(event_nets) + [round(per_query / unit)] * len(query_nets)
-    said, entered = (np.bincount(lists.terms, minlength=sample.terms) for lists in (sample.asked, sample.postings))
-    weights = np.maximum(1, np.round((said * costs.c2_event + entered * per_query) / unit)).astype(np.int64)
+    said, indexed = (np.bincount(lists.terms, minlength=sample.terms) for lists in (sample.asked, sample.postings))
+    weights = np.maximum(1, np.round((said * costs.c2_event + indexed * per_query) / unit)).astype(np.int64)
     joined = np.unique(np.concatenate([np.empty(0, np.int64), *nets]))
     totals = np.zeros(executors, np.int64)
     if len(joined) > executors:
         places = [np.searchsorted(joined, net).tolist() for net in nets]
-        found[joined] = _partitioned(places, net_weights, weights[joined].tolist(), executors)
+        found[joined] = _partition(places, net_weights, weights[joined].tolist(), executors)
         totals += np.bincount(found[joined], weights[joined], minlength=executors).astype(np.int64)
-    alone = posted[found[posted] == NOBODY]
-    for term in alone[np.argsort(-weights[alone], kind="stable")].tolist():  # in no net: anywhere, so to the lightest
+    alone = posted[found[posted] == NO_SHARE]
+    for term in alone[np.argsort(-weights[alone], kind="stable")].tolist():  # terms in no net go to the lightest share
         found[term] = share = int(np.argmin(totals))
         totals[share] += weights[term]
     return found
@@ -70,7 +70,7 @@ def _nets(lists: Lists) -> list[Ints]:
     return [lists.terms[lists.offsets[i] : lists.offsets[i + 1]].astype(np.int64) for i in several]
 
 
-def _partitioned(nets: list[list[int]], net_weights: list[int], weights: list[int], blocks: int) -> list[int]:
+def _partition(nets: list[list[int]], net_weights: list[int], weights: list[int], blocks: int) -> list[int]:
     module, library = _library()
     context = library.context_from_preset(module.PresetType.DETERMINISTIC)
     context.set_partitioning_parameters(blocks, IMBALANCE, module.Objective.KM1)
@@ -83,7 +83,7 @@ def _partitioned(nets: list[list[int]], net_weights: list[int], weights: list[in
 
 @cache
 def _library() -> tuple[Any, Any]:
-    """Once per process. One thread: a layout is drawn beside a running stream."""
+    """Loads the partitioner once per process, with one thread, because a layout is drawn beside a running stream."""
     try:
         import mtkahypar
     except ImportError:

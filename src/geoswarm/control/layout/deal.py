@@ -1,7 +1,7 @@
 """Small rectangles dealt to executors in runs along a curve, so that the heaviest run is as light as it can be.
 
-Neighbours mostly stay together, which spares copies of subscriptions. Which rectangles there are, and along which
-curve, is for `grid_cells.py` and `r_tree.py` to say.
+Neighbours mostly stay together, which saves copies of subscriptions. `grid_cells.py` and `r_tree.py` choose the
+rectangles and the curve.
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box
 
 HALVINGS = 40
-"""Of the interval in which the lightest heaviest run lies."""
+"""Steps of the bisection for the least possible maximum load of a run."""
 MEETINGS_MAX = 8_000_000
-"""Of a subscription and a rectangle, 16 bytes each. Where subscriptions are so large that there would be more, each
-stands for several."""
+"""The most pairs of a subscription and a rectangle that meet, 16 bytes each. With more, only some subscriptions are
+used, and each stands for several."""
 
 
-def deal(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> Plan:
-    """`boxes` cover the map, and follow the curve."""
+def deal_boxes(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> Plan:
+    """A plan from boxes that cover the map and are in the order of the curve."""
     whole = Unit.whole(sample)
     drawn = plan_of(1, sample, [Place(box, (0,)) for box in boxes])
     cells = sample.rows[whole.events] * sample.grid.columns + sample.columns[whole.events]
@@ -46,7 +46,7 @@ def deal(executors: int, sample: TextSample, boxes: list[Box], costs: Costs) -> 
 
 
 def _weight(sample: TextSample, boxes: int) -> int:
-    """How many subscriptions one stands for; by area, as if all rectangles were alike."""
+    """The number of subscriptions that one stands for, by area, as if all rectangles were equal."""
     row0, col0, row1, col1 = sample.boxes
     side_rows, side_columns = sample.grid.rows / np.sqrt(boxes), sample.grid.columns / np.sqrt(boxes)
     meetings = float((((row1 - row0) / side_rows + 1) * ((col1 - col0) / side_columns + 1)).sum())
@@ -55,7 +55,7 @@ def _weight(sample: TextSample, boxes: int) -> int:
 
 @kernel
 def _arrivals(met: Overlap, boxes: int) -> tuple[Ints, Ints]:
-    """By rectangle, for each subscription that meets it: the last rectangle before that the same one meets, or -1."""
+    """Offsets by rectangle and, for each subscription that meets it, the last rectangle before that it meets, or -1."""
     offsets = np.zeros(boxes + 1, np.int64)
     for slot in met.slots:
         offsets[slot + 1] += 1
@@ -72,7 +72,7 @@ def _arrivals(met: Overlap, boxes: int) -> tuple[Ints, Ints]:
 
 @kernel
 def _runs(events: Ints, checks: Floats, offsets: Ints, before: Ints, coefficients: Floats, bound: float) -> Ints:
-    """The run of each rectangle, if a run ends before its load passes the bound."""
+    """The run of each rectangle, where a run ends before its load exceeds the bound."""
     owners = np.empty(len(events), np.int64)
     run, first, o, q, met = 0, 0, 0.0, 0.0, 0.0
     both, event, query, entry = coefficients

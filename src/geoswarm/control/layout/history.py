@@ -1,10 +1,10 @@
 """The first plan from a sample of points and rectangles: one partition per executor, all of almost equal cost.
 
-It is drawn once, offline; a plan that follows the stream is `control/`'s. SWARM §6 names it "static grid based on
-history" and says only that the cost model divides 400 k points and 200 k queries so that executors cost almost the
-same. Cutting the costliest until there are enough cannot do that: half of a partition costs an eighth, since N, Q and R
-all halve. So the map is cut for k executors into parts for k/2 and the rest, where the cube roots of the costs are as
-k/2 to the rest:
+It is drawn once, offline; the strategies of `control/balance/` follow the stream. SWARM §6 names it "static grid based
+on history" and states only that the cost model divides 400 k points and 200 k queries so that executors cost almost the
+same. Cutting the costliest repeatedly cannot do that: half of a partition costs an eighth, since N, Q and R all halve.
+So for k executors the map is cut into parts for k/2 and for the rest, with the cube roots of their costs in the same
+ratio:
 
         22
       11  11         each cut is the best of all rows and columns, by the exact counts of the sample
@@ -25,7 +25,7 @@ from geoswarm.errors import InputError, PlanError
 
 
 class _Counts(NamedTuple):
-    """What of the sample meets one part of the map."""
+    """The points and queries of the sample in one part of the map."""
 
     box: Box
     rows: Ints
@@ -49,22 +49,22 @@ class _Counts(NamedTuple):
 
 
 def history(grid: Grid, executors: int, points: Floats, rects: Floats) -> Plan:
-    """Epoch 0, from points (n, 2) as x, y and rects (n, 4) as xmin, ymin, xmax, ymax, all within the bounds."""
+    """A plan of epoch 0 from points (n, 2), x and y, and rects (n, 4), xmin, ymin, xmax, ymax, all in the bounds."""
     if executors < 1:
         raise PlanError(f"{executors} executors cannot own {grid.cells} cells: use at least 1")
     if points.ndim != 2 or points.shape[1] != 2 or rects.ndim != 2 or rects.shape[1] != 4:
         raise InputError(f"a sample has points {points.shape} and rects {rects.shape}: use (n, 2) and (n, 4)")
     rows, columns = np.divmod(grid.locate(points[:, 0], points[:, 1]).astype(np.int64), grid.columns)
     whole = Box(0, 0, grid.rows - 1, grid.columns - 1)
-    parts = _divided(_Counts(whole, rows, columns, grid.cover(*rects.T)), min(executors, grid.cells))
+    parts = _divide(_Counts(whole, rows, columns, grid.cover(*rects.T)), min(executors, grid.cells))
     partitions = tuple(Partition(i, *box, executor=i) for i, box in enumerate(parts))
     return Plan(epoch=0, grid=grid, executors=executors, partitions=partitions, next_partition_id=len(partitions))
 
 
-def _divided(counts: _Counts, shares: int) -> list[Box]:
+def _divide(counts: _Counts, shares: int) -> list[Box]:
     if shares == 1:
         return [counts.box]
-    # Where cells are as few as executors, only an uneven deal may have room for all.
+    # With hardly more cells than executors, only an uneven division may have room for all.
     cuts = _cuts(counts, shares, {shares // 2, shares - shares // 2}) or _cuts(counts, shares, range(1, shares))
     _, _, axis, after, first_shares = min(cuts)
     box = counts.box
@@ -72,12 +72,12 @@ def _divided(counts: _Counts, shares: int) -> list[Box]:
         first, second = box._replace(row1=after), box._replace(row0=after + 1)
     else:
         first, second = box._replace(col1=after), box._replace(col0=after + 1)
-    return _divided(counts.within(first), first_shares) + _divided(counts.within(second), shares - first_shares)
+    return _divide(counts.within(first), first_shares) + _divide(counts.within(second), shares - first_shares)
 
 
 def _cuts(counts: _Counts, shares: int, befores: Iterable[int]) -> list[tuple[float, float, Axis, int, int]]:
-    """For each axis and number of shares before the cut, the best cut: what a share of the worse half costs, as a cube
-    root; then, between equals, how far the cut is from an even one. None where the cells are too few."""
+    """The best cut for each axis and number of shares before it: the cube root of the cost of a share in the worse
+    half; then, for ties, how far the cut is from an even one. Cuts with too few cells on a side are left out."""
     box, stat = counts.box, counts.stat()
     height, width = box.row1 - box.row0 + 1, box.col1 - box.col0 + 1
     found: list[tuple[float, float, Axis, int, int]] = []

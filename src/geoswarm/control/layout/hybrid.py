@@ -1,23 +1,22 @@
-"""Space where it is cheaper, words where they are: PS2Stream's hybrid partitioning (§IV-B, Algorithm 1).
+"""PS2Stream's hybrid partitioning: by space where that is cheaper, elsewhere by words (§IV-B, Algorithm 1).
 
-Phase 1 cuts the map until each part speaks alike: where what events say is unlike what subscriptions are entered
-under (cosine below δ), terms will be divided (N_t), elsewhere whichever of space and terms makes less load (N_s).
-Phase 2 divides the parts until there are enough for all executors, then the heaviest again and again, until the
-executors' loads are within σ of each other or there are θ leaves.
+Phase 1 cuts the map until the words in each part are uniform. Where the terms of events differ from those that
+subscriptions are indexed under (cosine below δ), terms will be divided (N_t), elsewhere space or terms, whichever makes
+less load (N_s). Phase 2 divides the parts until there are enough for all executors, then the heaviest part repeatedly,
+until the executors' loads are within σ of each other or there are θ leaves.
 
-Where this departs from the print, or fills it:
+Where this departs from the paper, or completes it:
 
-- Similarity takes the terms that subscriptions are entered under, not all their keywords: only those decide who is
-  sent what.
-- The print leaves δ, σ, θ and "≈ 0" open; the constants below say what was found.
-- A node of N_s that was divided by terms is of N_t from then on: the tree has terms only below space.
-- When σ or θ is reached, the best deal seen on the way is taken, that with the least L_max.
+- Similarity uses the terms that subscriptions are indexed under, not all their keywords: only those decide the routing.
+- The paper leaves δ, σ, θ and "≈ 0" open; the constants below give the values found by measuring.
+- A node of N_s that was divided by terms belongs to N_t from then on: the tree has terms only below space.
+- When σ or θ is reached, the best deal so far is taken, that with the least L_max.
 - Phase 1 makes no more parts than there are executors, whatever θ is.
 - Algorithm 1 makes the sum of loads small, so its worst executor may be worse than that of plain space or plain words;
-  and a cosine knows nothing of how large rectangles are and what a copy costs. So four trees are candidates: that of
-  the print, the same without phase 1, a kd-tree, and a division of all terms. A tree of many leaves fits the sample it
-  was drawn from better than what comes after it. So each candidate is drawn from half of the events and judged by the
-  other half, both ways round, and the one whose worst executor does best is drawn again from all.
+  and a cosine does not depend on the size of rectangles or the cost of a copy. So four trees are candidates: the
+  paper's, the same without phase 1, a kd-tree, and a division of all terms. A tree of many leaves fits its own sample
+  better than later events. So each candidate is drawn from half of the events and judged by the other half, both ways
+  round, and the one with the best worst executor is drawn again from all events.
 """
 
 import math
@@ -28,28 +27,28 @@ from functools import partial
 import numpy as np
 
 from geoswarm.control.layout.kd_cuts import kd_parts
-from geoswarm.control.layout.kdt_tree import Cut, Node
+from geoswarm.control.layout.kdt_tree import Node, SpaceCut
 from geoswarm.control.layout.load_model import COSTS, Costs, worst_us
-from geoswarm.control.layout.node_merging import Deal, merged
+from geoswarm.control.layout.node_merging import Deal, merge_nodes
 from geoswarm.control.layout.places import expect
 from geoswarm.control.layout.text_sample import ANYTHING, TextSample
-from geoswarm.control.layout.unit import Unit, tally
+from geoswarm.control.layout.unit import Unit, count_terms
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 
 DELTA = 0.5
-"""Below a half they hardly share words. Queries that ask as people speak have 1.0, Q2 of `lab/workload/queries.py`
-0.9."""
+"""δ: below a half, events and queries hardly share words. Queries with the frequencies of events have 1.0, Q2 of
+`lab/workload/queries.py` 0.9."""
 ALIKE = 0.02
-"""Similarities that differ less are equal: what chance does to some thousand posts."""
+"""Similarities that differ less are equal: chance changes those of some thousand posts by as much."""
 FEW = 500
-"""Events, or subscriptions, whose similarity is mostly chance: such a part is not cut further in phase 1."""
+"""With fewer events or subscriptions, similarity is mostly chance, and phase 1 does not cut a part further."""
 SIGMA = 1.05
-"""The paper's σ: "a small constant value being larger than 1". What is out of balance is lost; 1.2 cost up to 7 %."""
+"""The paper's σ: "a small constant value being larger than 1". Imbalance costs throughput: 1.2 lost up to 7 %."""
 LEAVES_PER_EXECUTOR_MAX = 16
-"""The paper's θ, per executor: balance comes from small leaves, and each costs copies."""
+"""The paper's θ, per executor: small leaves make balance possible, and each leaf costs copies."""
 JUDGED_EVENTS_MIN = 4000
-"""With fewer, half of them says less than the whole says of itself: then candidates are judged by all."""
+"""With fewer events, half of them is too small a test: then candidates are judged by all."""
 
 
 def hybrid(
@@ -62,7 +61,7 @@ def hybrid(
     delta: float = DELTA,
     leaves_max: int | None = None,
 ) -> Plan:
-    """Epoch 0."""
+    """A plan of epoch 0, from the best of four trees."""
     expect(grid, executors, sample)
     tree = kdt_tree(executors, sample, costs=costs, sigma=sigma, delta=delta, leaves_max=leaves_max)
     return tree.to_plan(executors)
@@ -77,7 +76,7 @@ def kdt_tree(
     delta: float = DELTA,
     leaves_max: int | None = None,
 ) -> Node:
-    """Algorithm 1: the tree, each leaf with its executor."""
+    """The tree of Algorithm 1, or a better one, each leaf with its executor."""
     limit = leaves_max or LEAVES_PER_EXECUTOR_MAX * executors
     kinds: list[_Kind] = [
         partial(_algorithm_1, executors=executors, sigma=sigma, delta=delta, limit=limit),
@@ -97,7 +96,7 @@ def kdt_tree(
         ]
         kinds = [kinds[int(np.argmin(prices))]]
     trees = [tree for tree in (kind(Unit.whole(sample), costs) for kind in kinds) if tree is not None]
-    if not trees:  # terms enough for a half of the events, and not for the whole: never seen
+    if not trees:  # enough terms for half of the events but not for all: never observed
         return _space(Unit.whole(sample), costs, executors)
     return min(trees, key=lambda tree: _price(tree, executors, sample, costs)) if len(trees) > 1 else trees[0]
 
@@ -127,7 +126,7 @@ def _one_each(tree: Node) -> Node:
 def _algorithm_1(
     whole: Unit, costs: Costs, executors: int, sigma: float, delta: float | None, limit: int
 ) -> Node | None:
-    """Without δ, the whole map is one node of N_s: phase 2 alone. None if phase 1 comes to the same."""
+    """Without δ, the whole map is one node of N_s: phase 2 alone. None if phase 1 leads to the same tree."""
     root = Node(whole, whole.load(costs))
     nodes = [root] if delta is None else _phase_1(root, delta, executors, costs)
     if delta is not None and not any(node.by_text for node in nodes):
@@ -136,7 +135,7 @@ def _algorithm_1(
 
 
 def _phase_1(root: Node, delta: float, limit: int, costs: Costs) -> list[Node]:
-    """Lines 1 to 12: N_t and N_s. An inner node has its cut and children."""
+    """Lines 1 to 12: the nodes of N_t and N_s. Inner nodes get their cut and children."""
     undecided, decided = [root], []
     while undecided:
         node = undecided.pop(0)
@@ -160,10 +159,10 @@ def _phase_1(root: Node, delta: float, limit: int, costs: Costs) -> list[Node]:
 
 
 def _similarity(unit: Unit) -> float:
-    """The cosine between how often each term is said and how often it is entered under.
+    """The cosine between the frequencies of terms in events and in the index of subscriptions.
 
-    Of n sightings of a term, n·(n - 1) pairs stand in for the square: n² would count each with itself, so that two
-    samples of one language seem the less alike the smaller they are."""
+    For n occurrences of a term, n·(n - 1) pairs replace the square: n² would count each with itself, so that two
+    samples of one language would seem less similar the smaller they are."""
     sample = unit.sample
     inside = np.flatnonzero(
         (sample.rows >= unit.box.row0)
@@ -171,26 +170,26 @@ def _similarity(unit: Unit) -> float:
         & (sample.columns >= unit.box.col0)
         & (sample.columns <= unit.box.col1)
     )
-    said = tally(inside, sample.said.offsets, sample.said.terms, sample.terms)
-    entered = tally(unit.queries, sample.postings.offsets, sample.postings.terms, sample.terms)
-    said[ANYTHING] = entered[ANYTHING] = 0.0
-    squares = float(said @ np.maximum(said - 1, 0)) * float(entered @ np.maximum(entered - 1, 0))
-    return min(1.0, float(said @ entered) / math.sqrt(squares)) if squares > 0 else 0.0
+    said = count_terms(inside, sample.said.offsets, sample.said.terms, sample.terms)
+    indexed = count_terms(unit.queries, sample.postings.offsets, sample.postings.terms, sample.terms)
+    said[ANYTHING] = indexed[ANYTHING] = 0.0
+    squares = float(said @ np.maximum(said - 1, 0)) * float(indexed @ np.maximum(indexed - 1, 0))
+    return min(1.0, float(said @ indexed) / math.sqrt(squares)) if squares > 0 else 0.0
 
 
-def _medians(unit: Unit) -> list[Cut]:
-    """Where a kd-tree would cut: at the middle event of each axis."""
+def _medians(unit: Unit) -> list[SpaceCut]:
+    """The cuts of a kd-tree: at the median event of each axis."""
     box, found = unit.box, []
     for axis, (side, first, last) in enumerate(
         ((unit.sample.rows, box.row0, box.row1), (unit.sample.columns, box.col0, box.col1))
     ):
         if last > first:
-            found.append(Cut(axis, min(int(np.median(side[unit.events])), last - 1)))
+            found.append(SpaceCut(axis, min(int(np.median(side[unit.events])), last - 1)))
     return found
 
 
 def _partition(node: Node, parts: int, costs: Costs) -> bool:
-    """PartitionNode: gives the node children, or says that it cannot."""
+    """PartitionNode: gives the node children; False if that is not possible."""
     if parts < 2:
         return False
     if node.by_text:
@@ -201,9 +200,9 @@ def _partition(node: Node, parts: int, costs: Costs) -> bool:
 
 
 def _numbers_of_parts(nodes: list[Node], executors: int, costs: Costs) -> list[int]:
-    """ComputeNumberPartitions: how many parts of each node make the least load in all.
+    """ComputeNumberPartitions: the number of parts of each node that makes the least load in all.
 
-    L[i, j] is the least for the first i nodes in j parts, C[i, k] that of node i in k parts."""
+    L[i, j] is the least load of the first i nodes in j parts, C[i, k] that of node i in k parts."""
     count, most = len(nodes), executors - len(nodes) + 1
     if count == 1:
         return [executors]
@@ -230,7 +229,7 @@ def _total_in_parts(node: Node, parts: int, costs: Costs) -> float:
 
 
 def _phase_2(root: Node, nodes: list[Node], executors: int, costs: Costs, sigma: float, limit: int) -> Node:
-    """Lines 13 to 27. Leaves that were split for a deal that is not taken are joined again."""
+    """Lines 13 to 27. Leaves that were split for a deal that is not used are joined again."""
     if len(nodes) < executors:
         for node, parts in zip(nodes, _numbers_of_parts(nodes, executors, costs), strict=True):
             _partition(node, parts, costs)
@@ -239,7 +238,7 @@ def _phase_2(root: Node, nodes: list[Node], executors: int, costs: Costs, sigma:
     best: tuple[float, int, Deal] | None = None
     while True:
         leaves = list(root.leaves())
-        deal = merged(leaves, executors, costs)
+        deal = merge_nodes(leaves, executors, costs)
         worst = float(deal.loads.max())
         if best is None or worst < best[0]:
             best = (worst, len(splits), deal)

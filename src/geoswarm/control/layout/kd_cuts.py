@@ -1,15 +1,15 @@
-"""A unit cut into parts of almost equal load: by space, or by whichever of space and terms makes less load in all.
+"""A unit cut into parts of almost equal load: by space, or by space or terms, whichever makes less load in all.
 
-Grows the tree of `kdt_tree.py`; who gets the leaves is for the layouts to say. PS2Stream §IV-B, "node partitioning".
-The print compares text and space once for all p parts; here they are compared again for each half that is left, so
-that a city can be divided by words within a country that is cut by space.
+Grows the tree of `kdt_tree.py`; the layouts decide who gets the leaves. PS2Stream §IV-B, "node partitioning". The paper
+compares text and space once for all p parts; here they are compared again for each half, so that a city can be divided
+by words within a country that is cut by space.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.layout.kdt_tree import Cut, Node
+from geoswarm.control.layout.kdt_tree import Node, SpaceCut
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.unit import Unit
 
@@ -17,10 +17,10 @@ PASSES = 6
 
 
 class _Lesson(NamedTuple):
-    """What drawing a tree teaches of one of its inner nodes."""
+    """What an earlier drawing of the tree showed about one of its inner nodes."""
 
     favour: float
-    """How much heavier the first half comes out than it seemed, against the second."""
+    """How much heavier the first half became than the second: above 1, it should be cut smaller."""
     axis: int
 
 
@@ -28,16 +28,16 @@ _Path = tuple[int, ...]
 
 
 def kd_parts(unit: Unit, count: int, costs: Costs, *, or_terms: bool = False) -> Node:
-    """A tree with `count` leaves, or fewer where cells (and terms) are; of several drawn the one whose worst leaf is
-    best.
+    """A tree with `count` leaves, or fewer where there are too few cells (and terms): of several drawings, the one with
+    the best worst leaf.
 
-    How much two halves will have to copy is known only when they have been cut to the end. So the tree is drawn a few
-    times, each time with what was learned of each half."""
+    The copies that two halves will need are known only when both have been cut completely. So the tree is drawn a few
+    times, each time with what the last one showed about each half."""
     lessons: dict[_Path, _Lesson] = {}
     best: Node | None = None
     least = np.inf
     for _ in range(PASSES if count > 2 else 1):
-        tree = _grown(unit, count, costs, or_terms, lessons, ())
+        tree = _grow(unit, count, costs, or_terms, lessons, ())
         worst = max(leaf.load for leaf in tree.leaves())
         if best is None or worst < least:
             best, least = tree, worst
@@ -45,7 +45,7 @@ def kd_parts(unit: Unit, count: int, costs: Costs, *, or_terms: bool = False) ->
     return best
 
 
-def _grown(unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path) -> Node:
+def _grow(unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path) -> Node:
     node = Node(unit, unit.load(costs))
     if count == 1:
         return node
@@ -62,10 +62,10 @@ def _cut(
     unit: Unit, count: int, costs: Costs, or_terms: bool, lessons: dict[_Path, _Lesson], path: _Path, wanted: int
 ) -> Node:
     lesson = lessons.get(path)
-    cut, before = best_cut(unit, count, costs, lesson)
+    cut, before = best_space_cut(unit, count, costs, lesson)
     behind = (wanted if or_terms else count) - before  # terms can make parts where cells cannot
     first, second = (
-        _grown(unit.within(box), share, costs, or_terms, lessons, (*path, side))
+        _grow(unit.within(box), share, costs, or_terms, lessons, (*path, side))
         for side, (box, share) in enumerate(zip(cut.halves(unit.box), (before, behind), strict=True))
     )
     heavier, lighter = (max(leaf.load for leaf in half.leaves()) for half in (first, second))
@@ -74,10 +74,10 @@ def _cut(
     return Node(unit, unit.load(costs), cut=cut, children=[first, second])
 
 
-def best_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None) -> tuple[Cut, int]:
-    """Where to cut for `count` parts, and how many of them come before it: where the worse part will be the best.
+def best_space_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None) -> tuple[SpaceCut, int]:
+    """The cut for `count` parts with the least worst part, and the number of parts before it.
 
-    A half that is cut into k has about a k-th of its events and of its subscriptions in each part."""
+    A half that is cut into k parts has about a k-th of its events and of its subscriptions in each."""
     favour = lesson.favour if lesson else 1.0
     box, sample = unit.box, unit.sample
     lengths = (box.row1 - box.row0 + 1, box.col1 - box.col0 + 1)
@@ -106,4 +106,4 @@ def best_cut(unit: Unit, count: int, costs: Costs, lesson: _Lesson | None = None
         at = int(np.lexsort((uneven, worse))[0])
         found.append((float(worse[at]), float(length < across), axis, first + at, int(parts[at])))
     _, _, axis, after, parts_before = min(found)
-    return Cut(axis, after), parts_before
+    return SpaceCut(axis, after), parts_before

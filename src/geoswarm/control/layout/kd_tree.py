@@ -1,6 +1,6 @@
 """A kd-tree by load, a leaf for each executor: the best of PS2Stream's space partitionings (§VI-B).
 
-Looks at words only to know which events nobody asks for. `hybrid.py` may divide by words, too.
+Words are used only to leave out events that no subscription asks for. `hybrid.py` may also divide by words.
 """
 
 from geoswarm.control.layout.kd_cuts import kd_parts
@@ -13,7 +13,7 @@ from geoswarm.core.space.plan import Plan
 
 
 def kd_tree(grid: Grid, executors: int, sample: TextSample, *, costs: Costs = COSTS) -> Plan:
-    """Epoch 0. With more executors than cells, those left over own nothing."""
+    """A plan of epoch 0. With more executors than cells, some own nothing."""
     expect(grid, executors, sample)
     tree = kd_parts(Unit.whole(sample), executors, costs)
     for executor, leaf in enumerate(tree.leaves()):

@@ -1,6 +1,6 @@
 """The kd^t-tree: a kd-tree whose leaves may be divided by terms. PS2Stream §IV-B, Figure 3.
 
-A value to look at and to print; `to_plan` makes the grid^t index of it, which is what routes. `kd_cuts.py` and
+A value that can be inspected and printed; `to_plan` makes the grid^t index of it, which routes. `kd_cuts.py` and
 `hybrid.py` grow it.
 
     rows 0..999, columns 0..999: behind column 413
@@ -18,15 +18,15 @@ import numpy as np
 
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.places import Place, plan_of
-from geoswarm.control.layout.terms import NOBODY, by_load
+from geoswarm.control.layout.terms import NO_SHARE, by_load
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box
 
 
-class Cut(NamedTuple):
+class SpaceCut(NamedTuple):
     axis: int
-    """0: behind a row, 1: behind a column."""
+    """0: the cut is behind a row, 1: behind a column."""
     after: int
 
     def halves(self, box: Box) -> tuple[Box, Box]:
@@ -40,12 +40,12 @@ class Node:
     unit: Unit
     load: float
     by_text: bool = False
-    """In N_t: divided by terms only."""
-    cut: Cut | None = None
-    """Where its children meet; None: it has none, or they share out its terms."""
+    """Whether the node is in N_t: divided by terms only."""
+    cut: SpaceCut | None = None
+    """The cut between its children; None if it has none, or they divide its terms."""
     children: list["Node"] = field(default_factory=list)
     executor: int = -1
-    """Of a leaf."""
+    """The executor of a leaf; -1 for inner nodes."""
 
     @property
     def total(self) -> float:
@@ -58,7 +58,7 @@ class Node:
             yield from child.leaves()
 
     def places(self) -> Iterator["Node"]:
-        """The nodes down to which the tree is cut by space."""
+        """The lowest nodes that were made by cuts of space."""
         if self.cut is None:
             yield self
         else:
@@ -66,21 +66,21 @@ class Node:
                 yield from child.places()
 
     def divide(self, shares: int, costs: Costs) -> bool:
-        """By terms, into children; False where there are too few."""
+        """Divides the terms among new children; False if there are too few terms."""
         share_of_term = by_load(self.unit, shares, costs)
-        if len(set(share_of_term.tolist()) - {NOBODY}) < shares:
+        if len(set(share_of_term.tolist()) - {NO_SHARE}) < shares:
             return False
-        parts = self.unit.divided(share_of_term, shares)
+        parts = self.unit.divide(share_of_term, shares)
         self.children = [Node(part, part.load(costs), by_text=True) for part in parts]
         return True
 
     def to_plan(self, executors: int) -> Plan:
-        """Epoch 0."""
+        """The plan of epoch 0 that routes by this tree."""
         sample = self.unit.sample
         places = []
         for node in self.places():
             leaves = list(node.leaves())
-            shares = np.full(sample.terms, NOBODY, np.int16)
+            shares = np.full(sample.terms, NO_SHARE, np.int16)
             for share, leaf in enumerate(leaves):
                 if leaf.unit.terms is not None:
                     shares[leaf.unit.terms] = share

@@ -1,16 +1,16 @@
-"""What a plan costs each executor, by a sample: PS2Stream's Definition 1, and what is left of it on this engine.
+"""The load of each executor under a plan, by a sample: PS2Stream's Definition 1, and its form on this engine.
 
     L = c1·|O|·|Q| + c2·|O| + c3·|Q| + c4·|Qd|
 
-O are the events that an executor is sent, Q the subscriptions that it is told to insert, Qd those to delete. By
-Definition 2 and §IV-C an event goes to whoever holds its cell and one of its terms that have a list there, and to
-nobody if none has; a subscription goes, in each rectangle that it meets, to whoever holds the rarest keyword of one of
-its conjunctions. Lists are counted by blocks of the map, the same for all layouts (`TextSample.asked`).
+O are the events sent to an executor, Q the subscriptions that it inserts, Qd those that it deletes. By Definition 2 and
+§IV-C an event goes to the executors of its cell and of those of its terms that have a list there, and to none if no
+term has; a subscription goes, in each rectangle that it meets, to the executor of the rarest keyword of each of its
+conjunctions. Lists are counted by blocks of the map, the same for all layouts (`TextSample.asked`).
 
-On the paper's machines each worker keeps the subscriptions that it was sent: `COSTS`. Here they rest once, in segments
-that all workers map, and are written by the driver: no layout can make copies of them, and `ENGINE` counts what is
-left: the entries that events are compared with, their visits, and what a plan that divides terms anywhere adds to every
-event (`divided_event`): the router cuts it into words and looks them up, and what it met passes the merger.
+On the paper's machines each worker keeps the subscriptions that it receives: `COSTS`. Here they are stored once, in
+segments that all workers map and the driver writes, so no layout copies them. `ENGINE` counts the rest: the entries
+that events are compared with, their visits, and what a plan that divides terms anywhere adds to every event
+(`divided_event`): the router splits it into words and looks them up, and its matches pass the merger.
 
 `lab/bench/ps2/costs.py` measures all of these; the layouts of this folder minimise the sum or the maximum of L.
 """
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.layout.text_sample import ANYTHING, TextSample, runs
+from geoswarm.control.layout.text_sample import ANYTHING, TextSample, distinct_counts
 from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
@@ -30,26 +30,26 @@ from geoswarm.core.space.plan import Plan
 
 @dataclass(frozen=True)
 class Costs:
-    """In microseconds. The defaults were measured by `lab/bench/ps2/costs.py`; ratios matter, not units."""
+    """Costs in microseconds. The defaults were measured by `lab/bench/ps2/costs.py`; only ratios matter."""
 
     c1_check: float = 0.015
-    """Comparing an event with one more entry of a list, and telling of it if it matches. The longer lists are, the less
-    it is: 0.028 at 50 k subscriptions, 0.012 to 0.026 from 100 k to 300 k, 0.004 up to 1 M. The paper's c1 is this
-    times the share of all pairs that the index looks at (`TextSample.selectivity`): the same for all layouts."""
+    """Comparing an event with one more entry of a list, and reporting it if it matches. It falls with the length of the
+    lists: 0.028 at 50 k subscriptions, 0.012 to 0.026 from 100 k to 300 k, 0.004 up to 1 M. The paper's c1 is this
+    times the share of all pairs that the index compares (`TextSample.selectivity`), the same for all layouts."""
     c2_event: float = 2.2
-    """A visit of an event to one executor more: the router's copy, packing and unpacking it, cutting it into words,
-    looking them up, and merging what it met there."""
+    """A visit of an event to one more executor: the router's copy, packing and unpacking, splitting it into words,
+    looking them up, and merging its matches there."""
     c3_insertion: float = 1.4
     c4_deletion: float = 0.65
     divided_event: float = 0.0
-    """For every event, however it is sent, if the plan divides terms anywhere. All executors share it."""
+    """The cost added to every event if the plan divides terms anywhere. All executors share it."""
     by_lists: bool = False
-    """Whether c1 is for each entry that the sample's events really meet. By Definition 1 it is for a fixed share of all
-    pairs, so that a part of the map with an eighth of both has a 64th of them; yet an index compares the same pairs
-    wherever they are, and most of them are in few crowded cells."""
+    """Whether c1 counts each entry that the sample's events really meet. In Definition 1 it counts a fixed share of all
+    pairs, so a part of the map with an eighth of both has a 64th of them; but an index compares the same pairs under
+    every plan, and most of them are in few crowded cells."""
 
     def coefficients(self, sample: TextSample) -> Floats:
-        """Of |O|·|Q|, |O|, |Q| and the entries that are met."""
+        """The coefficients of |O|·|Q|, |O|, |Q| and the entries that events meet."""
         per_query = self.c3_insertion + self.c4_deletion * sample.deletions
         per_pair, per_entry = self.c1_check * sample.selectivity, self.c1_check
         return np.array([0.0 if self.by_lists else per_pair, self.c2_event, per_query, per_entry * self.by_lists])
@@ -61,32 +61,34 @@ class Costs:
         queries: Array | np.float64,
         checks: Array | np.float64,
     ) -> Floats:
-        """For numbers of events, of subscriptions, and of entries that the events meet."""
+        """The load of so many events, subscriptions, and entries that the events meet."""
         both, event, query, entry = self.coefficients(sample)
         found: Floats = both * events * queries + event * events + query * queries + entry * checks
         return found
 
 
 COSTS = Costs()
-"""Of machines that keep subscriptions of their own."""
+"""The costs of machines that keep subscriptions of their own."""
 ENGINE = Costs(c3_insertion=0.0, c4_deletion=0.0, divided_event=1.6, by_lists=True)
-"""Of this engine."""
-MEETINGS_MAX = 8_000_000
-"""Of a subscription and a rectangle, looked at together: some hundred bytes each."""
+"""The costs of this engine."""
+PAIRS_AT_ONCE_MAX = 8_000_000
+"""The most pairs of a subscription and a rectangle that are counted at once: some hundred bytes each."""
 
 
-class Sent(NamedTuple):
-    """Who gets what: two rows, (event, executor) or (subscription, executor), each pair once."""
+class Destinations(NamedTuple):
+    """Pairs (event, executor) and (subscription, executor), each once, as arrays of two rows."""
 
     events: Ints
     queries: Ints
 
 
-def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: bool = True) -> Floats:
+def executor_loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: bool = True) -> Floats:
     """The load of each executor, in microseconds."""
     sent = destinations(plan, sample)
     events = np.bincount(sent.events[1], minlength=plan.executors).astype(np.float64)
-    checks = np.bincount(_asked(plan, sample, _Owners(plan, sample)).executors, sample.checks, minlength=plan.executors)
+    checks = np.bincount(
+        _event_pairs(plan, sample, _TermOwners(plan, sample)).executors, sample.checks, minlength=plan.executors
+    )
     if replicates:
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
         return costs.load(sample, events, queries, checks)
@@ -94,21 +96,21 @@ def loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, replicates: b
 
 
 def worst_us(plan: Plan, sample: TextSample, costs: Costs = COSTS) -> float:
-    """What the sample takes if each executor is a machine: as long as the most loaded one."""
+    """The time of the sample if each executor is a machine: that of the most loaded one."""
     shared = costs.divided_event * sample.events / plan.executors if plan.siblings else 0.0
-    return float(loads(plan, sample, costs).max()) + shared
+    return float(executor_loads(plan, sample, costs).max()) + shared
 
 
-def destinations(plan: Plan, sample: TextSample) -> Sent:
-    """Definition 2. An event of a partition that is everybody's goes to one executor in turn, a subscription to all."""
-    owners = _Owners(plan, sample)
-    events = _distinct(*_asked(plan, sample, owners), plan.executors)
-    at_once = max(1, MEETINGS_MAX // len(plan.partitions))
+def destinations(plan: Plan, sample: TextSample) -> Destinations:
+    """Definition 2. In a partition of all executors, an event goes to one in turn, and a subscription to all."""
+    owners = _TermOwners(plan, sample)
+    events = _distinct(*_event_pairs(plan, sample, owners), plan.executors)
+    at_once = max(1, PAIRS_AT_ONCE_MAX // len(plan.partitions))
     parts = [
-        _distinct(*_entered(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
+        _distinct(*_query_pairs(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
         for first in range(0, sample.queries, at_once)
     ]
-    return Sent(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
+    return Destinations(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
 
 
 class _Pairs(NamedTuple):
@@ -116,8 +118,8 @@ class _Pairs(NamedTuple):
     executors: Ints
 
 
-class _Owners:
-    """The executor of each (rectangle, term); rectangles by their first slot."""
+class _TermOwners:
+    """The executor of each (rectangle, term); a rectangle is known by its first slot."""
 
     def __init__(self, plan: Plan, sample: TextSample) -> None:
         self._plan = plan
@@ -140,7 +142,7 @@ class _Owners:
         return owners
 
 
-def _asked(plan: Plan, sample: TextSample, owners: _Owners) -> _Pairs:
+def _event_pairs(plan: Plan, sample: TextSample, owners: _TermOwners) -> _Pairs:
     """Events and executors, one for each pair of `sample.asked`."""
     events = sample.asked.rows
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
@@ -148,8 +150,8 @@ def _asked(plan: Plan, sample: TextSample, owners: _Owners) -> _Pairs:
     return _Pairs(events, np.where(found == EVERYBODY, events % plan.executors, found))
 
 
-def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: int) -> _Pairs:
-    """Subscriptions and executors, by each rectangle they meet and each term they are entered under."""
+def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int, last: int) -> _Pairs:
+    """Subscriptions and executors, for each rectangle they meet and each term they are indexed under."""
     met, postings = overlap(plan, CellBox(*(side[first:last] for side in sample.boxes))), sample.postings
     terms_per_query = np.diff(postings.offsets[first : last + 1])
     pairs_per_query = np.diff(met.offsets) * terms_per_query
@@ -158,12 +160,12 @@ def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: 
     place, term = np.divmod(nth, terms_per_query[query])
     terms = postings.terms[postings.offsets[first + query] + term]
     found = owners.of(met.slots[met.offsets[query] + place], terms)
-    everybody = found == EVERYBODY
-    all_of_them = np.tile(np.arange(plan.executors), int(everybody.sum()))
-    rows = first + np.concatenate([query[~everybody], np.repeat(query[everybody], plan.executors)])
-    return _Pairs(rows, np.concatenate([found[~everybody], all_of_them]))
+    is_shared = found == EVERYBODY
+    all_of_them = np.tile(np.arange(plan.executors), int(is_shared.sum()))
+    rows = first + np.concatenate([query[~is_shared], np.repeat(query[is_shared], plan.executors)])
+    return _Pairs(rows, np.concatenate([found[~is_shared], all_of_them]))
 
 
 def _distinct(rows: Ints, executors: Ints, count: int) -> Ints:
-    keys, _ = runs(rows * count + executors)
+    keys, _ = distinct_counts(rows * count + executors)
     return np.stack(np.divmod(keys, count))

@@ -1,8 +1,8 @@
 """MergeNodesIntoPartitions of PS2Stream's Algorithm 1 (§IV-B, "node merging"): the leaves of a tree go to executors.
 
-Which leaves there are is for `hybrid.py` to say. Heaviest first, each to where the load grows least; if that makes
-L_max / L_min larger, to the least loaded. What an executor has already, an event or a subscription, adds nothing.
-A partition without any leaf makes L_max / L_min infinite, so a leaf goes to an empty one as long as there is one.
+`hybrid.py` makes the leaves. Each leaf, heaviest first, goes to where the load grows least; if that makes L_max / L_min
+larger, to the least loaded executor. An event or a subscription that an executor already has adds nothing. An executor
+without leaves makes L_max / L_min infinite, so leaves go to such executors first.
 """
 
 from dataclasses import dataclass
@@ -24,16 +24,19 @@ class Deal:
         return float(self.loads.max() / max(self.loads.min(), 1e-9))
 
 
-def merged(leaves: list[Node], executors: int, costs: Costs) -> Deal:
+def merge_nodes(leaves: list[Node], executors: int, costs: Costs) -> Deal:
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable")
     sample = leaves[0].unit.sample
-    events, queries = _chained([leaf.unit.events for leaf in leaves]), _chained([leaf.unit.queries for leaf in leaves])
+    events, queries = (
+        _concatenate([leaf.unit.events for leaf in leaves]),
+        _concatenate([leaf.unit.queries for leaf in leaves]),
+    )
     checks, sizes = np.array([leaf.unit.checks for leaf in leaves]), (sample.events, sample.queries)
     return Deal(*_deal(order, *events, *queries, checks, sizes, executors, costs.coefficients(sample)))
 
 
-def _chained(lists: list[Ints]) -> tuple[Ints, Ints]:
-    """One behind the other, and where each begins."""
+def _concatenate(lists: list[Ints]) -> tuple[Ints, Ints]:
+    """The offset of each list, and all lists as one."""
     return np.cumsum([0, *map(len, lists)]), np.concatenate(lists)
 
 

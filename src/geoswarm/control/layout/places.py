@@ -1,6 +1,6 @@
-"""From rectangles, and how their terms are divided among executors, to a plan: the grid^t index of PS2Stream §IV-C.
+"""A plan from rectangles and the division of their terms among executors: the grid^t index of PS2Stream §IV-C.
 
-Every layout of words ends here. A rectangle whose shares all have one owner is not divided at all.
+Every layout of words ends here. A rectangle whose shares all have one owner is not divided.
 """
 
 from typing import NamedTuple
@@ -20,13 +20,13 @@ from geoswarm.errors import PlanError
 class Place(NamedTuple):
     box: Box
     executors: tuple[int, ...]
-    """Of each share; one where terms are not divided."""
+    """The executor of each share; a single one where terms are not divided."""
     share_of_term: Array | None = None
-    """By term of the sample; -1: not listed, whoever its hash falls to has it."""
+    """The share of each term of the sample; -1: not listed, so its hash decides."""
 
 
 def plan_of(executors: int, sample: TextSample, places: list[Place]) -> Plan:
-    """Epoch 0."""
+    """A plan of epoch 0 with these places."""
     partitions: list[Partition] = []
     cuts: list[TermCut] = []
     for place in places:
@@ -48,7 +48,7 @@ def plan_of(executors: int, sample: TextSample, places: list[Place]) -> Plan:
 
 
 def expect(grid: Grid, executors: int, sample: TextSample) -> None:
-    """What every layout asks of its arguments."""
+    """Checks the arguments of a layout; raises PlanError."""
     if executors < 1:
         raise PlanError(f"{executors} executors cannot own {grid.cells} cells: use at least 1")
     if grid != sample.grid:
@@ -56,7 +56,7 @@ def expect(grid: Grid, executors: int, sample: TextSample) -> None:
 
 
 def anything_first(share_of_term: Array) -> Array:
-    """Whoever has share 0 serves those who ask for no words: it changes places with the share that they were given."""
+    """The same division with ANYTHING in share 0, which is exchanged with the share that it had."""
     first = share_of_term[ANYTHING]
     if first <= 0:
         return share_of_term
@@ -65,9 +65,10 @@ def anything_first(share_of_term: Array) -> Array:
 
 
 def term_cut(count: int, share_of_term: Array, sample: TextSample) -> TermCut:
-    """Where terms are more than a cut may list, those that are said most."""
+    """A cut that lists each term with a share; the most frequent ones if they are too many."""
     listed = np.flatnonzero(share_of_term >= 0)
     listed = listed[listed != ANYTHING]
     if len(listed) > LISTED_MAX:
         listed = np.sort(listed[np.argsort(-sample.said_counts[listed], kind="stable")[:LISTED_MAX]])
-    return TermCut(count, sample.hashes[listed], share_of_term[listed].astype(np.int16))  # numbers ascend as hashes do
+    # Terms are numbered in the order of their hashes, so these ascend as a TermCut needs them.
+    return TermCut(count, sample.hashes[listed], share_of_term[listed].astype(np.int16))

@@ -1,4 +1,4 @@
-"""Which term goes to which share: greedy, heaviest terms first, each to where it makes the least load.
+"""Terms divided into shares: greedy, heaviest terms first, each to the share where it makes the least load.
 
 The core of `by_metric.py` and of the text partitioning of `hybrid.py`; the other ways to divide terms are in
 `by_frequency.py` and `by_hypergraph.py`.
@@ -16,47 +16,47 @@ from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
 Counts = npt.NDArray[np.int32]
 TermShares = npt.NDArray[np.int16]
-NOBODY = -1
-"""The share of terms that nobody is entered under, or that belong to another unit."""
-ROUNDS = 3
+NO_SHARE = -1
+"""The share of terms that no subscription is indexed under, or that belong to another unit."""
+PASSES = 3
 TOLERANCE = 0.02
-"""How far above the average a share may grow for the sake of the sum."""
+"""How far above the average a share may grow to make the sum of loads smaller."""
 
 
 def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
-    """The share of each term of the sample. Events and subscriptions that a share has already add nothing to its load,
-    so words that go together stay together, until the share is too heavy."""
-    sample, posted = unit.sample, unit.posted()
+    """The share of each term of the sample. Events and subscriptions that a share already has add nothing to its load,
+    so words that occur together stay together, until the share is too heavy."""
+    sample, posted = unit.sample, unit.relevant_terms()
     events, queries = (
-        inverted(rows, lists, posted, sample.terms)
+        invert(rows, lists, posted, sample.terms)
         for rows, lists in ((unit.events, sample.asked), (unit.queries, sample.postings))
     )
     checks = checks_of(unit.events, sample.asked, sample.checks, sample.terms)[posted]
-    said, entered = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
-    weights = costs.load(sample, said, entered, checks)
+    said, indexed = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
+    weights = costs.load(sample, said, indexed, checks)
     order = np.argsort(-weights, kind="stable")
-    found = np.full(sample.terms, NOBODY, np.int16)
-    held = _Held(
+    found = np.full(sample.terms, NO_SHARE, np.int16)
+    held = _ShareContents(
         np.zeros((len(unit.events), shares), np.int32),
         np.zeros((len(unit.queries), shares), np.int32),
         np.zeros(shares),
         np.zeros(shares),
         np.zeros(shares),
     )
-    found[posted] = _dealt(order, events, queries, checks, shares, held, costs.coefficients(sample))
+    found[posted] = _deal_terms(order, events, queries, checks, shares, held, costs.coefficients(sample))
     return found
 
 
-def inverted(rows: Ints, lists: Lists, posted: Ints, terms: int) -> Lists:
-    """By place in `posted`: the places in `rows` that have the term."""
+def invert(rows: Ints, lists: Lists, posted: Ints, terms: int) -> Lists:
+    """For each term of `posted`, the positions in `rows` of the rows that have it."""
     place = np.full(terms, -1, np.int64)
     place[posted] = np.arange(len(posted))
     counts = counts_of(rows, lists, terms)[posted].astype(np.int64)
-    return Lists(*_inverted(rows, lists, place, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])))
+    return Lists(*_invert(rows, lists, place, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])))
 
 
 @kernel
-def _inverted(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Ints, Ints]:
+def _invert(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Ints, Ints]:
     at, members = offsets[:-1].copy(), np.empty(offsets[-1], np.int64)
     for n in range(len(rows)):
         for p in range(lists.offsets[rows[n]], lists.offsets[rows[n] + 1]):
@@ -67,8 +67,8 @@ def _inverted(rows: Ints, lists: Lists, place: Ints, offsets: Ints) -> tuple[Int
     return offsets, members
 
 
-class _Held(NamedTuple):
-    """What each share has: by row and share, how many terms of the row; by share, how many rows, and entries met."""
+class _ShareContents(NamedTuple):
+    """What each share has: the terms of each row, by row and share; rows and entries met, by share."""
 
     event_terms: Counts
     query_terms: Counts
@@ -78,13 +78,13 @@ class _Held(NamedTuple):
 
 
 @kernel
-def _dealt(
-    order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _Held, coefficients: Floats
+def _deal_terms(
+    order: Ints, events: Lists, queries: Lists, checks: Floats, shares: int, held: _ShareContents, coefficients: Floats
 ) -> TermShares:
-    """Terms in this order, each to where the load comes out least; then, a few times over, to where it grows least,
-    among shares that stay within the tolerated."""
+    """Gives the terms, in this order, to the share with the least load after it; then, in some passes, to the share
+    whose load grows least, among those within the tolerance."""
     found, loads, after = np.empty(len(order), np.int16), np.zeros(shares), np.empty(shares)
-    for step in range(ROUNDS + 1):
+    for step in range(PASSES + 1):
         for t in order:
             if step > 0:
                 old = found[t]
@@ -123,8 +123,10 @@ def _news(term: int, lists: Lists, held: Counts, share: int) -> int:
 
 
 @kernel
-def _give(term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _Held) -> None:
-    """Or take away, with sign -1."""
+def _give(
+    term: int, share: int, sign: int, events: Lists, queries: Lists, checks: Floats, held: _ShareContents
+) -> None:
+    """Gives a term to a share, or takes it away with sign -1."""
     held.checks[share] += sign * checks[term]
     if sign > 0:
         held.events[share] += _news(term, events, held.event_terms, share)

@@ -1,10 +1,10 @@
-"""What a layout knows of the stream before it starts: places and words of events, places and words of subscriptions.
+"""A sample of the stream for layouts: places and words of events, places and words of subscriptions.
 
-Only counts what it is given, and decides nothing. Words become numbers, the same in events and subscriptions, and each
-subscription is entered under the rarest word of each of its conjunctions (PS2Stream §IV-C), as the index does it
-(`core/index/words.py`). Which word is the rarest is taken from the events of the sample.
+It counts and decides nothing. Words become numbers, the same in events and subscriptions, and each subscription is
+indexed under the rarest word of each of its conjunctions (PS2Stream §IV-C), as in `core/index/words.py`. Frequencies
+are those of the sample's events.
 
-A subscription that asks for no words is entered under `ANYTHING`, a term that every event says.
+A subscription without a condition on words is indexed under `ANYTHING`, a term that every event has.
 """
 
 from dataclasses import dataclass, replace
@@ -22,24 +22,24 @@ from geoswarm.core.text.tokens import hash_terms, tokenize
 from geoswarm.errors import InputError
 
 ANYTHING = 0
-"""The number of the term that stands for no condition on words. Its holder has share 0 of a place."""
+"""The number of the term that stands for no condition on words. It belongs to share 0 of a place."""
 BLOCKS = 64
 """Lists are counted by blocks, 64 on each side of the map: the granularity of the paper's indexes (§VI-B)."""
 BLOCKS_MAX = 4
-"""As in this engine's index (`core/index/words.py`), so that one round the world is not entered everywhere."""
+"""The value of this engine's index (`core/index/words.py`), so a rectangle round the world is not in every block."""
 
 
 class Lists(NamedTuple):
-    """The terms of row i are terms[offsets[i]:offsets[i + 1]], each once."""
+    """Lists of terms by row: those of row i are terms[offsets[i]:offsets[i + 1]], each once."""
 
     offsets: Ints
     terms: Array
 
     @classmethod
     def of(cls, rows: Ints, terms: Ints, count: int) -> "Lists":
-        """From pairs of a row and a term, in any order, repeats allowed."""
+        """Lists from pairs of a row and a term, in any order, with repeats."""
         span = int(terms.max(initial=0)) + 1
-        keys, _ = runs(rows.astype(np.int64) * span + terms)
+        keys, _ = distinct_counts(rows.astype(np.int64) * span + terms)
         offsets = np.zeros(count + 1, np.int64)
         np.cumsum(np.bincount(keys // span, minlength=count), out=offsets[1:])
         return cls(offsets, (keys % span).astype(np.int32))
@@ -50,7 +50,7 @@ class Lists(NamedTuple):
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
     def take(self, rows: Ints) -> tuple["Lists", Ints]:
-        """Some rows, and which pairs these are."""
+        """The lists of some rows, and the positions of their pairs."""
         lengths = np.diff(self.offsets)[rows]
         ends = np.cumsum(lengths)
         pairs = np.arange(int(lengths.sum())) + np.repeat(self.offsets[rows] - ends + lengths, lengths)
@@ -61,29 +61,30 @@ class Lists(NamedTuple):
 class TextSample:
     grid: Grid
     rows: Ints
-    """Of events: the row of their cell."""
+    """The row of each event's cell."""
     columns: Ints
     said: Lists
-    """By event: all its terms, and ANYTHING."""
+    """All terms of each event, and ANYTHING."""
     boxes: CellBox
-    """Of subscriptions: the cells that their rectangles meet."""
+    """The cells that each subscription's rectangle meets."""
     keywords: Lists
-    """By subscription: all its terms."""
+    """All terms of each subscription."""
     postings: Lists
-    """By subscription: the terms that it is entered under."""
+    """The terms that each subscription is indexed under."""
     hashes: Hashes
-    """By term."""
+    """The hash of each term."""
     deletions: float = 1.0
-    """Per insertion: where the number of subscriptions is steady, as many go as come (§VI-A)."""
+    """Deletions per insertion: 1 where the number of subscriptions is constant (§VI-A)."""
     blocks_max: int = BLOCKS_MAX
-    """How many blocks a rectangle is entered in before it is entered in coarser ones. The print's index has one level,
-    so there it is `BLOCKS` squared."""
+    """The most blocks that a rectangle is listed in; with more, it is listed in coarser ones. The paper's index has one
+    level, so there it is `BLOCKS` squared."""
 
     @classmethod
     def of(
         cls, grid: Grid, points: Floats, rects: Floats, texts: pa.StringArray, keywords: pa.StringArray
     ) -> "TextSample":
-        """Points are (n, 2), rects (m, 4), all within the bounds. Keywords that cannot be read are left out."""
+        """A sample from points (n, 2) and rects (m, 4) within the bounds. Subscriptions with invalid keywords are left
+        out."""
         if points.ndim != 2 or points.shape[1] != 2 or rects.ndim != 2 or rects.shape[1] != 4:
             raise InputError(f"a sample has points {points.shape} and rects {rects.shape}: use (n, 2) and (n, 4)")
         if len(texts) != len(points) or len(keywords) != len(rects):
@@ -96,7 +97,7 @@ class TextSample:
         fit[[row for row, _ in bad]] = False
         expressions, rects = expressions.take(np.flatnonzero(fit)), rects[fit]
         tokens, words = tokenize(texts), hash_terms(expressions.vocabulary)
-        known, _ = runs(np.concatenate([tokens.hashes, words]))
+        known, _ = distinct_counts(np.concatenate([tokens.hashes, words]))
         terms = np.searchsorted(known, np.concatenate([tokens.hashes, words])) + 1
         said_by, spoken = np.repeat(np.arange(len(points)), np.diff(tokens.offsets)), terms[: len(tokens.hashes)]
         everyone = np.arange(len(points))
@@ -117,10 +118,10 @@ class TextSample:
         )
 
     def of_events(self, events: Ints) -> "TextSample":
-        """The same with some of the events only."""
+        """The same sample with only some of the events."""
         other = replace(self, rows=self.rows[events], columns=self.columns[events], said=self.said.take(events)[0])
         asked, pairs = self.asked.take(events)
-        other.__dict__["_met"] = asked, self.checks[pairs]  # lists are of subscriptions, which stay
+        other.__dict__["_met"] = asked, self.checks[pairs]  # lists depend on subscriptions only, which stay
         return other
 
     @property
@@ -137,25 +138,25 @@ class TextSample:
 
     @cached_property
     def posted(self) -> Bools:
-        """Of each term, whether anybody is entered under it."""
+        """Whether each term has a subscription indexed under it."""
         found = np.zeros(self.terms, np.bool_)
         found[self.postings.terms] = True
         return found
 
     @cached_property
     def said_counts(self) -> Ints:
-        """Of each term, the events that say it."""
+        """The number of events with each term."""
         counts: Ints = np.bincount(self.said.terms, minlength=self.terms)
         return counts
 
     @cached_property
     def asked(self) -> Lists:
-        """By event: those of its terms that have a list in its block. What H2 of §IV-C knows, cell by cell."""
+        """The terms of each event that have a list in its block, as H2 of §IV-C does by cell."""
         return self._met[0]
 
     @cached_property
     def checks(self) -> Ints:
-        """For each pair of `asked`: how many subscriptions are on the list."""
+        """The number of subscriptions on the list of each pair of `asked`."""
         return self._met[1]
 
     @cached_property
@@ -164,7 +165,7 @@ class TextSample:
         block_row, block_column = (side * BLOCKS // length for side, length in sides)
         lengths = (self.grid.rows, self.grid.columns, self.grid.rows, self.grid.columns)
         box = CellBox(*(side * BLOCKS // length for side, length in zip(self.boxes, lengths, strict=True)))
-        keys, sizes = runs(_listed(box, self.postings, self.terms, self.blocks_max))
+        keys, sizes = distinct_counts(_list_keys(box, self.postings, self.terms, self.blocks_max))
         event, said = self.said.rows, self.said.terms
         could = self.posted[said]
         event, said = event[could], said[could]
@@ -180,16 +181,16 @@ class TextSample:
 
     @cached_property
     def event_checks(self) -> Floats:
-        """By event: the entries of all lists that it meets."""
+        """The number of entries in all lists that each event meets."""
         return np.bincount(self.asked.rows, self.checks, minlength=self.events).astype(np.float64)
 
     @cached_property
     def selectivity(self) -> float:
-        """The share of all pairs of an event and a subscription that the index looks at."""
+        """The share of all pairs of an event and a subscription that the index compares."""
         return float(self.checks.sum()) / max(1, self.events * self.queries)
 
 
-def runs(values: Array) -> tuple[Array, Ints]:
+def distinct_counts(values: Array) -> tuple[Array, Ints]:
     """The distinct values, ascending, and how often each occurs. `np.unique` hashes, and takes ten times as long."""
     ordered = np.sort(values)
     starts = np.flatnonzero(np.concatenate([np.ones(min(1, len(ordered)), np.bool_), ordered[1:] != ordered[:-1]]))
@@ -202,16 +203,16 @@ def _keywords(expressions: Expressions, number_of_word: Ints) -> Lists:
 
 
 def _lengths(expressions: Expressions) -> Ints:
-    """How many terms each subscription has, in all its conjunctions."""
+    """The number of terms of each subscription, in all its conjunctions."""
     lengths: Ints = np.diff(expressions.terms_offsets[expressions.conjunctions_offsets])
     return lengths
 
 
 def _postings(expressions: Expressions, number_of_word: Ints, frequencies: Ints) -> Lists:
-    """Of equally rare terms of a conjunction the first, as in `core/index/words.py`."""
+    """The rarest term of each conjunction, the first of equally rare ones, as in `core/index/words.py`."""
     conjunctions = np.diff(expressions.conjunctions_offsets)
     conjunction = np.repeat(np.arange(len(expressions.terms_offsets) - 1), np.diff(expressions.terms_offsets))
-    order = np.lexsort((frequencies[expressions.terms], conjunction))  # stable: the first of equals stays the first
+    order = np.lexsort((frequencies[expressions.terms], conjunction))  # stable, so the first of equals stays first
     rarest = number_of_word[expressions.terms[order[expressions.terms_offsets[:-1]]]]
     silent = np.flatnonzero(conjunctions == 0)
     subscription = np.concatenate([np.repeat(np.arange(len(conjunctions)), conjunctions), silent])
@@ -224,8 +225,8 @@ def _key(level: int, row: Any, column: Any, term: Any, terms: int) -> Any:
 
 
 @kernel
-def _listed(box: CellBox, postings: Lists, terms: int, blocks_max: int) -> Ints:
-    """A key for each list that a subscription is on: at the level at which it meets `blocks_max` blocks at most."""
+def _list_keys(box: CellBox, postings: Lists, terms: int, blocks_max: int) -> Ints:
+    """A key for each list that a subscription is on, at the finest level with at most `blocks_max` blocks."""
     levels, room = np.zeros(len(box.row0), np.int64), 0
     for i in range(len(box.row0)):
         while _blocks(box, i, levels[i]) > blocks_max:

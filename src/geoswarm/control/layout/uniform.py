@@ -1,11 +1,11 @@
-"""The first plan when nothing is known of the stream: equal shares of the map.
+"""The first plan when nothing is known about the stream: equal shares of the map.
 
-It looks at no sample; other files of this folder do. SWARM §4.1.1: the partition with the largest area is
+It uses no sample; other files of this folder do. SWARM §4.1.1: the partition with the largest area is
 cut in half across its longer side, both halves under new ids, until each executor has one partition or only
 single cells are left. Sides and areas are counted in cells.
 
-The print leaves the ties open. Here the oldest of the largest partitions is cut first, a square is cut into
-left and right, and of an odd number of rows or columns the first half gets one more.
+The paper does not settle ties. Here the oldest of the largest partitions is cut first, a square is cut into
+left and right, and the first half gets one more of an odd number of rows or columns.
 """
 
 import heapq
@@ -18,7 +18,7 @@ from geoswarm.errors import PlanError
 
 
 def uniform(grid: Grid, executors: int) -> Plan:
-    """Epoch 0. With more executors than cells, the executors left over own nothing."""
+    """A plan of epoch 0. With more executors than cells, some own nothing."""
     if executors < 1:
         raise PlanError(f"{executors} executors cannot own {grid.cells} cells: use at least 1")
     whole = Partition(0, 0, 0, grid.rows - 1, grid.columns - 1, executor=0)

@@ -1,7 +1,7 @@
-"""A unit of work that a layout may give away: a rectangle of cells, some terms, and what of a sample belongs to it.
+"""A unit of work for a layout: a rectangle of cells, some terms, and the part of a sample that belongs to it.
 
-Knows how to be cut by space, and how to be divided by terms once somebody has said which term goes where (`terms.py`);
-says nothing of executors. PS2Stream §IV-B: a node of the kd^t-tree.
+It can be cut by space, and divided by a given assignment of terms to shares (`terms.py`). It has no executor.
+PS2Stream §IV-B: a node of the kd^t-tree.
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ class Unit:
     sample: TextSample
     box: Box
     terms: Ints | None
-    """Ascending; None: all."""
+    """The unit's terms, ascending; None: all terms."""
     events: Ints
-    """Those in the rectangle that say one of the terms, and are asked for it."""
+    """Events in the rectangle with one of the terms that some subscription asks for."""
     queries: Ints
-    """Those that meet the rectangle and are entered under one of the terms."""
+    """Subscriptions that meet the rectangle and are indexed under one of the terms."""
 
     @classmethod
     def whole(cls, sample: TextSample) -> "Unit":
@@ -37,13 +37,13 @@ class Unit:
 
     @cached_property
     def checks(self) -> float:
-        """Entries of its lists that its events meet."""
+        """The number of entries in its lists that its events meet."""
         if self.terms is None:
             return float(self.sample.event_checks[self.events].sum())
         return float(checks_of(self.events, self.sample.asked, self.sample.checks, self.sample.terms)[self.terms].sum())
 
     def within(self, box: Box) -> "Unit":
-        """What of it lies in a part of its rectangle. Only for units with all terms."""
+        """The part of the unit in a part of its rectangle. Only for units with all terms."""
         sample, boxes = self.sample, self.sample.boxes
         queries = self.queries
         for low, high, first, last in (
@@ -56,8 +56,8 @@ class Unit:
             events = events[(side[events] >= first) & (side[events] <= last)]
         return Unit(sample, box, None, events, queries)
 
-    def divided(self, share_of_term: Array, shares: int) -> list["Unit"]:
-        """One unit for each share of its terms; -1 is the share of terms that are not its own."""
+    def divide(self, share_of_term: Array, shares: int) -> list["Unit"]:
+        """One unit for each share of its terms; -1 marks terms of other units."""
         sample = self.sample
         parts = []
         for share in range(shares):
@@ -67,10 +67,10 @@ class Unit:
             parts.append(Unit(sample, self.box, np.flatnonzero(own), events, queries))
         return parts
 
-    def posted(self) -> Ints:
-        """The terms that matter here: somebody is entered under them, or so near by that events are sent for them."""
-        found = mentioned(self.queries, self.sample.postings, self.sample.terms)
-        found |= mentioned(self.events, self.sample.asked, self.sample.terms)
+    def relevant_terms(self) -> Ints:
+        """Terms that subscriptions are indexed under here, or so near that events are sent for them."""
+        found = terms_present(self.queries, self.sample.postings, self.sample.terms)
+        found |= terms_present(self.events, self.sample.asked, self.sample.terms)
         if self.terms is not None:
             own = np.zeros(self.sample.terms, np.bool_)
             own[self.terms] = True
@@ -79,12 +79,12 @@ class Unit:
 
 
 def counts_of(rows: Ints, lists: Lists, terms: int) -> Floats:
-    """How many of the rows have each term."""
-    return tally(rows, lists.offsets, lists.terms, terms)
+    """The number of rows with each term."""
+    return count_terms(rows, lists.offsets, lists.terms, terms)
 
 
 @kernel
-def tally(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
+def count_terms(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
     found = np.zeros(count)
     for i in rows:
         for p in range(offsets[i], offsets[i + 1]):
@@ -94,7 +94,7 @@ def tally(rows: Ints, offsets: Ints, terms: Array, count: int) -> Floats:
 
 @kernel
 def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
-    """By term: the entries that the rows meet under it. `checks` has a number for each pair of the lists."""
+    """The number of entries that the rows meet under each term. `checks` has a number for each pair of the lists."""
     found = np.zeros(terms)
     for i in rows:
         for p in range(lists.offsets[i], lists.offsets[i + 1]):
@@ -103,7 +103,7 @@ def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
 
 
 @kernel
-def mentioned(rows: Ints, lists: Lists, terms: int) -> Bools:
+def terms_present(rows: Ints, lists: Lists, terms: int) -> Bools:
     found = np.zeros(terms, np.bool_)
     for i in rows:
         for p in range(lists.offsets[i], lists.offsets[i + 1]):

@@ -1,7 +1,7 @@
 """A plan from a weight per cell: one partition per executor, all of almost equal weight.
 
-It asks for no sample: whoever counts cells, such as a batch before its exchange, has the weights. The map is cut for k
-executors into parts for k/2 and the rest, each cut at the row or column border that divides the weight best, as a
+It needs no sample: the weights can be counts of cells, such as those of a batch before its exchange. For k executors
+the map is cut into parts for k/2 and for the rest, at the row or column border that divides the weight best, as a
 kd-tree does with medians. A cut cannot go through a cell, so one cell that weighs more than a share stays whole.
 """
 
@@ -15,19 +15,19 @@ from geoswarm.core.stats.triostat import Box
 from geoswarm.errors import PlanError
 
 
-def weighted(grid: Grid, executors: int, weight_of_cell: Floats) -> Plan:
-    """Epoch 0. Where nothing weighs anything, areas decide."""
+def weighted_plan(grid: Grid, executors: int, weight_of_cell: Floats) -> Plan:
+    """A plan of epoch 0. If all weights are 0, areas decide."""
     if executors < 1:
         raise PlanError(f"{executors} executors cannot own {grid.cells} cells: use at least 1")
     weights = weight_of_cell.reshape(grid.rows, grid.columns)
     whole = Box(0, 0, grid.rows - 1, grid.columns - 1)
-    parts = _divided(whole, weights, min(executors, grid.cells))
+    parts = _divide(whole, weights, min(executors, grid.cells))
     partitions = tuple(Partition(i, *box, executor=i) for i, box in enumerate(parts))
     return Plan(epoch=0, grid=grid, executors=executors, partitions=partitions, next_partition_id=len(partitions))
 
 
-def _divided(box: Box, weights: Floats, shares: int) -> list[Box]:
-    """`weights` are those of the box, as a view: cutting copies nothing."""
+def _divide(box: Box, weights: Floats, shares: int) -> list[Box]:
+    """Cuts a box into `shares` boxes. `weights` is a view of its cells, so cutting copies nothing."""
     if shares == 1:
         return [box]
     height, width = weights.shape
@@ -42,9 +42,9 @@ def _divided(box: Box, weights: Floats, shares: int) -> list[Box]:
         before = np.cumsum(weights.sum(axis=1 - axis))
         total = before[-1]
         share = before[:-1] / total if total > 0 else places / length
-        off = np.abs(share - counts / shares) + np.abs(counts - shares // 2)  # an odd deal is the last resort
+        off = np.abs(share - counts / shares) + np.abs(counts - shares // 2)  # uneven halves come last
         at = int(np.argmin(off))
-        badness = (float(off[at]), int(length < across))  # between equals, across the longer side
+        badness = (float(off[at]), int(length < across))  # for ties, across the longer side
         if badness < worst:
             worst, chosen, shares_before = badness, (axis, at), int(counts[at])
     axis, at = chosen
@@ -54,4 +54,4 @@ def _divided(box: Box, weights: Floats, shares: int) -> list[Box]:
     else:
         first, second = box._replace(col1=box.col0 + at), box._replace(col0=box.col0 + at + 1)
         halves = weights[:, : at + 1], weights[:, at + 1 :]
-    return _divided(first, halves[0], shares_before) + _divided(second, halves[1], shares - shares_before)
+    return _divide(first, halves[0], shares_before) + _divide(second, halves[1], shares - shares_before)

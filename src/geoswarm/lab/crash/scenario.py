@@ -22,7 +22,7 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.columns import OPERATION
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
-from geoswarm.run.oracle.regions import region_of
+from geoswarm.run.oracle.regions import read_region
 from geoswarm.store import dead_files
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -204,7 +204,7 @@ def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[
         events = pa.concat_tables(tables) if tables else EVENTS_SCHEMA.empty_table()
         sound = events.filter(pa.array([is_sound(row) for row in events.to_pylist()], pa.bool_()))
         inside = oracle.match(sound, now_us)
-        pairs = sorted(oracle.tell(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS))
+        pairs = sorted(oracle.deliver(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS))
         dead = Counter(event=len(events) - len(sound), operation=refused)
         answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in inside}), len(inside)))
     return answers
@@ -252,7 +252,7 @@ def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[s
 def is_sound(row: Row) -> bool:
     """Whether an event can be matched, independently of the engine's validation."""
     if row["geometry"] is not None:
-        return row["event_id"] is not None and row["ts"] is not None and region_of(row["geometry"]) is not None
+        return row["event_id"] is not None and row["ts"] is not None and read_region(row["geometry"]) is not None
     if any(row[name] is None for name in EVENT.names):
         return False
     xmin, ymin, xmax, ymax = CONTRACT.bounds

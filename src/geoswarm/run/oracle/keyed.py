@@ -1,7 +1,7 @@
 """The obvious answers of the keyed operators: the whole stream in plain lists, every batch computed from the beginning.
 
-Slow on purpose, and shares no code with `flow/keyed/`. A stream is a list of batches, each the number of its interval
-and its rows as dicts. In batch b everything that came before, and lies in the window of b's interval, is known.
+It is slow on purpose, and shares no code with `flow/keyed/`. A stream is a list of batches, each the number of its
+interval and its rows as dicts. Batch b knows all earlier rows that lie in the window of its interval.
 """
 
 import math
@@ -16,7 +16,7 @@ Stream = Sequence[tuple[int, Sequence[Row]]]
 
 
 def _in_window(stream: Stream, upto: int, window: int) -> Iterator[tuple[int, Row]]:
-    """(batch, row) of all rows that are remembered in a batch, its own included."""
+    """(batch, row) of all rows that a batch remembers, with its own."""
     now = stream[upto][0]
     for batch in range(upto + 1):
         interval, rows = stream[batch]
@@ -25,7 +25,7 @@ def _in_window(stream: Stream, upto: int, window: int) -> Iterator[tuple[int, Ro
 
 
 def counts(stream: Stream, key: str, window: int) -> list[list[Row]]:
-    """Of each batch: the keys that it has, how often they came in the window, how often in it."""
+    """For each batch: its keys, and how often each came in the window and in the batch."""
     answer = []
     for batch, (_, rows) in enumerate(stream):
         known = Counter(row[key] for _, row in _in_window(stream, batch, window))
@@ -35,15 +35,15 @@ def counts(stream: Stream, key: str, window: int) -> list[list[Row]]:
 
 
 def words(stream: Stream, text: str = "text") -> list[tuple[int, list[Row]]]:
-    """A row per term and text, as a stream to count."""
+    """A stream with one row per term and text, to be counted."""
     return [
         (interval, [{"word": term} for row in rows for term in terms_of(row[text] or "")]) for interval, rows in stream
     ]
 
 
 def pairs(stream: Stream, columns: Sequence[str], window: int, band: float | None) -> list[list[Row]]:
-    """Of each batch: every two rows of one key in the window of which one is new. `columns` are those carried along,
-    in the order that makes a row earlier than another of its batch."""
+    """For each batch: every two rows of one key in the window, one of them new. `columns` are copied to the result, and
+    their order decides which row of a batch is earlier."""
     answer = []
     for batch in range(len(stream)):
         known = list(_in_window(stream, batch, window))
@@ -75,8 +75,7 @@ def _is_near(a: Row, b: Row, band: float | None) -> bool:
 def deliveries(
     stream: Stream, per_interval: int, digest_max: int
 ) -> tuple[list[list[Row]], dict[int, list[tuple[str, int, list[tuple[int, int]]]]]]:
-    """Of each batch: what goes out at once. Of each interval: per user that has some, how many were held back, and the
-    first of them."""
+    """What each batch delivers at once; and by interval and user, how many were held back and the first of them."""
     nows: list[list[Row]] = []
     late: dict[int, dict[str, list[tuple[int, int]]]] = {}
     sent: Counter[tuple[int, str]] = Counter()
@@ -95,7 +94,7 @@ def deliveries(
 
 
 def trends(stream: Stream, ended: int, window: int, region_deg: float, top: int, count_min: int) -> list[Row]:
-    """When an interval has ended: of each region, the terms that rose most against the earlier intervals."""
+    """At the end of an interval: the terms of each region that rose most against the earlier intervals."""
     said: Counter[tuple[int, int, int, str]] = Counter()
     for interval, rows in stream:
         for row in rows:

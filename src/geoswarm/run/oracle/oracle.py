@@ -1,6 +1,6 @@
 """The obvious answers: every event against every subscription, every operation in turn, in plain numpy and dicts.
 
-Slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
+It is slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.regions import Region, region_of
+from geoswarm.run.oracle.regions import Region, read_region
 
 Pair = tuple[int, int]
 
@@ -27,8 +27,8 @@ class Stay:
 
 
 @dataclass
-class Whereabouts:
-    """Of one object."""
+class ObjectState:
+    """What is known of one moving object."""
 
     interval: int = 0
     newest_us: int | None = None
@@ -45,22 +45,22 @@ def brute_force(x: Floats, y: Floats, rects: Floats, ids: SubIds) -> set[Pair]:
 
 
 class Oracle:
-    """The live subscriptions, one dict; operations in order, then events."""
+    """The live subscriptions in dicts. Apply operations in order, then match events."""
 
     def __init__(self, bounds: tuple[float, float, float, float]) -> None:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
         self.words: dict[int, Expression] = {}
         self.regions: dict[int, Region] = {}
-        """Those that are no rectangles."""
+        """Regions that are not plain rectangles."""
         self.predicates: dict[int, str] = {}
-        """Absent is "intersects"."""
+        """The predicate by subscription; "intersects" where it is missing."""
         self.on: dict[int, str | float] = {}
-        """"enter", "exit", or the seconds of a dwell; absent is "inside"."""
-        self.objects: dict[object, Whereabouts] = {}
+        """"enter", "exit", or the seconds of a dwell, by subscription; "inside" where it is missing."""
+        self.objects: dict[object, ObjectState] = {}
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
-        """Returns how many were turned away."""
+        """Applies operations. Returns how many were refused."""
         refused = 0
         expires = operations.column("expires").cast(pa.int64()).to_pylist()
         for row, expires_us in zip(operations.to_pylist(), expires, strict=True):
@@ -78,7 +78,7 @@ class Oracle:
                 del self.live[sub_id]
             return is_live
         words, readable = _words(row["keywords"])
-        region = region_of(row["geometry"])
+        region = read_region(row["geometry"])
         if region is not None and region.metres is None and region.shape.area == 0:
             return False
         sides = [row[k] for k in ("xmin", "ymin", "xmax", "ymax")]
@@ -94,7 +94,7 @@ class Oracle:
             return False
         if expires_us is not None and expires_us <= now_us:
             return False
-        on = _asked_on(row.get("on"))
+        on = _read_on(row.get("on"))
         predicate = str(row.get("predicate") or "intersects").strip()
         if predicate not in PREDICATES:
             return False
@@ -118,7 +118,7 @@ class Oracle:
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
-        """(event_id, sub_id) of every match. Events that validation would turn away match nothing."""
+        """(event_id, sub_id) of every match. Events that validation would refuse match nothing."""
         live = [(k, v) for k, v in self.live.items() if v[4] is None or v[4] > now_us]
         rects = np.array([v[:4] for _, v in live], np.float64).reshape(-1, 4)
         ids: Ints = np.array([k for k, _ in live], np.int64)
@@ -135,28 +135,28 @@ class Oracle:
             for i, sub in near
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
-            and self._lies(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
+            and self._holds(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
         }
 
     def _geometries(self, events: pa.Table) -> list[object]:
         return events.column("geometry").to_pylist() if "geometry" in events.schema.names else [None] * len(events)
 
     def _areas(self, events: pa.Table) -> dict[int, Region]:
-        """The events that are no plain points, by row; without those that cannot be read."""
-        read = {i: region_of(geometry) for i, geometry in enumerate(self._geometries(events))}
+        """The readable events that are not plain points, by row."""
+        read = {i: read_region(geometry) for i, geometry in enumerate(self._geometries(events))}
         return {i: region for i, region in read.items() if region is not None and self._is_in_world(region)}
 
     def _is_in_world(self, region: Region) -> bool:
         return bool(shapely.covers(shapely.box(*self._bounds), region.shape))
 
-    def _lies(self, sub: int, publication: Region, is_area: bool) -> bool:
+    def _holds(self, sub: int, publication: Region, is_area: bool) -> bool:
         if sub in self.regions:
-            return self.regions[sub].lies(self.predicates.get(sub, "intersects"), publication)
-        return not is_area or Region(shapely.box(*self.live[sub][:4])).lies("intersects", publication)
+            return self.regions[sub].satisfies(self.predicates.get(sub, "intersects"), publication)
+        return not is_area or Region(shapely.box(*self.live[sub][:4])).satisfies("intersects", publication)
 
-    def tell(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
-        """As `match`, with transitions: what goes out of a batch whose events may have an `object_id`. An object that
-        kept quiet is forgotten when the interval that it was last heard of in is out of the window."""
+    def deliver(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
+        """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
+        when the interval of its last event is out of the window."""
         events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us)
         pairs = {(event, sub) for event, sub in met if sub not in self.on}
@@ -170,7 +170,7 @@ class Oracle:
         for ts_us, event, name in sorted(zip(times, ids, names, strict=False), key=lambda row: row[:2]):
             if name is None:
                 continue
-            here = self.objects.setdefault(name, Whereabouts())
+            here = self.objects.setdefault(name, ObjectState())
             if here.newest_us is not None and ts_us < here.newest_us:
                 continue  # late
             here.newest_us, here.interval = ts_us, interval
@@ -184,7 +184,7 @@ class Oracle:
         west, south, east, north = self._bounds
         needed = ["event_id", "ts", "x", "y"]
         if event.get("geometry") is not None:
-            area = region_of(event["geometry"])
+            area = read_region(event["geometry"])
             if area is None or not self._is_in_world(area):
                 return False
             needed = [name for name in needed if name not in "xy" or event[name] is not None]
@@ -194,7 +194,7 @@ class Oracle:
         x, y = float(str(event["x"])), float(str(event["y"]))
         return west <= x <= east and south <= y <= north
 
-    def _transits(self, here: Whereabouts, sub: int, ts_us: int, is_inside: bool) -> bool:
+    def _transits(self, here: ObjectState, sub: int, ts_us: int, is_inside: bool) -> bool:
         on, was_inside = self.on[sub], sub in here.stays
         if not is_inside:
             here.stays.pop(sub, None)
@@ -207,21 +207,21 @@ class Oracle:
         return on == "enter" and not was_inside
 
 
-def _asked_on(on: object) -> str | float | None:
-    """None: that cannot be read."""
-    said = "inside" if on is None else str(on).strip()
-    if said in ("inside", "enter", "exit"):
-        return said
+def _read_on(on: object) -> str | float | None:
+    """The value of `on`; None if it cannot be read."""
+    text = "inside" if on is None else str(on).strip()
+    if text in ("inside", "enter", "exit"):
+        return text
     try:
-        seconds = float(said.removeprefix("dwell(").removesuffix(")"))
+        seconds = float(text.removeprefix("dwell(").removesuffix(")"))
     except ValueError:
         return None
-    is_call = said.startswith("dwell(") and said.endswith(")")
+    is_call = text.startswith("dwell(") and text.endswith(")")
     return seconds if is_call and 0 <= seconds <= 1e9 else None
 
 
 def _words(keywords: object) -> tuple[Expression | None, bool]:
-    """What is asked for, and whether that can be read."""
+    """The expression of the keywords, and whether they can be read."""
     try:
         return (None if keywords is None else parse(str(keywords))), True
     except InputError:
@@ -229,7 +229,7 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:
-    """The matches in an engine's output, either form, as a list: a repeated pair stays visible."""
+    """The matches in an engine's output of either form, as a list, so that repeated pairs stay visible."""
     pairs: list[Pair] = []
     for table in tables:
         for row in table.select([c for c in ("event_id", "sub_id", "sub_ids") if c in table.schema.names]).to_pylist():

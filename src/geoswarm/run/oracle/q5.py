@@ -1,6 +1,6 @@
-"""TPC-H Q5 over one window, as the SQL says it: joins of whole tables, and a sum by nation.
+"""TPC-H Q5 over one window, as in the SQL: joins of whole tables, and a sum by nation.
 
-What `flow/keyed/q5.py` must come to at the end of each interval. Slow and obvious, and by Arrow's own joins.
+`flow/keyed/q5.py` must give this result at the end of each interval. Slow and obvious, with Arrow's own joins.
 """
 
 import pyarrow as pa
@@ -12,7 +12,7 @@ from geoswarm.core.arrays.jit import Ints
 def q5(
     arrivals: pa.Table, customer_nation: Ints, supplier_nation: Ints, nation_region: Ints, region: int
 ) -> dict[int, int]:
-    """(nation: revenue in 1/10000) of the nations that have any, from the orders and lines of one window.
+    """The revenue of each nation that has any, in 1/10000, from the orders and lines of one window.
 
     `arrivals` has the columns of `workload.tpch.ARRIVAL`.
 

@@ -1,7 +1,7 @@
-"""How regions lie to publications, the obvious way: plain shapely, and distances on the sphere for circles.
+"""The obvious test of predicates between regions and publications: plain shapely, and spherical distances for circles.
 
-A region or a publication is a polygon or a circle; a publication may be a point. Edges are straight in degrees, so how
-near a circle comes to a polygon is found by walking along its border, ever finer. `oracle.py` asks.
+A region or a publication is a polygon or a circle; a publication may be a point. Edges are straight in degrees, so the
+distance of a circle and a polygon is found by dividing the border into ever smaller pieces. `oracle.py` uses it.
 """
 
 import math
@@ -13,24 +13,24 @@ import shapely
 
 EARTH_M = 6_371_008.8
 SHORT_M = 1e-3
-"""A piece of a border that is looked at no closer."""
+"""A piece of a border that is not divided further."""
 
 
 @dataclass
 class Region:
-    """A polygon, or a circle of so many metres round a point; or just a point."""
+    """A polygon, a circle of `metres` round a point, or a point."""
 
     shape: Any
     metres: float | None = None
 
     def sides(self, world: tuple[float, float, float, float]) -> list[object]:
-        """A rectangle round it; for a circle the whole world will do."""
+        """A rectangle round the region; the whole world for a circle, which is enough here."""
         return list(world) if self.metres is not None else [float(side) for side in self.shape.bounds]
 
-    def lies(self, predicate: str, publication: "Region") -> bool:
-        """Whether the region ... the publication."""
+    def satisfies(self, predicate: str, publication: "Region") -> bool:
+        """Whether the predicate holds, with the region as subject: the region covers the publication."""
         if predicate == "within":
-            return publication.lies("covers", self) and publication.shape.area + (publication.metres or 0) > 0
+            return publication.satisfies("covers", self) and publication.shape.area + (publication.metres or 0) > 0
         if self.metres is None and publication.metres is None:
             return bool(getattr(shapely, predicate)(self.shape, publication.shape))
         if self.metres is None:
@@ -43,8 +43,8 @@ class Region:
         return _circle_and_polygon(self, predicate, publication)
 
 
-def region_of(geometry: object) -> Region | None:
-    """None: there is none, or it cannot be read. Only sound polygons are ever asked of the oracle."""
+def read_region(geometry: object) -> Region | None:
+    """The region of a geometry; None if there is none, or it cannot be read. Tests give valid polygons only."""
     if isinstance(geometry, str):
         geometry = geometry.encode()
     if not isinstance(geometry, bytes):

@@ -1,19 +1,19 @@
-"""A virtual cluster under attack, with Guard before it or without: users' operations in, what came of them out.
+"""A virtual cluster under attack, with or without Guard: users' operations go in, the outcome comes out.
 
-The cluster is `cluster.py`, Guard is the engine's own (`guard/`); here they are tied together. Guarded and unguarded
-clusters see the same stream and the same wishes of its users, but not the same queries: what Guard refuses is not
-there. So each has its own count of the queries at a cell, where clusters in a plain `World` share one.
+This connects the cluster of `cluster.py` with the engine's own Guard (`guard/`). Guarded and unguarded clusters get the
+same stream and the same wishes of its users, but not the same queries: those that Guard refuses are missing. So each
+has its own count of the queries at a cell, while clusters in a plain `World` share one.
 
     operations ──► guard.admits ──► cluster ──(a round of 15 s: rebalance)──► hotspot sensor ─┐
                         ▲                                                                     ▼
-                        └──────────────── blocked users ◄──(a round of 60 s)──────────── guard.hotspot
+                        └──────────────── blocked users ◄──(a round of 60 s)──────── guard.add_hotspot
 
-A hotspot is the partition that made an executor hand over in a rebalance that was applied: the costliest one that it
-holds; all its live queries, their users and ages (thesis §5.3.1). Not what it handed over: an executor whose hot
-partition is a single cell is relieved of all its others. Executors that give in the same round are a hotspot each.
+A hotspot is the costliest partition of an executor that gave work in a rebalance that was applied, with all its live
+queries, their users and ages (thesis §5.3.1). It is not the partition that moved: an executor whose hot partition is a
+single cell gives away its others. Each executor that gives work in a round is a hotspot of its own.
 
-With `query_weight` a drawn user asks for as many queries as are drawn: Guard then sees fewer operations of each user
-than a real one would, which makes its task harder, not easier.
+With `query_weight`, a user asks for as many queries as are drawn: Guard then sees fewer operations of each user than in
+reality, which makes its task harder, not easier.
 """
 
 from collections.abc import Iterator
@@ -37,11 +37,11 @@ from geoswarm.run.sim.workloads import UserStream
 from geoswarm.run.sim.world import Step, World
 
 LONG_AGO_S = -1e9
-"""When what stands at the start was registered."""
+"""When the queries of the start were registered."""
 
 
 class Wishes(NamedTuple):
-    """One step, as users and sources want it. Queries are ordinals in `World.boxes`."""
+    """The events and operations of one step, before Guard. Queries are ordinals in `World.boxes`."""
 
     number: int
     start_s: float
@@ -51,7 +51,7 @@ class Wishes(NamedTuple):
 
 
 class AttackWorld(World):
-    """All that users will ever wish within `horizon_s`."""
+    """A world with all operations that users want within `horizon_s`."""
 
     def __init__(
         self,
@@ -78,13 +78,13 @@ class AttackWorld(World):
         x, y = (np.concatenate([a, b[later.registers]]) for a, b in ((standing.x, later.x), (standing.y, later.y)))
         self.boxes = grid.cover(*traffic.rectangles(x, y))
         self.x, self.y = (x - grid.xmin) / (grid.xmax - grid.xmin), (y - grid.ymin) / (grid.ymax - grid.ymin)
-        """By ordinal: the queries' centres, as shares of the world's sides."""
+        """The queries' centres by ordinal, as shares of the world's sides."""
         coded = pa.concat_arrays([standing.users, later.users]).dictionary_encode()
         codes = coded.indices.to_numpy().astype(np.int64)
         self.names = coded.dictionary
         """Every user's name, once."""
         self.user_of = codes[np.concatenate([np.ones(self.subscriptions, np.bool_), later.registers])]
-        """By ordinal: the number of the user's name."""
+        """The position of the user's name in `names`, by ordinal."""
 
     def wishes(self) -> Iterator[Wishes]:
         for number in range(int(self.horizon_s / self.step_s)):
@@ -97,19 +97,19 @@ class AttackWorld(World):
 
 
 @dataclass(frozen=True)
-class Sensed:
-    """One hotspot, and what only the simulator knows of it."""
+class SensedHotspot:
+    """One hotspot, and what only the simulator knows about it."""
 
     at_s: float
     queries: int
     fresh: int
-    """Of these, at most five detection rounds old."""
+    """The number of these that are at most five detection rounds old."""
     malicious: int
-    """Of the fresh ones, the attackers'."""
+    """The number of fresh ones that are attackers'."""
 
     @property
     def is_malicious(self) -> bool:
-        """Most of what is new in it is the attackers'."""
+        """Whether most of its fresh queries are attackers'."""
         return self.malicious * 2 > self.fresh
 
 
@@ -126,17 +126,17 @@ class AttackCluster(Cluster):
         attackers: str = "attacker",
         removes: Literal["nothing", "recent", "all"] = "nothing",
     ) -> None:
-        """`removes`: what is cancelled of whoever is blocked, which the thesis leaves open; recent is what was
+        """`removes`: which queries of a blocked user are cancelled, which the thesis leaves open; recent ones were
         registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
         kind = strategy(name)
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
-        self.sensed: list[Sensed] = []
+        self.sensed: list[SensedHotspot] = []
         self.rounds: list[ClosedRound] = []
-        """Guard's, one a minute."""
+        """The detection rounds that Guard closed, one a minute."""
         self.blocked_at_s: dict[str, float] = {}
         self.suspected_at_s: list[float] = []
-        """Ends of the rounds in which Guard found an attacker suspicious."""
+        """The ends of rounds in which Guard found an attacker suspicious."""
         self.refused = 0
         self._wished: list[tuple[float, int, int]] = []  # when, by attackers, refused
         self._removes = removes
@@ -161,7 +161,7 @@ class AttackCluster(Cluster):
         return [user for user in acted.to_pylist() if user in self._attackers and user not in self.blocked_at_s]
 
     def refused_share(self, since_s: float) -> float:
-        """Of the attackers' wishes after a moment."""
+        """The share of the attackers' wishes after a moment that was refused."""
         later = [(wished, refused) for at_s, wished, refused in self._wished if at_s >= since_s]
         return sum(refused for _, refused in later) / max(1, sum(wished for wished, _ in later))
 
@@ -191,7 +191,7 @@ class AttackCluster(Cluster):
         evil = self._evil[self.world.user_of[both]]
         self._wished.append((now_s, int(evil.sum()), int((evil & ~admitted).sum())))
         accepted = users.filter(pa.array(admitted))
-        self.guard.operations(accepted, comes[admitted], ~comes[admitted], now_s)
+        self.guard.count_operations(accepted, comes[admitted], ~comes[admitted], now_s)
         return both[comes & admitted], both[~comes & admitted]
 
     def _detect(self, guard: Guard, now_s: float) -> None:
@@ -218,7 +218,9 @@ class AttackCluster(Cluster):
     def _sense(self, ordinals: Ints, now_s: float) -> None:
         users, born_s = self.world.user_of[ordinals], self._born_s[ordinals]
         fresh = born_s > now_s - AGES * (self.guard or Guard()).rules.round_s
-        self.sensed.append(Sensed(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum())))
+        self.sensed.append(
+            SensedHotspot(now_s, len(ordinals), int(fresh.sum()), int((fresh & self._evil[users]).sum()))
+        )
         if self.guard is None:
             return
         sense(self.guard, self._queries(ordinals), self._around)
@@ -233,7 +235,7 @@ class AttackCluster(Cluster):
 
 
 def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:
-    """All clusters through the world; yields the time that has been simulated."""
+    """Runs all clusters through the world; yields the simulated time."""
     for wishes in world.wishes():
         for cluster in clusters:
             cluster.offer(wishes)
@@ -242,7 +244,7 @@ def run(world: AttackWorld, clusters: list[AttackCluster]) -> Iterator[float]:
 
 @kernel
 def stamp(cells: Any, boxes: CellBox, by: int) -> None:
-    """Add to every cell of each box: most have nine, so this is cheaper than running sums over a map."""
+    """Adds `by` to every cell of each box: most have nine cells, so this is cheaper than running sums over a map."""
     for i in range(len(boxes.row0)):
         for row in range(boxes.row0[i], boxes.row1[i] + 1):
             for column in range(boxes.col0[i], boxes.col1[i] + 1):

@@ -1,15 +1,15 @@
-"""A virtual cluster: sources with credits, routers, and machines that serve first come first served.
+"""A virtual cluster: sources with credits, routers, and machines that serve events in arrival order.
 
-The plan, the statistics, the strategies and the coordinator are the engine's own, no copies; what is simulated is time.
-Where events fall is `world.py`, what work takes is `service.py`, the ways from an event to its machine are in
-`routing.py`, and `race.py` runs several clusters through one world.
+The plan, the statistics, the strategies and the coordinator are the engine's own, no copies; only time is simulated.
+`world.py` draws the events, `service.py` has the times of work, `routing.py` finds the machine of an event, and
+`race.py` runs several clusters through one world.
 
     sources ──(a credit each, no faster than the routers)──► routers ──► ▯▯▯▯▯▯▯▯▯▯ machine 0 ──► done ─┐
         ▲                                                           └──► ▯▯ machine 1 ───────────► done ─┤
         └───────────────────────────────── the credit comes back ────────────────────────────────────────┘
 
-Every drawn event is served one after the other on its machine, so latency is exact for what was drawn: from the moment
-that it is sent until it is done (§6.1, "execution latency"). The sources offer more than the cluster can take (§2).
+Drawn events are served one after the other on their machine, so the latency of each is exact: from the moment that it
+is sent until it is done (SWARM §6.1, "execution latency"). The sources offer more than the cluster can take (§2).
 
 *Back-pressure* is that of Storm's `max.spout.pending`: a source has so many events under way, wherever they wait, and
 sends the next when one of them is done. Sources are alike, so their credits are one pool here. Credits gather at the
@@ -20,8 +20,8 @@ queue; with it a well balanced cluster would fill all queues instead of one, and
 That contradicts the paper, whose two claims, 3 times the work and a quarter of the latency, fit a fixed number under
 way. Storm lets its sources speed up slowly after a stop; ours resume at once.
 
-*Batches.* A way that looks at batches (`Routing.waits`) is served as Spark does it: a step's events are collected while
-the batch before is served, no machine begins a batch before all have done the one before, and a batch has as many
+*Batches.* A routing that needs whole batches (`Routing.waits`) is served as in Spark: a step's events are collected
+while the batch before is served, no machine begins a batch before all have done the one before, and a batch has as many
 events as its slowest machine can do in one step. Its events wait half a step on average until they are served.
 
 A machine whose queries need more memory than it has fails, and the cluster with it (§6.1: `replicated` beyond 16 M).
@@ -43,15 +43,15 @@ from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.run.sim.holdings import Holdings
-from geoswarm.run.sim.queues import Clock, serve, serve_batch
-from geoswarm.run.sim.routing import Batch, Routing
+from geoswarm.run.sim.queues import QueueTimes, serve, serve_batch
+from geoswarm.run.sim.routing import Routing, RoutingBatch
 from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.spans import Span
 from geoswarm.run.sim.world import Step, World
 
 NUMBER_BYTES = 8
 NUMBERS_PER_CHANGE = 6
-"""An id, four borders and an owner."""
+"""Numbers in a message about a change: an id, four borders and an owner."""
 
 
 @dataclass(frozen=True)
@@ -63,20 +63,20 @@ class ClusterSetup:
     sources: int = 10
     round_s: float = 15.0
     pending_max: int = 100_000
-    """Credits of each source, in all a sixth of a second of what the cluster can do with a million queries. The paper
-    gives no figure; latency is proportional to it, ratios are not, if there are many drawn events for each machine."""
+    """Credits of each source, together a sixth of a second of the cluster's work with a million queries. The paper has
+    no figure; latency is proportional to it, but ratios do not depend on it if each machine has many drawn events."""
     memory_bytes: int = 4 << 30
-    """Of one machine (§6)."""
+    """The memory of one machine (§6)."""
     query_bytes: int = 200
-    """Of one query in an R*-tree and the tree's share. The paper's machines held 16 M queries and not 32 M, which
-    makes 128 to 256; libspatialindex takes 153, GEOS 396. This engine maps 85 from a file that all share."""
+    """The memory of one query in an R*-tree, with its part of the tree. The paper's machines held 16 M queries and not
+    32 M, so it is 128 to 256; libspatialindex takes 153, GEOS 396. This engine maps 85 from a file that all share."""
     batches: bool = False
-    """Whether all strategies run in batches, and not only those that must."""
+    """Whether all strategies run in batches, not only those that need them."""
     service: Service = field(default_factory=Service)
 
 
 def no_clock() -> float:
-    """For a world where nobody asks what planning really takes."""
+    """A clock for worlds in which the real time of planning is not measured."""
     return 0.0
 
 
@@ -92,19 +92,19 @@ class Cluster:
         coordinator: Coordinator | None = None,
         cpu_s: Callable[[], float] = no_clock,
     ) -> None:
-        """Without a coordinator nothing is rebalanced by rounds, and no statistics are taken. `cpu_s` is a clock for
-        what planning really takes; the simulated world does not depend on it."""
+        """Without a coordinator there are no rounds and no statistics. `cpu_s` is a clock for the real planning time:
+        the simulated world does not depend on it."""
         self.name = name
         self.spans: list[Span] = []
-        """One per round, until it failed."""
+        """One span per round, until the cluster failed."""
         self.entries: list[RoundEntry] = []
         """What the coordinator would write into the journal."""
         self.failed_at_s: float | None = None
-        """When some machine's memory was too small."""
+        """When a machine's memory became too small."""
         self._world, self._setup, self._routing, self._coordinator = world, setup, routing, coordinator
         self._cpu_s, self._machines = cpu_s, routing.machines
         credits = max(1, setup.sources * setup.pending_max // world.weight)
-        self._clock = Clock(np.zeros(self._machines), np.zeros(credits), np.zeros(1))
+        self._clock = QueueTimes(np.zeros(self._machines), np.zeros(credits), np.zeros(1))
         self._pace_s = max(
             world.step_s / world.events_per_step, setup.service.route_us * 1e-6 * world.weight / setup.routers
         )
@@ -118,7 +118,7 @@ class Cluster:
         self._work_of_slot: list[tuple[Slots, Floats]] = []
         self._measured: Span | None = None
         self._held = Holdings(world, self.plan, counts=coordinator is not None) if routing.holds else None
-        # What is there before the stream starts costs no time.
+        # Queries from before the start cost no time.
         self._operate(np.arange(world.subscriptions), np.empty(0, np.int64), 0.0, 0.0)
 
     @property
@@ -139,8 +139,8 @@ class Cluster:
             indexed = queries[slots].astype(np.float64)
         work_s = service.event_s(step.met, indexed) * world.weight
         free_at_s = np.maximum(self._clock.free_at_s, start_s)
-        routed = self._routing.route(Batch(step.cells, slots, work_s, queries, self._expected, free_at_s))
-        # Whoever gives a query is as busy with it as whoever takes it.
+        routed = self._routing.route(RoutingBatch(step.cells, slots, work_s, queries, self._expected, free_at_s))
+        # The giver of a query is as busy with it as its taker.
         moves_s = 2 * routed.moved * service.move_us * 1e-6 / self._machines
         backlog_s = self._delay(start_s, routed.overhead_s + moves_s)
         if self._routing.waits:
@@ -149,7 +149,7 @@ class Cluster:
         else:
             sent, latency_s = serve(self._clock, routed.machines, work_s, start_s, world.step_s, self._pace_s)
         wait_s = sent * world.step_s / 2 if self._routing.waits else 0.0
-        self._expected = sent  # a batch is weighed when it has come; the one before shows how long it gets
+        self._expected = sent  # the size of a batch is only known afterwards; the last one predicts it
         busy_s = backlog_s + np.bincount(routed.machines[:sent], work_s[:sent], self._machines)
         busy_s -= np.maximum(self._clock.free_at_s - (start_s + world.step_s), 0.0)
         self._add(
@@ -178,7 +178,7 @@ class Cluster:
         if not len(came) and not len(went):
             return
         self._routing.note_changes(came, went)
-        if self._held is None:  # into a file that all map
+        if self._held is None:  # they are written to a file that all machines map
             touched = np.full(self._machines, (len(came) + len(went)) * self._world.query_weight / self._machines)
         else:
             touched = self._by_machine(self._held.register(self.plan, came) + self._held.cancel(self.plan, went))
@@ -188,7 +188,7 @@ class Cluster:
         self._clock.free_at_s[:] += touched * register_us * 1e-6
 
     def _by_machine(self, of_slot: Ints) -> Floats:
-        """What is everybody's counts for each."""
+        """Sums by machine; a slot of all machines counts for each."""
         owners = self.plan.executor_of_slot
         shared = owners == EVERYBODY
         own = np.bincount(owners[~shared] % self._machines, of_slot[~shared], self._machines).astype(np.float64)
@@ -196,7 +196,7 @@ class Cluster:
         return own
 
     def _delay(self, now_s: float, by_s: Floats) -> Floats:
-        """Work that is no event's. Returns each machine's backlog with it."""
+        """Adds work that belongs to no event. Returns each machine's backlog after it."""
         np.maximum(self._clock.free_at_s, now_s, out=self._clock.free_at_s)
         self._clock.free_at_s[:] += by_s
         return self._clock.free_at_s - now_s
@@ -221,11 +221,11 @@ class Cluster:
         self.entries.append(outcome.entry)
         sent_bytes, moved = self._machines * NUMBERS_PER_EXECUTOR * NUMBER_BYTES, 0
         by_slot = held.redraw(plan, outcome.plan) if outcome.plan is not None else np.empty(0, np.int64)
-        driver_s = self._cpu_s() - began_s  # finding the queries of new partitions included, as the engine must
+        driver_s = self._cpu_s() - began_s  # with finding the queries of new partitions, which the engine also does
         if outcome.plan is not None:
             moved = int(by_slot.sum())
             self._routing.plan = outcome.plan
-            # The giver sends what the taker indexes; both are busy with it.
+            # The giver sends and the taker indexes, so both are busy.
             ends = [
                 (p.executor, p.executor if p.previous_executor is None else p.previous_executor)
                 for p in outcome.plan.partitions
@@ -233,8 +233,8 @@ class Cluster:
             hands = np.bincount(np.array(ends).ravel(), np.repeat(by_slot, 2), self._machines)
             self._delay(now_s, hands.astype(np.float64) * self._setup.service.move_us * 1e-6)
             # To m_H: C(m_L), R(S) and an id; to every router: what each change is (SWARM §4.3.1).
-            told = 3 + NUMBERS_PER_CHANGE * len(outcome.entry.changes) * self._setup.routers
-            sent_bytes += told * NUMBER_BYTES
+            numbers = 3 + NUMBERS_PER_CHANGE * len(outcome.entry.changes) * self._setup.routers
+            sent_bytes += numbers * NUMBER_BYTES
         at_once = Span(
             now_s,
             0.0,
@@ -251,7 +251,7 @@ class Cluster:
         self._add(at_once)
 
     def _load(self, plan: Plan) -> LoadReport:
-        """A drawn world knows which cells queries meet, not which points: `matches` stays 0."""
+        """The load of the round. `matches` stays 0: a drawn world knows which cells queries meet, not which points."""
         slots = np.concatenate([s for s, _ in self._work_of_slot])
         work_s = np.concatenate([w for _, w in self._work_of_slot])
         events = np.bincount(slots, minlength=len(plan.partitions)) * self._world.weight

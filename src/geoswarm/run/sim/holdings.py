@@ -1,7 +1,7 @@
 """What the executors of a virtual cluster hold: the queries of each partition, and its statistics.
 
-The statistics are the engine's own (`core/stats/`); only the counting is spread over partitions here, as tasks do
-there. It serves no event (`cluster.py`). What is drawn stands for many: counts are sums, so they scale.
+The statistics are the engine's own (`core/stats/`); only the counting is divided by partition here, as tasks do it in
+the engine. `cluster.py` serves events. A drawn thing stands for many: counts are sums, so they scale.
 """
 
 import numpy as np
@@ -17,10 +17,10 @@ from geoswarm.run.sim.world import World
 
 class Holdings:
     def __init__(self, world: World, plan: Plan, *, counts: bool) -> None:
-        """`counts`: whether statistics are wanted. A static plan asks for none."""
+        """`counts`: whether to keep statistics. A static plan needs none."""
         self._world, self._counts = world, counts
         self._live: Bools = np.zeros(len(world.boxes.row0), np.bool_)
-        self._fresh: Bools = np.zeros(len(world.boxes.row0), np.bool_)  # came in this round
+        self._fresh: Bools = np.zeros(len(world.boxes.row0), np.bool_)  # queries of this round
         self._held: dict[int, Ints] = {p.id: np.empty(0, np.int64) for p in plan.partitions}
         self.stats: dict[int, TrioStat] = {p.id: TrioStat.empty(p) for p in plan.partitions} if counts else {}
 
@@ -28,7 +28,7 @@ class Holdings:
         return np.array([len(self._held[p.id]) for p in plan.partitions], np.int64) * self._world.query_weight
 
     def register(self, plan: Plan, ordinals: Ints) -> Ints:
-        """Returns how many arrived at each slot."""
+        """Registers queries. Returns how many arrived at each slot."""
         self._live[ordinals] = self._fresh[ordinals] = True
         met, ends, arrived = self._by_slot(plan, ordinals)
         for slot in np.flatnonzero(arrived):
@@ -41,7 +41,7 @@ class Holdings:
         return arrived * self._world.query_weight
 
     def cancel(self, plan: Plan, ordinals: Ints) -> Ints:
-        """Returns how many left each slot."""
+        """Cancels queries. Returns how many left each slot."""
         self._live[ordinals] = False
         met, ends, left = self._by_slot(plan, ordinals)
         for slot in np.flatnonzero(left):
@@ -55,7 +55,7 @@ class Holdings:
         return left * self._world.query_weight
 
     def count(self, plan: Plan, cells: CellIds) -> None:
-        """The round's events, as drawn; each counts for the world's weight. The coordinator closes the round."""
+        """Counts drawn events, each with the world's weight. The coordinator closes the round."""
         slots = plan.route(cells)
         order = np.argsort(slots, kind="stable")
         rows, columns = np.divmod(cells[order].astype(np.int64), plan.grid.columns)
@@ -69,7 +69,7 @@ class Holdings:
         self._fresh[:] = False
 
     def redraw(self, old: Plan, new: Plan) -> Ints:
-        """Take up a new plan. Returns, by the new plan's slots, the queries that came to another executor."""
+        """Changes to a new plan. Returns, by its slots, the number of queries that came to another executor."""
         kept = {p.id: p.executor for p in old.partitions}
         sources = {p.id: self._held[p.id] for p in old.partitions}
         moved = np.zeros(len(new.partitions), np.int64)
@@ -79,7 +79,7 @@ class Holdings:
                 held[p.id] = sources[p.id]
                 changed = kept[p.id] != p.executor
             else:
-                # Slots are looked up at the cells, so that several changes in one step are seen as their sum.
+                # Slots are found by cells, so that several changes in one step count as their sum.
                 met = np.unique(old.slot_of_cell.reshape(old.grid.rows, -1)[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1])
                 before = [old.partitions[s] for s in met]
                 pool = np.concatenate([sources[b.id] for b in before])
@@ -93,7 +93,7 @@ class Holdings:
         return moved * self._world.query_weight
 
     def _redraw_stats(self, new: Plan, queries_of: dict[int, CellBox]) -> None:
-        """Queries are counted again as they were drawn, so all else is brought to that measure for as long."""
+        """Redraws statistics. Queries are counted as drawn, so other counts are divided by the weight meanwhile."""
         weight = float(self._world.query_weight)
         scaled = {i: _times(stat, 1 / weight) for i, stat in self.stats.items()} if weight != 1 else self.stats
         drawn = redrawn(scaled, new, queries_of)
@@ -103,7 +103,7 @@ class Holdings:
         self.stats[partition] += _times(drawn, float(weight))
 
     def _by_slot(self, plan: Plan, ordinals: Ints) -> tuple[Ints, Ints, Ints]:
-        """The queries sorted by the slots that they meet, where each slot's end, and how many it has."""
+        """The queries sorted by the slots that they meet, the end of each slot's, and their number."""
         found = overlap(plan, self._world.of(ordinals))
         times = np.repeat(ordinals, np.diff(found.offsets))
         counts = np.bincount(found.slots, minlength=len(plan.partitions))
@@ -111,5 +111,5 @@ class Holdings:
 
 
 def _times(stat: TrioStat, weight: float) -> TrioStat:
-    """As if each thing counted had been seen `weight` times."""
+    """The statistics as if everything had been counted `weight` times."""
     return TrioStat(stat.box, stat.by_row * weight, stat.by_column * weight)

@@ -1,6 +1,6 @@
-"""The queues of a virtual cluster, event by event: who waits how long, and when sources must stop.
+"""The queues of a virtual cluster, event by event: how long each event waits, and when sources must stop.
 
-Loops over arrays alone; what is behind them, and why, is explained in `cluster.py`.
+These are loops over arrays; `cluster.py` explains the model.
 """
 
 from typing import NamedTuple
@@ -8,22 +8,22 @@ from typing import NamedTuple
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
 
-class Clock(NamedTuple):
-    """What the machines and the sources are at, as the kernel changes it."""
+class QueueTimes(NamedTuple):
+    """The times at which machines and sources are free, which the kernel updates."""
 
     free_at_s: Floats
-    """When each machine has done all that it has."""
+    """When each machine will have done all its work."""
     credit_at_s: Floats
-    """A heap: when each credit comes back, the first at the root."""
+    """When each credit comes back, as a heap with the first at the root."""
     source_at_s: Floats
-    """One number: when the sources can send again."""
+    """When the sources can send again, (1,)."""
 
 
 @kernel
 def serve(
-    clock: Clock, machines: Ints, work_s: Floats, start_s: float, step_s: float, pace_s: float
+    clock: QueueTimes, machines: Ints, work_s: Floats, start_s: float, step_s: float, pace_s: float
 ) -> tuple[int, float]:
-    """Send as many of a step's events as its time and the credits allow: (how many, the sum of their latencies)."""
+    """Sends as many of a step's events as its time and the credits allow. Returns their number and sum of latencies."""
     now_s, end_s = max(clock.source_at_s[0], start_s), start_s + step_s
     sent, latency_s = 0, 0.0
     for i in range(len(machines)):
@@ -44,7 +44,7 @@ def serve(
 def serve_batch(
     backlog_s: Floats, machines: Ints, work_s: Floats, step_s: float, pace_s: float
 ) -> tuple[int, float, Floats]:
-    """The same for a batch, without credits: (how many, the sum of their latencies, what each machine has to do)."""
+    """The same for a batch, without credits. Returns also the work of each machine."""
     load_s = backlog_s.copy()
     sent, latency_s = 0, 0.0
     for i in range(len(machines)):
@@ -59,7 +59,7 @@ def serve_batch(
 
 @kernel
 def _replace_root(heap: Floats, value: float) -> None:
-    """The least leaves, `value` comes in."""
+    """Replaces the least value by `value`."""
     size, at = len(heap), 0
     while True:
         child = 2 * at + 1

@@ -24,14 +24,14 @@ STRATEGY_NAMES = (
     "per-batch",
     "per-batch-weighed",
 )
-"""SWARM's rivals and SWARM in the order of the paper, and then ours; `control/registry.py` knows them all."""
+"""SWARM's rivals and SWARM in the order of the paper, then ours; `control/registry.py` has them all."""
 
 
 def cluster(name: str, world: World, setup: ClusterSetup, cpu_s: Callable[[], float] = no_clock) -> Cluster:
-    """A cluster that runs a strategy by name, from its first plan."""
+    """A cluster that runs the strategy of this name, from its first plan."""
     kind = strategy(name)
     sample = world.sample() if name == "static-history" else None
-    # Whoever replicates needs no routers: they serve, too (§6).
+    # `replicated` needs no routers, so these machines also serve (§6).
     executors = setup.executors + (setup.routers if name == "replicated" else 0)
     plan = kind.first_plan(world.grid, executors, sample)
     routing = _routing(kind, plan, world, setup, cpu_s)
@@ -47,7 +47,7 @@ def _routing(kind: Strategy, plan: Plan, world: World, setup: ClusterSetup, cpu_
 
 
 def race(world: World, clusters: Iterable[Cluster], horizon_s: float) -> Iterator[float]:
-    """All clusters through one world, step by step; yields the time that has been simulated."""
+    """Runs all clusters through one world, step by step; yields the simulated time."""
     contestants = list(clusters)
     for step in world.steps(horizon_s):
         for cluster in contestants:

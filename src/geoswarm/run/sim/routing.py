@@ -1,16 +1,16 @@
-"""From a step's events to machines: the one place of the simulator where strategies differ.
+"""From a step's events to machines: the only part of the simulator that differs between strategies.
 
-`cluster.py` serves whatever is routed, by whichever of these; the plans are the strategies' own (`control/balance/`),
-as in the engine. Each way says the machine of every event of a step, and what the way itself costs.
+`cluster.py` serves the routed events; the plans are the strategies' own (`control/balance/`), as in the engine. Each
+routing returns the machine of every event of a step, and what the routing itself costs.
 
-    ByPlan            cell -> partition -> executor: SWARM and the static grids. What is everybody's is dealt in turn:
-                      `replicated`, whose one partition every machine holds (SWARM §6, first rival)
+    ByPlan            cell -> partition -> executor: SWARM and the static grids. In a partition of all machines, events
+                      are dealt in turn: `replicated` has only such a one (SWARM §6, first rival)
     ByTask            `over-partitioned`: an executor of the plan is a task, and the machine that is free first takes
                       the next, as Spark's scheduler does
     ByBatch           a strategy that plans each batch: its cells are counted before the exchange
 
-The last two look at a whole batch before they choose, so its events wait for the batch to fill. A plan needs no
-batches, but can be run in them, as this engine does.
+The last two need a whole batch before they choose, so its events wait for the batch to fill. A plan needs no batches,
+but can run in them, as in this engine.
 """
 
 import heapq
@@ -28,29 +28,29 @@ from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.world import World
 
 
-class Batch(NamedTuple):
+class RoutingBatch(NamedTuple):
     """What is known when the events of a step are to be routed."""
 
     cells: CellIds
     slots: Slots
-    """In the plan, or empty where a new one will be drawn."""
+    """The slot of each event in the plan; empty where a new plan will be drawn."""
     work_s: Floats
-    """Of each event. Only time itself may know it: a scheduler sees it as machines that become free."""
+    """The work of each event, which a scheduler only sees when a machine becomes free."""
     queries: Ints
-    """Held at each slot, or empty."""
+    """The number of queries at each slot, or empty."""
     expected: int
-    """How many of them will be sent, by the step before."""
+    """How many events will probably be sent: as many as in the step before."""
     free_at_s: Floats
-    """When each machine has done what it has."""
+    """When each machine will have done all its work."""
 
 
 class Routed(NamedTuple):
     machines: Ints
-    """Of each event."""
+    """The machine of each event."""
     moved: int
-    """Queries that have another machine than in the step before."""
+    """The number of queries that have another machine than in the step before."""
     overhead_s: Floats
-    """On each machine, once in the step."""
+    """Time on each machine, once in the step."""
     driver_s: float = 0.0
     """CPU time that the driver's planning really took."""
 
@@ -61,13 +61,13 @@ class Routing(Protocol):
     waits: bool
     """Whether events wait for the end of their batch before they are routed."""
     holds: bool
-    """Whether a machine holds the queries of its partitions from step to step, and the plan says which. Else all map
-    the same files, and each event's index has all queries."""
+    """Whether a machine holds the queries of its partitions from step to step. Else all machines map the same files,
+    and each event's index has all queries."""
 
     def note_changes(self, came: Ints, went: Ints) -> None:
-        """Queries that were registered and cancelled, by ordinal."""
+        """Notes queries that were registered and cancelled, as ordinals."""
 
-    def route(self, batch: Batch) -> Routed: ...
+    def route(self, batch: RoutingBatch) -> Routed: ...
 
 
 class ByPlan:
@@ -80,7 +80,7 @@ class ByPlan:
     def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         owners = self.plan.executor_of_slot[batch.slots].astype(np.int64)
         in_turn = (self._turn + np.arange(len(owners))) % self.machines
         self._turn = (self._turn + batch.expected) % self.machines
@@ -99,7 +99,7 @@ class ByTask:
     def note_changes(self, came: Ints, went: Ints) -> None:
         pass
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         tasks = self.plan.executor_of_slot[batch.slots]
         sent = slice(0, batch.expected)
         work_s = np.bincount(tasks[sent], batch.work_s[sent], self.plan.executors)
@@ -115,7 +115,7 @@ class ByTask:
         changed = (chosen != self._machine_of_task) & (self._machine_of_task >= 0)
         moved = int(batch.queries[changed[self.plan.executor_of_slot]].sum())
         self._machine_of_task = chosen
-        # A task that is met for the first time after the choice goes where its number would send it.
+        # A task without events at the time of the choice goes to the machine of its number.
         machines = chosen[tasks]
         return Routed(np.where(machines < 0, tasks % self.machines, machines), moved, overhead_s)
 
@@ -139,14 +139,14 @@ class ByBatch:
             self._density.add(box, by)
             np.add.at(self._begun, box.row0 * columns + box.col0, by)
 
-    def route(self, batch: Batch) -> Routed:
+    def route(self, batch: RoutingBatch) -> Routed:
         before = self.plan
         events = np.bincount(batch.cells[: batch.expected], minlength=before.grid.cells)
         began_s = self._cpu_s()
         self.plan = self._strategy.plan_batch(before, events, self._density.of_cells())
         driver_s = self._cpu_s() - began_s
         drawn = self.plan
-        moved = _moved(
+        moved = _count_moved(
             self._begun, before.slot_of_cell, before.executor_of_slot, drawn.slot_of_cell, drawn.executor_of_slot
         )
         machines = self.plan.executor_of_slot[self.plan.route(batch.cells)].astype(np.int64)
@@ -155,8 +155,8 @@ class ByBatch:
 
 
 @kernel
-def _moved(begun: Ints, slots: Slots, owners: ExecutorIds, slots_after: Slots, owners_after: ExecutorIds) -> int:
-    """Queries whose first cell has another executor than before."""
+def _count_moved(begun: Ints, slots: Slots, owners: ExecutorIds, slots_after: Slots, owners_after: ExecutorIds) -> int:
+    """The number of queries whose first cell has another executor than before."""
     moved = 0
     for cell in range(len(begun)):
         if owners[slots[cell]] != owners_after[slots_after[cell]]:

@@ -1,15 +1,15 @@
-"""What a virtual machine takes for its work, and how these figures are taken from the real matcher.
+"""The service times of a virtual machine, and how they are measured on the real matcher.
 
-No queue and no plan here: `cluster.py` has them. The time of one event on the executor that serves it is
+Queues and plans are in `cluster.py`. The time of one event on the executor that serves it is
 
     base_us + met_us × (queries that meet the event's grid cell) + index_us × log2(1 + queries in the executor's index)
 
-SWARM's cost model (§3) has a point pay for all Q(p) queries of its partition. Neither its R*-trees nor the cell index
-of `flow/match` work like that: an index tests only what lies near the point, so the queries that meet its cell are what
-grows with the load, and the size of the index is felt through its depth and the caches alone. The middle term makes a
-crowded place dear whoever owns it; only the last term rewards an executor for holding fewer queries, and it is what
-`replicated` pays for. The strategies still see N·Q·R from TrioStat, as they would in the engine, so their estimate may
-be wrong here in the way that it may be wrong there.
+In SWARM's cost model (§3) a point pays for all Q(p) queries of its partition. Neither its R*-trees nor the cell index
+of `flow/match` work like that: an index tests only queries near the point, so the queries that meet its cell are what
+grows with the load, and the size of the index matters only through its depth and the caches. The middle term makes a
+crowded place expensive for any owner; only the last term is less for an executor with fewer queries, and it is the cost
+of `replicated`. The strategies still get N·Q·R from TrioStat, as in the engine, so their estimate may be wrong here in
+the same way as there.
 
 `calibrate` fits the three coefficients to `flow/match` on this machine; it reads the thread's CPU clock, so it is
 called by a benchmark and never within a simulated world. Where the defaults below come from:
@@ -49,7 +49,7 @@ from geoswarm.model import EVENT
 from geoswarm.run.sim.workloads import CalmStream
 
 HOP_US = 0.3
-"""2 cores carry 3.7 M rows/s through the exchange alone and 2.4 M rows/s through it and one `mapInArrow`."""
+"""The time of a `mapInArrow` per row: 2 cores carry 3.7 M rows/s through the exchange, 2.4 M rows/s with one added."""
 REGISTER_US = 1.2
 MOVE_US_STORM = REGISTER_US
 
@@ -66,11 +66,11 @@ class Service:
     register_us: float = REGISTER_US
     """Per query and executor that must index it; the same for a cancellation."""
     move_us: float = 0.0
-    """Per query that changes its executor, at either end. The engine copies none; SWARM's own machines send and index
-    each again."""
+    """Per query that changes its executor, for giver and taker. The engine copies none; SWARM's own machines send and
+    index each again."""
 
     task_us: float = 9_000.0
-    """Per Spark task with a Python stage, beyond the one that each machine runs for a batch anyway."""
+    """Per Spark task with a Python stage, beyond the one that each machine always runs for a batch."""
     count_us: float = HOP_US
     """Per event whose cell is counted before the exchange."""
 
@@ -80,18 +80,18 @@ class Service:
         return us * 1e-6
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """One point of the calibration."""
 
     indexed: int
     met: float
-    """Mean queries that meet the cell of an event."""
+    """The mean number of queries that meet the cell of an event."""
     event_us: float
 
 
-def measure(
+def measure_service(
     workload: CalmStream, grid: Grid, subscriptions: int, map_share: float, events: int, repeats: int
-) -> Measured:
+) -> Measurement:
     """CPU per event of one executor that owns the middle `map_share` of the columns of the map: its parcel unpacked,
     matched, and its matches put into rows, best of `repeats`."""
     width = grid.xmax - grid.xmin
@@ -121,7 +121,7 @@ def measure(
             for run in match(received.events, [index], grid, 0, rows_max=262_144, pairs_max=8_000_000):
                 as_arrays(run)
         best_s = min(best_s, time.thread_time() - began_s)
-    return Measured(len(rects), float(met), best_s / len(drawn) * 1e6)
+    return Measurement(len(rects), float(met), best_s / len(drawn) * 1e6)
 
 
 def calibrate(
@@ -132,15 +132,15 @@ def calibrate(
     *,
     events: int = 10_000,
     repeats: int = 3,
-) -> tuple[Service, list[Measured]]:
+) -> tuple[Service, list[Measurement]]:
     """The service times of this machine, and the points they were fitted to."""
     shares = list(map_shares)
-    points = [measure(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
+    points = [measure_service(workload, grid, n, share, events, repeats) for n in sizes for share in shares]
     kernels = fit(points)
     return replace(kernels, base_us=HOP_US + kernels.base_us), points
 
 
-def fit(points: list[Measured]) -> Service:
+def fit(points: list[Measurement]) -> Service:
     """Least squares of the relative errors, no term below zero."""
     terms = np.array([[1.0, p.met, math.log2(1.0 + p.indexed)] for p in points])
     taken = np.array([p.event_us for p in points])
@@ -149,7 +149,7 @@ def fit(points: list[Measured]) -> Service:
 
 
 def _nonnegative(terms: Floats, wanted: Floats) -> list[float]:
-    """Least squares; a coefficient that comes out negative is left out, and the rest fitted again."""
+    """Least squares; negative coefficients are set to 0, and the rest is fitted again."""
     kept = list(range(terms.shape[1]))
     while kept:
         fit = np.linalg.lstsq(terms[:, kept], wanted, rcond=None)[0]

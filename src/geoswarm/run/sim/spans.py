@@ -1,6 +1,6 @@
 """What a virtual cluster measured over a stretch of time; two stretches of one cluster add up.
 
-Measured by `cluster.py`, a round at a time. SWARM §6.1 (units of work, latency) and Fig. 17 (utilisation).
+`cluster.py` measures one per round. SWARM §6.1 (units of work, latency) and Fig. 17 (utilisation).
 """
 
 from collections.abc import Iterable
@@ -11,27 +11,27 @@ import numpy as np
 
 @dataclass(frozen=True)
 class Span:
-    """What a stretch of time measured: a round or a minute."""
+    """The measurements of a stretch of time: a round or a minute."""
 
     start_s: float
     span_s: float
     queries: float
-    """Live in the system, on average."""
+    """The average number of live queries."""
     events: float
     latency_s: float
-    """Sum over the events: until the batch is full where batches are looked at, in the queue, and in service."""
+    """Sum over the events: the wait for a full batch, if there are batches, the time in the queue, and in service."""
     service_s: float
-    """Sum over the events, in service alone."""
+    """Sum over the events: the time in service alone."""
     busy_s: tuple[float, ...]
-    """Of each machine."""
+    """The busy time of each machine."""
     moved: int
-    """Queries that came to another machine."""
+    """The number of queries that came to another machine."""
     coordinator_bytes: int
     partitions: int
     wait_s: float = 0.0
-    """Sum over the events, for their batch to fill; part of the latency."""
+    """Sum over the events: the wait for their batch to fill, a part of the latency."""
     driver_s: float = field(default=0.0, compare=False)
-    """CPU time that planning really took, of the machine that simulates: no part of the simulated world."""
+    """The real CPU time of planning, which is no part of the simulated world."""
 
     @property
     def events_per_s(self) -> float:
@@ -55,7 +55,7 @@ class Span:
 
     @property
     def utilisation(self) -> tuple[float, float, float]:
-        """Of the machines: least, mean, most."""
+        """The least, mean and greatest utilisation of the machines."""
         shares = np.array(self.busy_s) / self.span_s
         return float(shares.min()), float(shares.mean()), float(shares.max())
 
@@ -64,7 +64,7 @@ class Span:
         return Span(
             self.start_s,
             span_s,
-            (self.queries * self.span_s + other.queries * other.span_s) / span_s,  # the first always takes time
+            (self.queries * self.span_s + other.queries * other.span_s) / span_s,  # not 0: every span takes time
             self.events + other.events,
             self.latency_s + other.latency_s,
             self.service_s + other.service_s,
@@ -78,7 +78,7 @@ class Span:
 
 
 def total(spans: Iterable[Span]) -> Span:
-    """Of one stretch of time or more."""
+    """The sum of one or more spans."""
     first, *rest = spans
     for span in rest:
         first += span

@@ -1,30 +1,30 @@
 """PS2Stream's machines on a virtual clock: dispatchers, and workers that keep queries of their own.
 
-The engine has no such workers: there, queries rest in segments that all map, and a change of plan moves none. These
-machines are for the paper's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's own;
-what is drawn, and what a list is, is in `words_stream.py`; the loops over tuples in `words_kernels.py`.
+The engine has no such workers: there, queries are stored in segments that all map, and a change of plan moves none.
+These machines are for the paper's experiments with migration (§VI-D). Strategies, plans and layouts are the engine's
+own; `words_stream.py` draws the stream and explains lists, `words_kernels.py` has the loops over tuples, and
+`words_spans.py` the measurements.
 
     tuple ──► dispatcher ──► every worker that has one of its lists ──► c2 + c1 × entries of these lists    an event
                         └──► every worker that is to have it ─────────► c3, or c4                           a change
 
 Definition 1 has c1 for each pair of an event and a query of a worker; the index (§IV-D) looks at the pairs that share a
-list, so c1 is per such pair here. Strategies still judge by Definition 1 as printed if they are set to.
+list, so c1 is per such pair here. Strategies can still be set to judge by Definition 1 as in the paper.
 
 **A cell is the unit of migration** (§V-A), so the plan that a layout draws is cut into cells at the start. When a plan
-changes, the most loaded worker first chooses (`choose_s`), then packs each query of the cells that go, they cross the
-network, and the other worker indexes them. Both do that instead of their work, and events of these cells wait for it.
+changes, the most loaded worker first chooses cells (`choose_s`), then packs their queries, which cross the network, and
+the other worker indexes them. Both do that instead of their work, and events of these cells wait for it.
 
 **A fresh plan** (§V-B) is for queries that come from then on. Older ones stay where they are, so events follow both
 plans; when few are left they are migrated and the older plan ends. No cells are handed over in the meantime.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.control.balance.tally import slots_of, ways_of
+from geoswarm.control.balance.tally import plan_arrays, slots_of
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.outcome import RoundEntry
@@ -34,11 +34,16 @@ from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import Load, LoadReport
-from geoswarm.run.sim.words_kernels import Served, Way, latencies, moved_of, serve_changes, serve_events
+from geoswarm.run.sim.words_kernels import (
+    ListRouting,
+    ServedTuples,
+    count_moved,
+    latencies,
+    serve_changes,
+    serve_events,
+)
+from geoswarm.run.sim.words_spans import LATENCIES_S, MachinesSpan
 from geoswarm.run.sim.words_stream import TextRun, TextScale, TextStep
-
-LATENCIES_S = (0.1, 1.0)
-"""Bounds of the paper's three classes."""
 
 
 @dataclass(frozen=True)
@@ -46,25 +51,25 @@ class MachinesSetup:
     workers: int = 8
     dispatchers: int = 4
     costs: Costs = COSTS
-    """The paper gives none; these were measured on the engine's own index."""
+    """Measured on the engine's own index; the paper gives no figures."""
     dispatch_us: float = 1.0
     move_us: float = COSTS.c3_insertion
-    """Per query that is migrated, at either end: as much as inserting it."""
+    """Per migrated query, for giver and taker: as much as inserting it."""
     bytes_per_s: float = 60e6
-    """Between two machines; the paper has "moderate" networks."""
+    """The speed of the network between two machines, which is "moderate" in the paper."""
     offered_per_s: float = 100_000.0
-    """For latencies. Throughput is what would be taken if more were offered than can be."""
+    """The offered rate, for latencies. Throughput is measured as if more were offered than can be served."""
     old_share_min: float = 0.1
-    """Of queries that still follow an older plan; when fewer do, they are migrated."""
+    """When a smaller share of queries follows the older plan, these are migrated."""
     sample_events: int = 3000
     sample_queries: int = 10_000
-    """What a strategy is shown, at most."""
+    """The most queries in a strategy's sample."""
 
     def sample_costs(self, scale: TextScale) -> Costs:
-        """The costs by which a strategy's sample is to be judged: of a drawn query that stands for many."""
+        """The costs for a strategy's sample, in which a drawn query stands for many."""
         queries, events = min(self.sample_queries, scale.live), min(self.sample_events, scale.events)
         stands_for = scale.live * scale.query_weight / queries
-        # So many of the sample's queries come while its events do.
+        # The number of the sample's queries that come during its events.
         come_share = events / (2 * scale.posts_per_change * queries)
         costs = self.costs
         return Costs(
@@ -75,38 +80,7 @@ class MachinesSetup:
         )
 
 
-class MachinesSpan(NamedTuple):
-    """One step."""
-
-    tuples: float
-    busy_s: Floats
-    """Of each worker, migration included, as long as it takes."""
-    dispatch_s: float
-    copies: float
-    """More than one of each event."""
-    dropped: float
-    latency: Floats
-    """Tuples of each class of `LATENCIES_S`."""
-    moved_bytes: float
-    moved_queries: float
-    migration_s: float
-    cells: int
-    """That changed their worker."""
-    old_share: float
-    """Of queries that follow an older plan."""
-
-    @property
-    def bottleneck_s(self) -> float:
-        """How long the step takes if tuples are never short: as long as the slowest."""
-        return float(max(self.busy_s.max(), self.dispatch_s))
-
-
-def throughput(spans: list[MachinesSpan]) -> float:
-    """Tuples per second at saturation."""
-    return sum(span.tuples for span in spans) / sum(span.bottleneck_s for span in spans)
-
-
-class _Moved(NamedTuple):
+class _Migration(NamedTuple):
     lists: Bools
     size_bytes: float
     queries: float
@@ -119,11 +93,11 @@ class _Moved(NamedTuple):
 class Machines:
     stream: TextRun
     plan: Plan
-    """In cells, as `in_cells` makes it."""
+    """A plan in cells, as `in_cells` makes it."""
     strategy: Strategy | None = None
     setup: MachinesSetup = field(default_factory=MachinesSetup)
     choose_s: float = 0.0
-    """What choosing cells takes on the worker that does it."""
+    """The time that choosing cells takes on the worker that chooses."""
     entries: list[RoundEntry] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -132,13 +106,13 @@ class Machines:
         self._rng = np.random.default_rng(stream.posts.seed)
         self._alive = np.zeros(stream.count, np.bool_)
         self._is_old = np.zeros(stream.count, np.bool_)
-        self._new: Way = self._way(self.plan)
-        self._old: Way | None = None
+        self._new: ListRouting = self._list_routing(self.plan)
+        self._old: ListRouting | None = None
         self._count(np.arange(live), 1)
         self._alive[:live] = True
         self._now_s = 0.0
         self._backlog_s = np.zeros(self.setup.workers + 1)
-        """Of each worker, and of the dispatchers."""
+        """The backlog of each worker, and of the dispatchers."""
         self._moved = self._nothing()
 
     def step(self, number: int) -> MachinesSpan:
@@ -160,7 +134,7 @@ class Machines:
         return [self.step(number) for number in range(first, self.stream.steps if end is None else end)]
 
     def fork(self, strategy: Strategy | None, setup: MachinesSetup | None = None, choose_s: float = 0.0) -> "Machines":
-        """Others with the same queries and plan, idle, and another strategy."""
+        """Idle machines with the same queries and plan, and another strategy."""
         if self._old is not None:
             raise InputError("two plans are in force: fork before a fresh plan comes, or when the older one has ended")
         other = Machines(self.stream, self.plan, strategy, setup or self.setup, choose_s)
@@ -172,7 +146,7 @@ class Machines:
         events = self._rng.permutation(step.events)[: setup.sample_events]
         return self.stream.sample(events, self._rng.permutation(np.flatnonzero(self._alive))[: setup.sample_queries])
 
-    def _serve(self, step: TextStep) -> tuple[Served, Served, Served]:
+    def _serve(self, step: TextStep) -> tuple[ServedTuples, ServedTuples, ServedTuples]:
         stream, costs, workers = self.stream, self.setup.costs, self.setup.workers
         check_us = costs.c1_check * stream.scale.query_weight
         old = self._old or self._new
@@ -186,7 +160,9 @@ class Machines:
         )
         return events, inserted, deleted
 
-    def _span(self, step: TextStep, events: Served, inserted: Served, deleted: Served, moved: _Moved) -> MachinesSpan:
+    def _span(
+        self, step: TextStep, events: ServedTuples, inserted: ServedTuples, deleted: ServedTuples, moved: _Migration
+    ) -> MachinesSpan:
         scale, setup = self.stream.scale, self.setup
         weights = (scale.event_weight, float(scale.query_weight), float(scale.query_weight))
         parts, counts = (events, inserted, deleted), [len(rows) for rows in step]
@@ -212,23 +188,23 @@ class Machines:
             float(np.count_nonzero(self._is_old & self._alive)) / alive,
         )
 
-    def _latency(self, parts: tuple[Served, ...], weights: Floats, work_s: Floats, moved: _Moved) -> Floats:
-        """Tuples of each class of latency.
+    def _latency(self, parts: tuple[ServedTuples, ...], weights: Floats, work_s: Floats, moved: _Migration) -> Floats:
+        """The number of tuples of each class of latency.
 
-        Work comes evenly over the step, so a machine's backlog grows or shrinks in a line. That tuples also come in
-        fits and starts is left out: at such rates it adds a millisecond."""
+        Work comes evenly over the step, so a machine's backlog grows or shrinks linearly. Random arrivals are left
+        out: at such rates they add a millisecond."""
         span_s = float(weights.sum()) / self.setup.offered_per_s
         backlog_s = self._backlog_s + np.append(moved.busy_s, 0.0)
         growth = work_s / span_s - 1.0
         offsets = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]).cumsum()
         workers, us, waits = (np.concatenate([part[i] for part in parts]) for i in (1, 2, 3))
-        together = Served(offsets, workers, us, waits, parts[0].slot_us, parts[0].slot_events)
+        together = ServedTuples(offsets, workers, us, waits, parts[0].slot_us, parts[0].slot_events)
         at_s = self._rng.uniform(0.0, span_s, len(weights))
         self._backlog_s = np.maximum(0.0, backlog_s + growth * span_s)
         self._now_s += span_s
         return latencies(at_s, together, weights, backlog_s, growth, moved.migration_s, np.array(LATENCIES_S))
 
-    def _decide(self, step: TextStep, events: Served, inserted: Served, deleted: Served) -> None:
+    def _decide(self, step: TextStep, events: ServedTuples, inserted: ServedTuples, deleted: ServedTuples) -> None:
         assert self._coordinator is not None
         weights = (self.stream.scale.event_weight, *2 * (self.stream.scale.query_weight,))
         us = np.dot(weights, [part.slot_us for part in (events, inserted, deleted)])
@@ -242,18 +218,18 @@ class Machines:
         self.entries.append(entry)
         if plan is None:
             return
-        if plan.partitions[0].id >= self.plan.next_partition_id:  # nothing of the one before is left
+        if plan.partitions[0].id >= self.plan.next_partition_id:  # no partition of the plan before is left
             self._take_over(plan)
         else:
-            after = self._way(plan, self._new.counts)
+            after = self._list_routing(plan, self._new.counts)
             self._moved = self._migration(self._new, after, self._alive)
             self.plan, self._new = plan, after
 
     def _take_over(self, fresh: Plan) -> None:
-        """From now on there are two plans: this one, and the one before it for the queries that it has."""
+        """Puts two plans in force: this one, and the one before it for the queries that it has."""
         self._old, self._is_old = self._new, self._alive.copy()
         self.plan = in_cells(fresh, fresh.drawn_by, first_id=fresh.next_partition_id)
-        self._new = self._way(self.plan)
+        self._new = self._list_routing(self.plan)
 
     def _drain(self) -> None:
         assert self._old is not None
@@ -264,38 +240,39 @@ class Machines:
         self._new = self._new._replace(counts=self._new.counts + self._old.counts)
         self._old, self._is_old = None, np.zeros_like(self._is_old)
 
-    def _migration(self, before: Way, after: Way, queries: Bools) -> _Moved:
-        """What it takes to bring these queries from where they are to where they shall be."""
+    def _migration(self, before: ListRouting, after: ListRouting, queries: Bools) -> _Migration:
+        """The time and bytes of moving these queries from one plan to another."""
         setup, weight = self.setup, self.stream.scale.query_weight
         rows, sizes = np.flatnonzero(queries), self.stream.query_bytes
-        out, came, size_bytes, lists = moved_of(rows, self.stream.of_queries, before, after, sizes, setup.workers)
+        out, came, size_bytes, lists = count_moved(rows, self.stream.of_queries, before, after, sizes, setup.workers)
         busy_s = (out + came) * (weight * setup.move_us * 1e-6)
         if out.sum():
             busy_s[int(np.argmax(out))] += self.choose_s
-        # Packing and indexing go on side by side, as does the network; the slowest of them sets the pace.
+        # Packing, network and indexing work at the same time; the slowest of them sets the pace.
         span_s = max(busy_s.max(), float(size_bytes) * weight / setup.bytes_per_s)
         cells = len(np.unique(self.stream.cell_of_list[lists]))
-        return _Moved(lists, float(size_bytes) * weight, float(out.sum()) * weight, busy_s, span_s, cells)
+        return _Migration(lists, float(size_bytes) * weight, float(out.sum()) * weight, busy_s, span_s, cells)
 
-    def _nothing(self) -> _Moved:
-        return _Moved(np.zeros(self.stream.lists, np.bool_), 0.0, 0.0, np.zeros(self.setup.workers), 0.0, 0)
+    def _nothing(self) -> _Migration:
+        return _Migration(np.zeros(self.stream.lists, np.bool_), 0.0, 0.0, np.zeros(self.setup.workers), 0.0, 0)
 
-    def _way(self, plan: Plan, counts: Ints | None = None) -> Way:
+    def _list_routing(self, plan: Plan, counts: Ints | None = None) -> ListRouting:
         stream = self.stream
         places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
-        slots = slots_of(places, stream.term_of_list, ways_of(plan, stream.text.hashes))
+        slots = slots_of(places, stream.term_of_list, plan_arrays(plan, stream.text.hashes))
         counts = np.zeros(stream.lists, np.int64) if counts is None else counts
-        return Way(slots, plan.executor_of_slot.astype(np.int64), counts)
+        return ListRouting(slots, plan.executor_of_slot.astype(np.int64), counts)
 
     def _count(self, queries: Ints, by: int) -> None:
-        """Put queries on their lists, or take them off; what is old goes by the older plan."""
+        """Adds queries to their lists, or removes them; old queries follow the older plan."""
         of = self.stream.of_queries
-        for way, some in ((self._new, queries[~self._is_old[queries]]), (self._old, queries[self._is_old[queries]])):
-            if way is not None and len(some):
+        old = self._is_old[queries]
+        for routing, some in ((self._new, queries[~old]), (self._old, queries[old])):
+            if routing is not None and len(some):
                 lengths = of.offsets[some + 1] - of.offsets[some]
                 ends = np.cumsum(lengths)
                 at = np.arange(ends[-1]) + np.repeat(of.offsets[some] - ends + lengths, lengths)
-                np.add.at(way.counts, of.terms[at], by)
+                np.add.at(routing.counts, of.terms[at], by)
 
 
 def in_cells(plan: Plan, drawn_by: str = "", first_id: int = 0) -> Plan:
@@ -309,24 +286,3 @@ def in_cells(plan: Plan, drawn_by: str = "", first_id: int = 0) -> Plan:
     ordered = [cell for key in sorted(cells) for cell in cells[key]]
     numbered = tuple(replace(cell, id=first_id + i) for i, cell in enumerate(ordered))
     return Plan(plan.epoch, plan.grid, plan.executors, numbered, first_id + len(numbered), drawn_by, plan.cuts)
-
-
-def figures_of(spans: list[MachinesSpan]) -> Mapping[str, float]:
-    """The figures of a run, by name."""
-    moves = [span for span in spans if span.moved_bytes]
-    latency = np.sum([span.latency for span in spans], axis=0)
-    shares = latency / max(1.0, latency.sum())
-    return {
-        "tuples_per_s": throughput(spans),
-        "migrations": float(len(moves)),
-        "migrated_mb": _mean([span.moved_bytes for span in moves]) / 1e6,
-        "migration_s": _mean([span.migration_s for span in moves]),
-        "below_100ms_pct": 100.0 * float(shares[0]),
-        "to_1s_pct": 100.0 * float(shares[1]),
-        "above_1s_pct": 100.0 * float(shares[2]),
-        "copies_share": sum(span.copies for span in spans) / sum(span.tuples for span in spans),
-    }
-
-
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.0

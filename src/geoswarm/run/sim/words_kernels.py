@@ -1,6 +1,6 @@
-"""The loops of `words.py`: what each tuple takes on which worker, who waits how long, and what a new plan moves.
+"""The loops of `words.py`: the time of each tuple on each worker, latencies, and what a new plan moves.
 
-Arrays in, arrays out; the reasons are there.
+They take and return arrays; `words.py` explains the model.
 """
 
 from typing import NamedTuple
@@ -11,31 +11,39 @@ from geoswarm.control.layout.text_sample import Lists
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 
 
-class Way(NamedTuple):
-    """A plan, by lists, and how many queries are on each by it."""
+class ListRouting(NamedTuple):
+    """A plan by lists, with the number of queries on each list that follow it."""
 
     slot_of_list: Ints
     executor_of_slot: Ints
     counts: Ints
 
 
-class Served(NamedTuple):
-    """Tuple i is on the workers offsets[i]:offsets[i + 1]."""
+class ServedTuples(NamedTuple):
+    """Tuples by worker: tuple i goes to workers[offsets[i]:offsets[i + 1]]."""
 
     offsets: Ints
     workers: Ints
     us: Floats
     waits: Bools
-    """For a cell that is on its way."""
+    """Whether the tuple waits for a cell that is being moved."""
     slot_us: Floats
     slot_events: Floats
 
 
 @kernel
 def serve_events(
-    rows: Ints, lists: Lists, new: Way, old: Way, both: bool, moving: Bools, costs_us: tuple[float, float], workers: int
-) -> Served:
-    """Events meet the lists that are not empty, of both plans. The time of the older one is nobody's slot."""
+    rows: Ints,
+    lists: Lists,
+    new: ListRouting,
+    old: ListRouting,
+    both: bool,
+    moving: Bools,
+    costs_us: tuple[float, float],
+    workers: int,
+) -> ServedTuples:
+    """Serves events, which meet the lists of both plans that are not empty. Time under the older plan counts for no
+    slot."""
     check_us, event_us = costs_us
     slots = len(new.executor_of_slot)
     slot_us, slot_events = np.zeros(slots), np.zeros(slots)
@@ -73,12 +81,14 @@ def serve_events(
                 out_workers[n], out_us[n], out_waits[n] = worker, us[worker], waits[worker]
                 n += 1
         offsets[i + 1] = n
-    return Served(offsets, out_workers[:n].copy(), out_us[:n].copy(), out_waits[:n].copy(), slot_us, slot_events)
+    return ServedTuples(offsets, out_workers[:n].copy(), out_us[:n].copy(), out_waits[:n].copy(), slot_us, slot_events)
 
 
 @kernel
-def serve_changes(rows: Ints, lists: Lists, new: Way, old: Way, is_old: Bools, cost_us: float, workers: int) -> Served:
-    """A change goes once to each worker that has, or is to have, the query; its slots there share the time."""
+def serve_changes(
+    rows: Ints, lists: Lists, new: ListRouting, old: ListRouting, is_old: Bools, cost_us: float, workers: int
+) -> ServedTuples:
+    """Serves changes. Each goes once to every worker that has, or will have, the query; its slots share the time."""
     slots = len(new.executor_of_slot)
     slot_us, last_slot = np.zeros(slots), np.full(max(slots, len(old.executor_of_slot)), -1, np.int64)
     offsets = np.zeros(len(rows) + 1, np.int64)
@@ -101,20 +111,25 @@ def serve_changes(rows: Ints, lists: Lists, new: Way, old: Way, is_old: Bools, c
         if not is_old[rows[i]]:
             for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
                 slot = way.slot_of_list[lists.terms[p]]
-                if last_slot[slot] == i:  # once
+                if last_slot[slot] == i:  # each slot once
                     last_slot[slot] = -1
                     slot_us[slot] += cost_us / slots_there[way.executor_of_slot[slot]]
     waits = np.zeros(n, np.bool_)
-    return Served(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
+    return ServedTuples(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
 
 
 @kernel
 def latencies(
-    at_s: Floats, served: Served, weights: Floats, backlog_s: Floats, growth: Floats, ready_s: float, bounds_s: Floats
+    at_s: Floats,
+    served: ServedTuples,
+    weights: Floats,
+    backlog_s: Floats,
+    growth: Floats,
+    ready_s: float,
+    bounds_s: Floats,
 ) -> Floats:
-    """Tuples of each class. `at_s` is when each comes, and what a machine has to do by then has grown from its backlog.
-
-    What is before the last machine is the workers'; all tuples pass the last, the dispatchers."""
+    """The number of tuples of each class of latency. `at_s` is when each comes; until then a machine's backlog has
+    changed by its growth. The last machine is the dispatchers, which all tuples pass; the others are workers."""
     classes = np.zeros(len(bounds_s) + 1)
     last = len(backlog_s) - 1
     for i in range(len(at_s)):
@@ -134,13 +149,13 @@ def latencies(
 
 
 @kernel
-def moved_of(
-    rows: Ints, lists: Lists, before: Way, after: Way, sizes: Ints, workers: int
+def count_moved(
+    rows: Ints, lists: Lists, before: ListRouting, after: ListRouting, sizes: Ints, workers: int
 ) -> tuple[Floats, Floats, int, Bools]:
-    """Queries that leave and that come to each worker, their bytes, and the lists that change their worker.
+    """The queries that leave and that come to each worker, their bytes, and the lists that change their worker.
 
-    Both plans may number their slots as they like. A query that is on several lists of a slot goes with it once; one
-    that is in several cells that go, goes with each (S_g is the size of all queries of a cell)."""
+    The plans may number their slots differently. A query on several lists of a slot moves with it once; a query in
+    several cells that move, moves with each (S_g is the size of all queries of a cell)."""
     out, came = np.zeros(workers), np.zeros(workers)
     last = np.full(len(after.executor_of_slot), -1, np.int64)
     is_moved = np.zeros(len(after.counts), np.bool_)

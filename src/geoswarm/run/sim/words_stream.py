@@ -1,12 +1,12 @@
 """Posts and queries of a run, as numbers: which lists of the grid-inverted index each of them touches.
 
-Draws and counts only; the machines are in `words.py`. A *list* is a cell of the map and a term that somebody is entered
-under there (PS2Stream §IV-D); everything that is simulated is counted by lists:
+The machines are in `words.py`. A *list* is a cell of the map and a term that some query is indexed under there
+(PS2Stream §IV-D); everything that is simulated is counted by lists:
 
     query ──► cells that it meets × the rarest term of each of its conjunctions ──► lists that it is on
     event ──► its cell × its terms ───────────────────────────────────────────────► lists that it is compared with
 
-Far fewer are drawn than a run is about: a drawn query stands for many, see `TextScale`.
+A drawn query stands for many, see `TextScale`.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -25,22 +25,22 @@ from geoswarm.run.sim.workloads import TextStream
 
 
 class TextScale(NamedTuple):
-    """How much is drawn, and what it stands for."""
+    """How many tuples are drawn, and what they stand for."""
 
     live: int
-    """Queries that are drawn at once."""
+    """The number of drawn queries that are live at any time."""
     query_weight: int
-    """What each stands for: live × query_weight is the paper's μ."""
+    """The number of queries that each stands for: live × query_weight is the paper's μ."""
     events: int
-    """Drawn in a step."""
+    """Events drawn in a step."""
     changes: int
-    """Queries that come, and as many that go, drawn in a step."""
+    """Queries drawn in a step that come; as many go."""
     posts_per_change: int = 5
-    """How many events there are for each change of a query (§VI-A)."""
+    """The number of events for each change of a query (§VI-A)."""
 
     @property
     def event_weight(self) -> float:
-        """There are two changes for each query that comes: it also goes."""
+        """The number of events that each stands for. Each query makes two changes: it comes and goes."""
         return 2 * self.posts_per_change * self.changes * self.query_weight / self.events
 
 
@@ -57,9 +57,9 @@ class TextRun:
     scale: TextScale
     steps: int
     queries: str = "Q1"
-    """Which of the workload's kinds of queries."""
+    """The kind of the workload's queries."""
     interval: int = 0
-    """Drawn queries after which a tenth of the regions of Q3 switches."""
+    """The number of drawn queries after which a tenth of the regions of Q3 changes."""
 
     def step(self, number: int) -> TextStep:
         events, changes = self.scale.events, self.scale.changes
@@ -68,14 +68,14 @@ class TextRun:
         return TextStep(np.arange(number * events, (number + 1) * events), self.scale.live + numbers, gone)
 
     def sample(self, events: Ints, queries: Ints) -> Sample:
-        """What a strategy may see of it."""
+        """The sample that a strategy gets."""
         texts, keywords = (
             column.take(pa.array(rows)) for column, rows in ((self._texts, events), (self._keywords, queries))
         )
         return Sample(self._points[events], self._rects[queries], texts, keywords)
 
     def standing_for(self, query_weight: int) -> "TextRun":
-        """The same draws for another number of queries; nothing is drawn again."""
+        """The same drawn stream with another weight of queries; nothing is drawn again."""
         _ = self.of_events, self.of_queries
         other = replace(self, scale=self.scale._replace(query_weight=query_weight))
         own = {f.name for f in fields(self)}
@@ -84,7 +84,7 @@ class TextRun:
 
     @property
     def count(self) -> int:
-        """Of all queries that there ever are."""
+        """The number of all queries of the run."""
         return self.scale.live + self.steps * self.scale.changes
 
     @cached_property
@@ -98,7 +98,7 @@ class TextRun:
 
     @cached_property
     def _keys(self) -> tuple[Ints, Ints, Ints]:
-        """By query: offsets and keys; and all keys there are, ascending."""
+        """Offsets and keys by query, and all distinct keys, ascending."""
         offsets, keys = _entries(self.text.boxes, self.text.postings, self.grid.columns, self.text.terms)
         return offsets, keys, np.unique(keys)
 
@@ -118,13 +118,13 @@ class TextRun:
 
     @cached_property
     def of_queries(self) -> Lists:
-        """By query: the lists that it is on, by cell."""
+        """The lists that each query is on, by cell."""
         offsets, keys, known = self._keys
         return Lists(offsets, np.searchsorted(known, keys))
 
     @cached_property
     def of_events(self) -> Lists:
-        """By event: the lists that anybody is ever on."""
+        """The lists that each event meets, if a query is ever on them."""
         text, known = self.text, self._keys[2]
         cells = text.rows * self.grid.columns + text.columns
         keys = cells[text.asked.rows] * text.terms + text.asked.terms

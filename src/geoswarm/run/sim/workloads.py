@@ -1,7 +1,6 @@
-"""What the simulators need of a workload. The workloads themselves are the lab's, which is above this room, and hands
-them in.
+"""What the simulators need of a workload, as protocols. The workloads are in `lab/workload/`, which is above this room.
 
-Rows are Arrow batches in the layouts of `model.py`, drawn by their ids: whatever range is asked for again is the same.
+Rows are Arrow batches in the layouts of `model.py`, drawn by their ids: the same range always gives the same rows.
 """
 
 from typing import Any, Protocol
@@ -12,7 +11,7 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 
 
 class CalmStream(Protocol):
-    """Events, and the queries that stand before the stream starts."""
+    """Events, and the queries that are live before the stream starts."""
 
     @property
     def events_per_s(self) -> float: ...
@@ -23,7 +22,7 @@ class CalmStream(Protocol):
 
 
 class ChangingStream(Protocol):
-    """A calm stream that something happens to: some events fall elsewhere, and queries come and go."""
+    """A calm stream with changes: some events move elsewhere, and queries come and go."""
 
     @property
     def base(self) -> CalmStream: ...
@@ -36,25 +35,25 @@ class ChangingStream(Protocol):
 
 
 class UserChanges(Protocol):
-    """What users register and cancel, in order of time; parallel arrays."""
+    """What users register and cancel, in order of time, as parallel arrays."""
 
     @property
     def at_s(self) -> Floats: ...
 
     @property
     def registers(self) -> Bools:
-        """False: the row cancels a query."""
+        """Whether each row registers a query; else it cancels one."""
 
     @property
     def ids(self) -> Ints: ...
 
     @property
     def users(self) -> pa.StringArray:
-        """Names."""
+        """The name of each row's user."""
 
     @property
     def x(self) -> Floats:
-        """Centre of the query; NaN where it is cancelled."""
+        """The centre of each query; NaN where one is cancelled."""
 
     @property
     def y(self) -> Floats: ...
@@ -72,10 +71,10 @@ class UserStream(Protocol):
         """What is registered before the stream starts."""
 
     def named_changes(self, since_s: float, until_s: float) -> UserChanges:
-        """From `since_s` to just before `until_s`."""
+        """The changes from `since_s` to just before `until_s`."""
 
     def rectangles(self, x: Floats, y: Floats) -> list[Floats]:
-        """xmin, ymin, xmax, ymax of the queries round these centres."""
+        """The sides xmin, ymin, xmax, ymax of the queries round these centres."""
 
 
 class TextStream(Protocol):
@@ -90,4 +89,4 @@ class TextStream(Protocol):
         """`queries` names one of the workload's kinds of queries."""
 
     def departures(self, live: int, numbers: Ints) -> Ints:
-        """The query that each departure takes out, where `live` queries stand at any time."""
+        """The query that each departure removes, where `live` queries are live at any time."""

@@ -1,8 +1,8 @@
-"""What happens around a virtual cluster, the same for every strategy: where events fall, which queries come and go.
+"""What happens around a virtual cluster, the same for every strategy: where events are, which queries come and go.
 
-It knows nothing of plans and machines (`cluster.py`). One seed of the workload is one world. A drawn event stands for
-`weight` events at the same place: a cluster takes a million a second, and balance shows in thousands. A drawn query
-likewise stands for `query_weight` queries; what comes out of here, but for ordinals, counts what they stand for.
+Plans and machines are in `cluster.py`. One seed of the workload is one world. A drawn event stands for
+`weight` events at the same place: a cluster takes a million a second, and thousands are enough to show balance. In the
+same way a drawn query stands for `query_weight` queries; all counts, except ordinals, are of what they stand for.
 
     workload ──► events of a step ──► cells ──► queries that meet each cell   (drawn once, however many clusters watch)
              └─► operations ────────► ordinals that came and went
@@ -33,11 +33,11 @@ class Step:
     registered: Ints
     cancelled: Ints
     queries: int
-    """Live in this step."""
+    """The number of queries live in this step."""
     cells: CellIds
-    """Of every event that the sources could send, in order."""
+    """The cell of every event that the sources could send, in order."""
     met: Ints
-    """How many live queries meet the cell of each event."""
+    """The number of live queries that meet the cell of each event."""
 
 
 class World:
@@ -51,17 +51,17 @@ class World:
         step_s: float = 1.0,
         query_weight: int = 1,
     ) -> None:
-        """`subscriptions`, and the queries of the workload's hotspots, are as many as are drawn."""
+        """`subscriptions`, and the queries of the workload's hotspots, are numbers of drawn queries."""
         self.workload, self.grid, self.weight, self.step_s = workload, grid, weight, step_s
         self.query_weight = query_weight
         self.subscriptions = subscriptions
-        """Registered before the stream starts: ordinals 0 .. subscriptions - 1."""
+        """The number registered before the stream starts: ordinals 0 .. subscriptions - 1."""
         self.events_per_step = int(workload.base.events_per_s * step_s)
         if self.events_per_step < 1:
             raise SettingsError(
                 f"{workload.base.events_per_s:g} events a second make no step of {step_s:g} s: draw more"
             )
-        # All that will ever be registered is known, so a query is a number from the start.
+        # All registrations are known in advance, so a query is a number from the start.
         later = workload.operations(0.0, FOREVER_S)
         later = later.filter(pa.compute.equal(later.column("op"), "register"))
         first = workload.subscriptions(0, subscriptions)
@@ -92,7 +92,7 @@ class World:
             yield Step(number, start_s, came, went, queries * self.query_weight, cells, met)
 
     def sample(self, points: int = 400_000, queries: int = 200_000) -> Sample:
-        """What was known before: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""
+        """The history: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""
         calm = self.workload.base.events(0, points)
         rects = self.workload.subscriptions(0, min(queries, self.subscriptions))
         return Sample(_stack(calm, ("x", "y")), _stack(rects, ("xmin", "ymin", "xmax", "ymax")))

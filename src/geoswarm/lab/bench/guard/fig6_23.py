@@ -21,7 +21,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.guard.guard import Guard
 from geoswarm.guard.rules import PRINTED, GuardRules
-from geoswarm.guard.sensor import HotspotSummary, summarise
+from geoswarm.guard.sensor import HotspotSummary, summarise_hotspot
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
 
@@ -75,18 +75,18 @@ def guard_costs(users: int, repeats: int, seed: int) -> dict[str, float]:
         now_s = 60.0 * (turn + 2)
         batch = names.take(pa.array(rng.integers(users, size=BATCH)))
         comes = np.arange(BATCH) % 2 == 0
-        take("query_update", lambda: guard.operations(batch, comes, ~comes, now_s), BATCH)  # noqa: B023
+        take("query_update", lambda: guard.count_operations(batch, comes, ~comes, now_s), BATCH)  # noqa: B023
         who, ages = _live(users, rng)
-        take("hotspot", lambda: summarise(who, ages))  # noqa: B023
-        natural = summarise(who, ages)
-        take("feature_update", lambda: guard.hotspot(natural))  # noqa: B023
+        take("hotspot", lambda: summarise_hotspot(who, ages))  # noqa: B023
+        natural = summarise_hotspot(who, ages)
+        take("feature_update", lambda: guard.add_hotspot(natural))  # noqa: B023
         take("calm", lambda: guard.close_round(now_s))  # noqa: B023
         for name, attacked in (("detection", guard), ("printed", guards["printed"])):
-            attacked.hotspot(natural)
-            attacked.hotspot(_attack(attacked, names, now_s, turn))
+            attacked.add_hotspot(natural)
+            attacked.add_hotspot(_attack(attacked, names, now_s, turn))
             take(name, lambda: attacked.close_round(now_s + 1))  # noqa: B023
         take("saved", guard.to_bytes)
-        for user, _, _ in [*guard.blocked(), *guards["printed"].blocked()]:
+        for user, _, _ in [*guard.blocked_users(), *guards["printed"].blocked_users()]:
             guard.unblock(user)
             guards["printed"].unblock(user)
     order = ("query_update", "hotspot", "feature_update", "detection", "calm", "printed", "saved")
@@ -99,8 +99,8 @@ def _fill_guard(rules: GuardRules, names: pa.StringArray, rng: np.random.Generat
     times = max(1, 50_000 // len(names))
     users = pa.concat_arrays([names] * times)
     everything = np.ones(len(users), np.bool_)
-    guard.operations(users, everything, ~everything, 0.0)
-    guard.hotspot(summarise(*_live(len(names), rng)))
+    guard.count_operations(users, everything, ~everything, 0.0)
+    guard.add_hotspot(summarise_hotspot(*_live(len(names), rng)))
     guard.close_round(60.0)
     return guard
 
@@ -114,7 +114,7 @@ def _attack(guard: Guard, names: pa.StringArray, now_s: float, turn: int) -> Hot
     gang = names.slice(0, GANG)
     users = pa.concat_arrays([gang] * 100)
     everything = np.ones(len(users), np.bool_)
-    guard.operations(users, everything, everything, now_s)
+    guard.count_operations(users, everything, everything, now_s)
     codes = np.sort(guard.codes(gang))[turn % 2 :]
     counts = np.zeros((len(codes), 6), np.int64)
     counts[:, 0] = 2000

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from geoswarm.lab.workload.attack import ATTACK_S
-from geoswarm.run.sim.attack_world import Sensed
+from geoswarm.run.sim.attack_world import SensedHotspot
 from geoswarm.run.sim.service import MOVE_US_STORM
 from geoswarm.run.sim.spans import Span, by_minute
 
@@ -50,7 +50,7 @@ class AttackOutcome:
     attackers: int
     seed: int
     spans: list[Span]
-    sensed: list[Sensed]
+    sensed: list[SensedHotspot]
     blocked_at_s: dict[str, float]
     suspected_at_s: list[float]
     """Ends of the detection rounds that found an attacker suspicious."""

@@ -11,8 +11,8 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from geoswarm.control.keyed.compact import expand, load_errors, summarise, with_means
-from geoswarm.control.keyed.mixed import Mixed, Search, mixed
+from geoswarm.control.keyed.compact import expand, load_errors, summarise_keys, with_means
+from geoswarm.control.keyed.mixed import Mixed, Search, mixed_trial
 from geoswarm.control.keyed.problem import Case, Limits
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
@@ -68,15 +68,15 @@ def measure(sizes: CompactSizes, seed: int, report: Progress) -> Result:
 def plan_on_vectors(step: PlanStep, limits: Limits) -> dict[str, float]:
     case = Case.of(step.plan, step.stats)
     at_s = [cpu_s()]
-    printed = summarise(case, limits)
+    printed = summarise_keys(case, limits)
     compact = with_means(printed, case)
     at_s.append(cpu_s())
-    trial = mixed(Search(compact.vectors, limits))
+    trial = mixed_trial(Search(compact.vectors, limits))
     at_s.append(cpu_s())
     owner = expand(compact, trial, case, limits)
     at_s.append(cpu_s())
     summarise_ms, plan_ms, expand_ms = (1e3 * (b - a) for a, b in pairwise(at_s))
-    printed_trial = mixed(Search(printed.vectors, limits))
+    printed_trial = mixed_trial(Search(printed.vectors, limits))
     printed_errors = load_errors(printed_trial, case, expand(printed, printed_trial, case, limits))
     return {
         "vectors": len(compact.vectors.load),

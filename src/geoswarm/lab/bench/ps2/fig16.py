@@ -33,7 +33,8 @@ from geoswarm.lab.bench.ps2.worlds import (
     post_stream,
     settle_machines,
 )
-from geoswarm.run.sim.words import Machines, MachinesSetup, MachinesSpan, throughput
+from geoswarm.run.sim.words import Machines, MachinesSetup
+from geoswarm.run.sim.words_spans import MachinesSpan, throughput
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,7 +15,7 @@ from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.ps2 import layouts
 from geoswarm.lab.bench.ps2.layouts import RIVALS, LayoutSizes, LayoutWorld, layout_bars, layout_worlds, way_of
 from geoswarm.run.sim.words import MachinesSetup
-from geoswarm.run.sim.words_kernels import Served, serve_changes, serve_events
+from geoswarm.run.sim.words_kernels import ServedTuples, serve_changes, serve_events
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -58,7 +58,7 @@ def measure(sizes: LayoutSizes, seed: int, report: Progress) -> Result:
 class _Tuples:
     """The tuples of a step, by the workers that have them, and how often each comes."""
 
-    def __init__(self, parts: tuple[Served, ...], weights: Floats, workers: int) -> None:
+    def __init__(self, parts: tuple[ServedTuples, ...], weights: Floats, workers: int) -> None:
         self.offsets = np.concatenate([np.zeros(1, np.int64), *(np.diff(part.offsets) for part in parts)]).cumsum()
         self.workers = np.concatenate([part.workers for part in parts])
         self.seconds = np.concatenate([part.us for part in parts]) * 1e-6

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.control.balance.tally import slots_of, ways_of
+from geoswarm.control.balance.tally import plan_arrays, slots_of
 from geoswarm.control.layout.by_frequency import by_frequency
 from geoswarm.control.layout.by_hypergraph import by_hypergraph
 from geoswarm.control.layout.by_metric import by_metric
 from geoswarm.control.layout.grid_cells import grid_cells
 from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.kd_tree import kd_tree
-from geoswarm.control.layout.load_model import Costs, loads
+from geoswarm.control.layout.load_model import Costs, executor_loads
 from geoswarm.control.layout.r_tree import r_tree
 from geoswarm.control.layout.text_sample import BLOCKS, TextSample
 from geoswarm.core.space.grid import Grid
@@ -33,8 +33,9 @@ from geoswarm.lab.bench.kit.harness import Progress, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
-from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
-from geoswarm.run.sim.words_kernels import Served, Way, serve_changes
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
+from geoswarm.run.sim.words_kernels import ListRouting, ServedTuples, serve_changes
+from geoswarm.run.sim.words_spans import throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ class LayoutWorld:
 
     def _by_definition(self, plan: Plan) -> float:
         """The costs are per event of the sample, with the changes of queries that come with it."""
-        worst_us = float(loads(plan, self.text, replace(self.costs, by_lists=False)).max())
+        worst_us = float(executor_loads(plan, self.text, replace(self.costs, by_lists=False)).max())
         return self.sizes.events * (1.0 + 1.0 / POSTS_PER_CHANGE) / (worst_us * 1e-6)
 
 
@@ -175,20 +176,20 @@ def layout_worlds(queries: Sequence[QueryKind], sizes: LayoutSizes, seed: int) -
     return [LayoutWorld.of(QueryCase(country, asked), sizes, seed) for asked in queries for country in COUNTRIES]
 
 
-def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> Served:
-    """The workers that keep each of the first queries."""
+def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> ServedTuples:
+    """By query of those that are there at first: the workers that keep it."""
     way = way_of(stream, plan)
     none = np.zeros(stream.count, np.bool_)
     return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)
 
 
-def way_of(stream: TextRun, plan: Plan) -> Way:
+def way_of(stream: TextRun, plan: Plan) -> ListRouting:
     """A plan by lists, with the queries that are there at first."""
     places = plan.slot_of_cell[stream.cell_of_list].astype(np.int64)
-    slots = slots_of(places, stream.term_of_list, ways_of(plan, stream.text.hashes))
+    slots = slots_of(places, stream.term_of_list, plan_arrays(plan, stream.text.hashes))
     of = stream.of_queries
     counts = np.bincount(of.terms[: of.offsets[stream.scale.live]], minlength=stream.lists)
-    return Way(slots, plan.executor_of_slot.astype(np.int64), counts)
+    return ListRouting(slots, plan.executor_of_slot.astype(np.int64), counts)
 
 
 def hybrid_ratios(rows: Sequence[dict[str, Any]], value: str, prefix: str = "") -> dict[str, float]:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.control.balance.adjust import Problem, Ps2Adjusted
+from geoswarm.control.balance.adjust import MigrationProblem, Ps2Adjusted
 from geoswarm.control.balance.migration import WAYS, Choice, gr
 from geoswarm.control.balance.seen import Seen
 from geoswarm.errors import InputError
@@ -38,7 +38,8 @@ from geoswarm.lab.bench.ps2.worlds import (
     post_stream,
     settle_machines,
 )
-from geoswarm.run.sim.words import Machines, MachinesSetup, figures_of
+from geoswarm.run.sim.words import Machines, MachinesSetup
+from geoswarm.run.sim.words_spans import figures_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -57,12 +58,12 @@ RowDicts = Sequence[dict[str, Any]]
 class RecordingStrategy(Ps2Adjusted):
     """Keeps the problems that it had to solve, as the paper has them: with all cells of the most loaded worker."""
 
-    problems: list[Problem]
+    problems: list[MigrationProblem]
 
-    def problem(self, seen: Seen, high: int, low: int) -> Problem:
+    def problem(self, seen: Seen, high: int, low: int) -> MigrationProblem:
         found = super().problem(seen, high, low)
-        mine = seen.held(high)
-        self.problems.append(Problem(mine, seen.times[mine], seen.sizes[mine], found.wanted))
+        mine = seen.slots_held_by(high)
+        self.problems.append(MigrationProblem(mine, seen.times[mine], seen.sizes[mine], found.wanted))
         return found
 
 
@@ -70,7 +71,7 @@ class Arena(NamedTuple):
     queries: int
     setup: MachinesSetup
     start: Machines
-    problems: list[Problem]
+    problems: list[MigrationProblem]
     """The problems that GR had to solve from there on."""
 
 
@@ -124,10 +125,10 @@ def _choice_row(arena: Arena, way: str, seed: int) -> dict[str, Any]:
     }
 
 
-def choose_cells(way: str, problems: Sequence[Problem], seed: int) -> tuple[float | None, int]:
+def choose_cells(way: str, problems: Sequence[MigrationProblem], seed: int) -> tuple[float | None, int]:
     """Milliseconds for a choice, None if it does not fit into memory; and the bytes of all choices."""
 
-    def choose(problem: Problem, unit_bytes: int = 1) -> Choice:
+    def choose(problem: MigrationProblem, unit_bytes: int = 1) -> Choice:
         return WAYS[way](problem.loads, -(-problem.sizes // unit_bytes), problem.wanted, np.random.default_rng(seed))
 
     size_bytes = 0
@@ -149,7 +150,7 @@ def choose_cells(way: str, problems: Sequence[Problem], seed: int) -> tuple[floa
     return sum(took_ms) / len(took_ms), size_bytes
 
 
-def _table_bytes(problem: Problem) -> int:
+def _table_bytes(problem: MigrationProblem) -> int:
     """What DP has to fill in: cells times the bytes that GR needs."""
     bound = gr(problem.loads, problem.sizes, problem.wanted, np.random.default_rng(0))
     return len(problem.slots) * bound.size_bytes

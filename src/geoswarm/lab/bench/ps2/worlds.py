@@ -17,7 +17,8 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.workload.posts import Posts, QueryKind
-from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells, throughput
+from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
+from geoswarm.run.sim.words_spans import throughput
 from geoswarm.run.sim.words_stream import TextRun, TextScale
 
 OFFERED_SHARE = 0.7

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from geoswarm.control.balance.swarm import DecisionMachine, Swarm, Why
-from geoswarm.control.strategy import RoundReport
+from geoswarm.control.balance.swarm import DecisionMachine, Swarm
+from geoswarm.control.strategy import RoundReport, Why
 from geoswarm.core.space.change import Change, Move
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
@@ -83,7 +83,7 @@ class Finder(Swarm):
         self.rebalance(plan, report)
         return self.pair
 
-    def _handed_over(
+    def _hand_over(
         self, held: dict[int, TrioStat], executors: tuple[int, int], cost_high: float, cost_low: float
     ) -> tuple[list[Change], Why]:
         self.pair = executors
