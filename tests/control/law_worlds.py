@@ -20,7 +20,7 @@ from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport, Said, count_points
 from geoswarm.model import EVENT
@@ -134,7 +134,7 @@ class World:
         took_us = (3 * events + checks) * self.rng.lognormal(0.0, 0.2, len(events))
         for slot in np.flatnonzero(events).tolist():
             part, visits = plan.partitions[slot], int(events[slot])
-            owners = range(plan.executors) if part.executor == EVERYBODY else [part.executor]
+            owners = range(plan.executors) if part.executor == ALL_EXECUTORS else [part.executor]
             for owner in owners:
                 share = Load(visits // len(owners), 0, 0, int(np.ceil(took_us[slot] / len(owners))))
                 report.add(part.id, owner, share)

@@ -23,7 +23,7 @@ from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.density import Density
-from geoswarm.core.stats.redraw import queries_near, redrawn
+from geoswarm.core.stats.redraw import queries_near, redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
 from geoswarm.flow.observe import LoadReport, Said
@@ -84,7 +84,7 @@ class ControlLoop:
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
             with suppress(InputError):  # it draws from a sample, which there is not: joiners have nothing to do then
-                plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+                plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
         self._load = LoadReport()  # of another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
@@ -154,4 +154,4 @@ class ControlLoop:
         new = [p for p in plan.partitions if p.id not in self._stats]
         near = queries_near(self._queries.live_rects(), plan.grid, new) if new else None
         queries = {} if near is None else {p.id: near for p in new}
-        self._stats = redrawn(self._stats, plan, queries)
+        self._stats = redraw_stats(self._stats, plan, queries)

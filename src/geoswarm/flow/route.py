@@ -13,10 +13,10 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import column_of, row_of
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
@@ -37,14 +37,14 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
         return
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
-    order = sorted_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
+    order = sort_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
     yield from in_lanes(events, order, slots[order], plan)
 
 
 def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
     """Row `rows[i]` goes to `slots[i]`; a row may go to several. Within a parcel rows stay in the order they have."""
     lanes, slot_of_lane, owner_of_lane = _lanes(events, rows, slots, plan)
-    order = sorted_order(lanes, len(slot_of_lane) - 1)
+    order = sort_order(lanes, len(slot_of_lane) - 1)
     gathered = events.take(pa.array(rows[order]))
     sizes = np.bincount(lanes, minlength=len(slot_of_lane))
     ends = np.cumsum(sizes)
@@ -64,7 +64,7 @@ def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> t
     """A lane is what one parcel goes by: a slot, or one executor's share of a slot that is everybody's. Returns the
     lane of each event, and the slot and the executor of each lane."""
     owners = plan.executor_of_slot
-    shared = owners == EVERYBODY
+    shared = owners == ALL_EXECUTORS
     every_slot = np.arange(len(owners), dtype=np.int32)
     if not shared.any():
         return slots, every_slot, owners

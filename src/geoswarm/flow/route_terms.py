@@ -18,10 +18,10 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.index.kernels import Points
-from geoswarm.core.index.words import wanted
+from geoswarm.core.index.words import wanted_tokens
 from geoswarm.core.space.holders import Holders, holders
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import Directory, ShareIds, share_of
@@ -67,11 +67,11 @@ def route_terms(
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
     codes = codes_of(x, y, frame_of(plan.grid))
-    order = sorted_order(codes, CODE_MAX)
+    order = sort_order(codes, CODE_MAX)
     texts = events.column(TEXT.name) if TEXT.name in events.schema.names else pa.nulls(len(events), pa.string())
     # The index is searched in the order of its cells; everything below is in that order.
     tokens = tokenize(texts.take(pa.array(order)))
-    asked = wanted(Points(codes[order], x[order], y[order]), tokens, segments)
+    asked = wanted_tokens(Points(codes[order], x[order], y[order]), tokens, segments)
     plain = every or any(s.levels or (s.regions is not None and s.regions.cells) for s in segments)
     whole = np.zeros(len(events), np.bool_)
     if GEOMETRY.name in events.schema.names:

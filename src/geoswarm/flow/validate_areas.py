@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import Triage
@@ -33,7 +33,7 @@ def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.Reco
     and mark what is sound."""
     column = batch.column(GEOMETRY.name)
     shapes, refused, _, sound = parse_shapes(column, grid)
-    boxes = rectangles(shapes, grid)
+    boxes = bounding_rectangles(shapes, grid)
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
     are_points = np.zeros(len(batch), np.bool_)
     for row, reason, detail in refused:

@@ -252,7 +252,7 @@ class Ps2Adjusted:
     def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
         """Whether the round that was measured contradicts the sample, which may be of earlier rounds. The coordinator
         would refuse the fresh plan then, and the round would pass without a local adjustment, too."""
-        now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
+        now, then = (self.estimate(p, report) for p in (plan, plan.replace_by(fresh, self.name)))
         return is_worse(then, now)
 
     def _worst(self, plan: Plan, text: TextSample) -> float:

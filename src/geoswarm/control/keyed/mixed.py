@@ -22,7 +22,7 @@ import numpy as np
 from geoswarm.control.keyed.llfd import SLACK, llfd
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 
@@ -30,11 +30,11 @@ from geoswarm.core.keys.plan import KeyPlan
 class Trial:
     """One run of the three phases."""
 
-    at: Owners
+    at: KeyOwners
     """Of each item, after Phase I."""
     items: Ints
     """Units that were taken up, and..."""
-    targets: Owners
+    targets: KeyOwners
     """...where they were put down."""
     loads: Floats
     table: int
@@ -42,7 +42,7 @@ class Trial:
     trials: int = 1
     """How many runs it took to come to this one."""
 
-    def owner(self) -> Owners:
+    def owner(self) -> KeyOwners:
         """Of each item, if each is one key."""
         owner = self.at.copy()
         owner[self.items] = self.targets
@@ -144,7 +144,7 @@ def _until_it_fits(search: Search, rank: Floats) -> tuple[Trial, int]:
     return trial, trials
 
 
-def trimmed(case: Case, owner: Owners, limits: Limits) -> Owners:
+def trimmed(case: Case, owner: KeyOwners, limits: Limits) -> KeyOwners:
     """At most A_max entries, the heaviest: the others go home."""
     listed = np.flatnonzero(owner != case.home)
     if limits.table_is_soft or len(listed) <= limits.table_max:

@@ -24,7 +24,7 @@ from geoswarm.control.layout.text_sample import ANYTHING, TextSample, runs
 from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 
 
@@ -145,7 +145,7 @@ def _asked(plan: Plan, sample: TextSample, owners: _Owners) -> _Pairs:
     events = sample.asked.rows
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
     found = owners.of(places, sample.asked.terms)
-    return _Pairs(events, np.where(found == EVERYBODY, events % plan.executors, found))
+    return _Pairs(events, np.where(found == ALL_EXECUTORS, events % plan.executors, found))
 
 
 def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: int) -> _Pairs:
@@ -158,7 +158,7 @@ def _entered(plan: Plan, sample: TextSample, owners: _Owners, first: int, last: 
     place, term = np.divmod(nth, terms_per_query[query])
     terms = postings.terms[postings.offsets[first + query] + term]
     found = owners.of(met.slots[met.offsets[query] + place], terms)
-    everybody = found == EVERYBODY
+    everybody = found == ALL_EXECUTORS
     all_of_them = np.tile(np.arange(plan.executors), int(everybody.sum()))
     rows = first + np.concatenate([query[~everybody], np.repeat(query[everybody], plan.executors)])
     return _Pairs(rows, np.concatenate([found[~everybody], all_of_them]))

@@ -11,10 +11,18 @@ import numpy as np
 import numpy.typing as npt
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=np.generic)
 
 
 def kernel(function: F) -> F:
     return numba.njit(cache=True, nogil=True, fastmath=False)(function)  # type: ignore[no-any-return]
+
+
+def read_only(array: npt.NDArray[T]) -> npt.NDArray[T]:
+    """A view that cannot be written to, as arrays of Arrow and of mapped files: a kernel is then compiled once."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 Array = npt.NDArray[Any]

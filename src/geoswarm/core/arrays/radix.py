@@ -38,5 +38,5 @@ def argsort(keys: ZCodes, order: Ints, key_max: int) -> Ints:
     return order
 
 
-def sorted_order(keys: ZCodes, key_max: int) -> Ints:
+def sort_order(keys: ZCodes, key_max: int) -> Ints:
     return argsort(keys, np.arange(len(keys), dtype=np.int64), key_max)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, ZCodes, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.space.grid import Grid, column_of, row_of, zcode
 
 LEVELS = 17
@@ -56,12 +56,12 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
     index: CellIndex = {}
     for level in np.flatnonzero(counts).tolist():
         keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
-        index[level] = sorted_level(keys, ordinals, CODE_MAX >> (2 * level))
+        index[level] = build_level(keys, ordinals, CODE_MAX >> (2 * level))
     return index
 
 
-def sorted_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
-    order = sorted_order(keys, key_max)
+def build_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
+    order = sort_order(keys, key_max)
     ascending = keys[order]
     first = np.ones(len(keys), np.bool_)
     first[1:] = ascending[1:] != ascending[:-1]

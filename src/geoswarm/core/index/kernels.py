@@ -42,7 +42,7 @@ class Hits(NamedTuple):
         return Hits(self.ends, grown)
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search has come."""
 
     points: int
@@ -83,8 +83,8 @@ def are_live(ordinals: Ints, records: Records, now_us: int) -> Bools:
 
 @kernel
 def match_level(
-    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: Progress
-) -> Progress:
+    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     """Test every entry of each point's cell at one level, `shift` being the bits by which its codes are shorter.
 
     A candidate is written before it is known to be a hit, and the next one overwrites it if it was none: no branch
@@ -119,7 +119,7 @@ def match_level(
         i = len(points.codes)
     for h in range(done.hits, n):
         hits.subs[h] = records.ids[hits.subs[h]]
-    return Progress(i, n, int(wanted))
+    return SearchProgress(i, n, int(wanted))
 
 
 @kernel

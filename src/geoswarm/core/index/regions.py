@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
-from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, frame_of, sorted_level
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records, are_live, gallop
+from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, build_level, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live, gallop
 from geoswarm.core.shapes.cover import cover
 from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes
@@ -50,7 +50,7 @@ def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
     index: CellIndex = {}
     for level in np.unique(covered.levels).tolist():
         here = covered.levels == level
-        index[level] = sorted_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
+        index[level] = build_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
     return index
 
 
@@ -62,8 +62,8 @@ def match_regions(
     records: Records,
     now_us: int,
     hits: Hits,
-    done: Progress,
-) -> Progress:
+    done: SearchProgress,
+) -> SearchProgress:
     """As `kernels.match_level`, for one level of cells."""
     found = _gather(points, shift, level, hits, done)
     begin, end = done.hits, found.hits
@@ -84,7 +84,7 @@ def match_regions(
     hits.subs[begin : begin + left] = records.ids[ordinals[kept]]
     ends = begin + np.cumsum(np.bincount(owner[kept] - done.points, minlength=found.points - done.points))
     hits.ends[done.points : found.points] = ends
-    return Progress(found.points, begin + left, found.wanted)
+    return SearchProgress(found.points, begin + left, found.wanted)
 
 
 def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
@@ -101,7 +101,7 @@ def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints)
 
 
 @kernel
-def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress) -> Progress:
+def _gather(points: Points, shift: int, level: Level, hits: Hits, done: SearchProgress) -> SearchProgress:
     """Every entry of each point's cell."""
     at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
     while i < len(points.codes) and at < len(level.keys):
@@ -121,7 +121,7 @@ def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress
     if wanted == 0:
         hits.ends[i:] = n
         i = len(points.codes)
-    return Progress(i, n, int(wanted))
+    return SearchProgress(i, n, int(wanted))
 
 
 def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records: Records, now_us: int) -> Bools:

@@ -16,7 +16,7 @@ from geoswarm.core.index.word_kernels import Conditions, TextIndex
 from geoswarm.core.space.grid import Grid
 
 
-class Rest:
+class RestIndex:
     """The index of those that have words or a shape; empty until it is asked for."""
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Searchable(NamedTuple):
     conditions: Conditions | None = None
     regions: Regions | None = None
     """None: every region is its rectangle."""
-    rest: Rest | None = None
+    rest: RestIndex | None = None
     """Kept by whoever keeps the segment; None: it is made anew for each search."""
 
     def is_rest(self) -> Bools:
@@ -54,4 +54,4 @@ class Searchable(NamedTuple):
     def rest_levels(self, grid: Grid) -> CellIndex:
         if self.conditions is None and self.regions is None:
             return {}
-        return (self.rest or Rest()).levels(grid, self)
+        return (self.rest or RestIndex()).levels(grid, self)

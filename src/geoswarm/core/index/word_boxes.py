@@ -12,10 +12,10 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, kernel
 
-CONJUNCTIONS_MAX = 256
+ENTRY_CONJUNCTIONS_MAX = 256
 """Of one subscription: what an entry has room for. Those who parse expressions allow as many."""
-SLOT_BITS = 11
-SLOTS = 1 << SLOT_BITS
+SIGNATURE_BITS = 11
+SIGNATURE_SLOTS = 1 << SIGNATURE_BITS
 NO_TERM = 0
 """The slot that is no term's."""
 ALL = 1 << 30
@@ -29,13 +29,13 @@ ONES, GUARDS = np.uint64(0x0001000100010001), np.uint64(0x8000800080008000)
 @kernel
 def signature_slot(scatter: int) -> int:
     """The slot of a term in signatures; never NO_TERM."""
-    return max(NO_TERM + 1, (scatter >> 13) & (SLOTS - 1))
+    return max(NO_TERM + 1, (scatter >> 13) & (SIGNATURE_SLOTS - 1))
 
 
 @kernel
-def place_of(check: int) -> int:
+def conjunction_place(check: int) -> int:
     """Of the conjunction, among those of its subscription."""
-    return (check >> 2 * SLOT_BITS) & (CONJUNCTIONS_MAX - 1)
+    return (check >> 2 * SIGNATURE_BITS) & (ENTRY_CONJUNCTIONS_MAX - 1)
 
 
 @kernel

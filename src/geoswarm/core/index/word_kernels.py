@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, kernel
 from geoswarm.core.index.kernels import Points
-from geoswarm.core.index.word_tables import LOW, is_taken, rank, scattered, signed, term_place, unsigned
+from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned, is_taken, rank, scatter_term, term_place
 from geoswarm.core.text.expression import Terms
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
@@ -46,7 +46,7 @@ class Conditions(NamedTuple):
     conjunctions_offsets: Ints
     terms_offsets: Ints
     terms: Terms
-    words: Rows
+    words: ByteRows
 
 
 class Workspace(NamedTuple):
@@ -121,36 +121,36 @@ def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any
     at = begin >> 3
     if at + 1 >= len(workspace.folded):
         return prefix_of(tokens.folded, begin, end)
-    shift, spare = unsigned(8 * (begin & 7)), unsigned(64 - 8 * min(end - begin, 8))
-    low, high = workspace.folded[unsigned(at)], workspace.folded[unsigned(at + 1)]
+    shift, spare = as_unsigned(8 * (begin & 7)), as_unsigned(64 - 8 * min(end - begin, 8))
+    low, high = workspace.folded[as_unsigned(at)], workspace.folded[as_unsigned(at + 1)]
     prefix = low >> shift | (high << ONE) << (np.uint64(63) - shift)
     return (prefix << spare) >> spare
 
 
 @kernel
-def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, workspace: Workspace) -> int:
+def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRows, workspace: Workspace) -> int:
     """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
     prefix, length = prefix_at(begin, end, tokens, workspace), end - begin
-    at, last = unsigned(row), unsigned(len(index.terms))
+    at, last = as_unsigned(row), as_unsigned(len(index.terms))
     while at < last and index.terms[at, 0] < hash_:
         at += ONE
     while at < last and index.terms[at, 0] == hash_:
-        if index.terms[at, 2] == prefix and signed(index.terms[at, 3]) == length:
+        if index.terms[at, 2] == prefix and as_signed(index.terms[at, 3]) == length:
             b = 8
             if length > 8:
-                first = words.begins[signed(index.terms[at, 1] & LOW)]
+                first = words.begins[as_signed(index.terms[at, 1] & LOW)]
                 while b < length and words.data[first + b] == tokens.folded[begin + b]:
                     b += 1
             if b >= length:
-                return signed(at)
+                return as_signed(at)
         at += ONE
     return -1
 
 
 @kernel
 def find_terms(
-    begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, workspace: Workspace
+    begin: int, end: int, tokens: Tokens, index: TextIndex, words: ByteRows, probe: Bools, workspace: Workspace
 ) -> None:
     """The terms of a block that the segment knows, into the workspace."""
     maybe, known, m = 0, 0, 0
@@ -165,12 +165,12 @@ def find_terms(
             found = find_term(t, workspace.rows[m], tokens, index, words, workspace)
             m += 1
             if found >= 0:
-                term = signed(index.terms[found, 1] & LOW)
-                height = signed(index.terms[found, 1] >> np.uint64(32))
+                term = as_signed(index.terms[found, 1] & LOW)
+                height = as_signed(index.terms[found, 1] >> np.uint64(32))
                 if len(probe) > 0 and not probe[t]:
                     height = 0
                 workspace.tokens[known], workspace.terms[known] = t, term
-                workspace.scatters[known], workspace.heights[known] = scattered(term), height
+                workspace.scatters[known], workspace.heights[known] = scatter_term(term), height
                 anywhere |= height
                 known += 1
         workspace.terms_ends[i - begin], workspace.anywhere[i - begin] = known, anywhere
@@ -196,17 +196,17 @@ def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
 def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
     """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
     for k in range(len(index.levels)):
-        shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], signed(-1)
-        first, words = signed(0), signed(0)
+        shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], as_signed(-1)
+        first, words = as_signed(0), as_signed(0)
         for i in range(begin, end):
-            code = signed(points.codes[i]) >> shift
+            code = as_signed(points.codes[i]) >> shift
             if code != cell:
                 if at < last and index.keys[at, 0] < code:
                     at = find_cell(index.keys, at, last, code)
-                cell, words = code, signed(0)
+                cell, words = code, as_signed(0)
                 if at < last and index.keys[at, 0] == code:
-                    first = signed(index.keys[at, 1])
-                    words = signed(index.keys[at + 1, 1]) - first
+                    first = as_signed(index.keys[at, 1])
+                    words = as_signed(index.keys[at + 1, 1]) - first
             workspace.first[k * BLOCK_EVENTS + i - begin], workspace.words[k * BLOCK_EVENTS + i - begin] = first, words
         workspace.at[k] = at
 
@@ -215,34 +215,34 @@ def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace
 def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
     """The lists of a block under the terms in the workspace, in the cells of each event, into the workspace."""
     find_cells(begin, end, points, index, workspace)
-    maybe, term = unsigned(0), 0
+    maybe, term = as_unsigned(0), 0
     for i in range(end - begin):
         for k in range(len(index.levels)):
             level, words = index.levels[k], workspace.words[k * BLOCK_EVENTS + i]
             if words == 0 or not (workspace.anywhere[i] >> level) & 1:
                 continue
             first, places = workspace.first[k * BLOCK_EVENTS + i] << 6, words << 6
-            for j in range(unsigned(term), unsigned(workspace.terms_ends[i])):
+            for j in range(as_unsigned(term), as_unsigned(workspace.terms_ends[i])):
                 place = first + ((workspace.scatters[j] * places) >> 32)
                 workspace.places[maybe], workspace.asked[maybe], workspace.ranks[maybe] = place, j, k
-                maybe += unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
+                maybe += as_unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
         term, workspace.lists_ends[i] = workspace.terms_ends[i], maybe
-    found, m = unsigned(0), 0
+    found, m = as_unsigned(0), 0
     for i in range(end - begin):
-        for n in range(unsigned(m), unsigned(workspace.lists_ends[i])):
-            place, j = unsigned(workspace.places[n]), unsigned(workspace.asked[n])
-            at, last = unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
-            scatter = unsigned(workspace.scatters[j])
+        for n in range(as_unsigned(m), as_unsigned(workspace.lists_ends[i])):
+            place, j = as_unsigned(workspace.places[n]), as_unsigned(workspace.asked[n])
+            at, last = as_unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+            scatter = as_unsigned(workspace.scatters[j])
             while at < last and index.lists[at, 0] < scatter:
                 at += ONE
             workspace.begins[found], workspace.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
             workspace.asked[found], workspace.ranks[found] = j, workspace.ranks[n]
-            found += unsigned((at < last) & (index.lists[at, 0] == scatter))
+            found += as_unsigned((at < last) & (index.lists[at, 0] == scatter))
         m, workspace.lists_ends[i] = workspace.lists_ends[i], found
 
 
 @kernel
-def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: Rows, marks: Bools) -> None:
+def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: ByteRows, marks: Bools) -> None:
     """Marks the tokens under which there is a list in their event's place."""
     workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), 0
     while begin < len(points.codes):

@@ -20,19 +20,19 @@ _6, _32, _63, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(1)
 
 
 @kernel
-def signed(v: Any) -> int:
+def as_signed(v: Any) -> int:
     """numba makes floats of signed with unsigned numbers."""
     return np.int64(v)  # type: ignore[return-value]
 
 
 @kernel
-def unsigned(v: Any) -> Any:
+def as_unsigned(v: Any) -> Any:
     """What is indexed by signed numbers could be meant from its end: numba asks each time."""
     return np.uint64(v)
 
 
 @kernel
-def scattered(term: int) -> int:
+def scatter_term(term: int) -> int:
     """32 bits in place of a term, each term its own."""
     return (term * 2654435769) & 0xFFFFFFFF
 
@@ -42,24 +42,24 @@ def count_bits(v: Any) -> int:
     v = v - ((v >> np.uint64(1)) & np.uint64(0x5555555555555555))
     v = (v & np.uint64(0x3333333333333333)) + ((v >> np.uint64(2)) & np.uint64(0x3333333333333333))
     v = (v + (v >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return signed((v * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return as_signed((v * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @kernel
 def is_taken(bits: Hashes, place: int) -> int:
-    at = unsigned(place)
-    return signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
+    at = as_unsigned(place)
+    return as_signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
 
 
 @kernel
 def rank(bits: Hashes, place: int) -> int:
-    at = unsigned(place)
+    at = as_unsigned(place)
     below = (_ONE << (at & _63)) - _ONE
-    return signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
+    return as_signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
 
 
 @kernel
-def take(bits: Hashes, place: int) -> None:
+def mark_taken(bits: Hashes, place: int) -> None:
     """While a table is made, its words count their own keys; `add_up` makes that those before."""
     bits[place >> 6, 0] |= np.uint64(1) << np.uint64(place & 63)
     bits[place >> 6, 1] += np.uint64(1)
@@ -77,4 +77,4 @@ def add_up(bits: Hashes) -> None:
 @kernel
 def term_place(hash_: Any, bits: Hashes) -> int:
     """A term's key is the upper half of its hash."""
-    return (signed(hash_ >> np.uint64(32)) * ((len(bits) - 1) * 64)) >> 32
+    return (as_signed(hash_ >> np.uint64(32)) * ((len(bits) - 1) * 64)) >> 32

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel
-from geoswarm.core.arrays.radix import argsort, sorted_order
+from geoswarm.core.arrays.radix import argsort, sort_order
 from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
 from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.index.word_boxes import (
     ALL,
-    CONJUNCTIONS_MAX,
+    ENTRY_CONJUNCTIONS_MAX,
     NO_TERM,
-    SLOT_BITS,
+    SIGNATURE_BITS,
     STEPS_LOG2,
     box_of,
     signature_slot,
@@ -34,14 +34,14 @@ from geoswarm.core.index.word_boxes import (
     steps_y,
 )
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, mark_wanted, prefix_of
-from geoswarm.core.index.word_tables import add_up, scattered, signed, take, term_place
+from geoswarm.core.index.word_tables import add_up, as_signed, mark_taken, scatter_term, term_place
 from geoswarm.core.space.grid import Grid, zcode
 from geoswarm.core.text.expression import Expressions, Terms
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, hash_terms
 from geoswarm.errors import InputError
 
-CELLS_MAX = 4
+CELLS_PER_SUBSCRIPTION_MAX = 4
 """Cells of one subscription; it has an entry in each for every conjunction. About 2.7 on average."""
 LEVEL_STEP = 2
 LIST_PLACES = 8
@@ -49,7 +49,7 @@ LIST_PLACES = 8
 TERM_PLACES = 16
 
 
-def wanted(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
+def wanted_tokens(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
     """What a router asks: for each token, is there a list under it in its event's place? `points` are in Z-order. An
     event without such a token meets no subscription that asks for words."""
     marks = np.zeros(len(tokens.hashes), np.bool_)
@@ -72,9 +72,10 @@ def build_text(
     stream. Without it, terms are taken to be as common among events as among subscriptions."""
     conditions, hashes = conditions_of(expressions), hash_terms(expressions.vocabulary)
     per_subscription = np.diff(expressions.conjunctions_offsets)
-    if len(per_subscription) and per_subscription.max() > CONJUNCTIONS_MAX:
+    if len(per_subscription) and per_subscription.max() > ENTRY_CONJUNCTIONS_MAX:
         raise InputError(
-            f"a subscription has {per_subscription.max()} conjunctions, limit {CONJUNCTIONS_MAX}: split it into several"
+            f"a subscription has {per_subscription.max()} conjunctions, limit {ENTRY_CONJUNCTIONS_MAX}: "
+            "split it into several"
         )
     if frequencies is None:
         frequencies = np.bincount(expressions.terms, minlength=len(hashes))
@@ -83,7 +84,7 @@ def build_text(
     _fold(levels, sides)
     count = _count(levels, sides, conditions.conjunctions_offsets)
     postings, entries = _enter(levels, sides, count, conditions, rarity)
-    order = sorted_order(postings.scatters, CODE_MAX)
+    order = sort_order(postings.scatters, CODE_MAX)
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
@@ -107,7 +108,7 @@ def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
         sides[i, 0], sides[i, 1] = steps_x(rects[i, 0], frame), steps_y(rects[i, 3], frame)
         sides[i, 2], sides[i, 3] = steps_x(rects[i, 2], frame), steps_y(rects[i, 1], frame)
         level = 0
-        while _met(sides, i, level) > CELLS_MAX:
+        while _count_cells(sides, i, level) > CELLS_PER_SUBSCRIPTION_MAX:
             level += LEVEL_STEP
         levels[i] = level
     return levels, sides
@@ -137,13 +138,13 @@ def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
     """Entries in all."""
     count = 0
     for i in range(len(levels)):
-        conjunctions = signed(conjunctions_offsets[i + 1]) - signed(conjunctions_offsets[i])
-        count += _met(sides, i, levels[i]) * conjunctions
+        conjunctions = as_signed(conjunctions_offsets[i + 1]) - as_signed(conjunctions_offsets[i])
+        count += _count_cells(sides, i, levels[i]) * conjunctions
     return count
 
 
 @kernel
-def _met(sides: Ints, i: int, level: int) -> int:
+def _count_cells(sides: Ints, i: int, level: int) -> int:
     """Cells of a level that a rectangle meets."""
     shift = STEPS_LOG2 + level
     columns = (sides[i, 2] >> shift) - (sides[i, 0] >> shift) + 1
@@ -162,7 +163,7 @@ def _enter(
     for i in range(len(levels)):
         level, shift = levels[i], STEPS_LOG2 + levels[i]
         left, upper, right, lower = sides[i, 0], sides[i, 1], sides[i, 2], sides[i, 3]
-        begin, end = signed(conditions.conjunctions_offsets[i]), signed(conditions.conjunctions_offsets[i + 1])
+        begin, end = as_signed(conditions.conjunctions_offsets[i]), as_signed(conditions.conjunctions_offsets[i + 1])
         for c in range(begin, end):
             term, check = _posting(begin, c, conditions, frequencies)
             for row in range(upper >> shift, (lower >> shift) + 1):
@@ -171,7 +172,7 @@ def _enter(
                 for col in range(left >> shift, (right >> shift) + 1):
                     low_x = _inner(left, level) if col == left >> shift else 0
                     high_x = _inner(right, level) if col == right >> shift else top
-                    heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scattered(term), term
+                    heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scatter_term(term), term
                     entries[n, 0], entries[n, 1] = box_of(low_x, high_x, low_y, high_y), check << 32 | i
                     n += 1
     return _Postings(heights, codes, scatters, terms), entries
@@ -184,23 +185,23 @@ def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: 
     rarest, second, third = _rarest(conjunction, conditions, frequencies)
     place, mark = conjunction - first, 0
     if second == rarest and place <= 2:
-        slots = NO_TERM << SLOT_BITS | NO_TERM
+        slots = NO_TERM << SIGNATURE_BITS | NO_TERM
         for c in range(first, conjunction):
             earlier, _, _ = _rarest(c, conditions, frequencies)
-            slots = slots << SLOT_BITS | signature_slot(scattered(earlier))
+            slots = slots << SIGNATURE_BITS | signature_slot(scatter_term(earlier))
     else:
-        mark, slots = ALL, signature_slot(scattered(third)) << SLOT_BITS | signature_slot(scattered(second))
-    return rarest, mark | place << 2 * SLOT_BITS | slots
+        mark, slots = ALL, signature_slot(scatter_term(third)) << SIGNATURE_BITS | signature_slot(scatter_term(second))
+    return rarest, mark | place << 2 * SIGNATURE_BITS | slots
 
 
 @kernel
 def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
     """Three of its terms; if it has fewer, the first of them again."""
-    begin = signed(conditions.terms_offsets[conjunction])
-    end = signed(conditions.terms_offsets[conjunction + 1])
-    rarest = second = third = signed(conditions.terms[begin])
+    begin = as_signed(conditions.terms_offsets[conjunction])
+    end = as_signed(conditions.terms_offsets[conjunction + 1])
+    rarest = second = third = as_signed(conditions.terms[begin])
     for t in range(begin + 1, end):
-        term = signed(conditions.terms[t])
+        term = as_signed(conditions.terms[t])
         if frequencies[term] < frequencies[rarest]:
             rarest, second, third = term, rarest, second
         elif second == rarest or frequencies[term] < frequencies[second]:
@@ -256,7 +257,7 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
         words = ((at - first) * LIST_PLACES + 63) // 64
         keys[c, 0], keys[c, 1] = postings.codes[o], word
         for k in range(first, at):
-            take(bits, (word << 6) + ((signed(lists[k, 0]) * (words << 6)) >> 32))
+            mark_taken(bits, (word << 6) + ((as_signed(lists[k, 0]) * (words << 6)) >> 32))
         word += words
     level_starts[height], keys[n_cells, 0], keys[n_cells, 1] = n_cells, 0, word
     lists[at:, 1] = len(order)
@@ -275,7 +276,7 @@ def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
 
 
 @kernel
-def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: Rows) -> Hashes:
+def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: ByteRows) -> Hashes:
     terms = np.empty((len(hashes), 4), np.uint64)
     for at in range(len(by_hash)):
         v = by_hash[at]
@@ -291,6 +292,6 @@ def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: Rows) -> Has
 def _term_bits(hashes: Hashes) -> Hashes:
     bits = np.zeros(((len(hashes) * TERM_PLACES + 63) // 64 + 2, 2), np.uint64)
     for hash_ in hashes:
-        take(bits, term_place(hash_, bits))
+        mark_taken(bits, term_place(hash_, bits))
     add_up(bits)
     return bits

@@ -19,7 +19,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 from geoswarm.errors import SchemaError
 
-Owners = npt.NDArray[np.int32]  # executors, or -1
+KeyOwners = npt.NDArray[np.int32]  # executors, or -1
 Word = np.uint64
 
 SLOT_BITS = 16
@@ -51,7 +51,7 @@ def slot_of_key(bits: Word) -> int:
 
 
 @lru_cache(maxsize=16)
-def slot_owners(executors: tuple[int, ...]) -> Owners:
+def slot_owners(executors: tuple[int, ...]) -> KeyOwners:
     """For each slot, its executor."""
     owners = _owners(np.array(executors, np.int64))
     owners.flags.writeable = False
@@ -59,7 +59,7 @@ def slot_owners(executors: tuple[int, ...]) -> Owners:
 
 
 @kernel
-def _owners(executors: Ints) -> Owners:
+def _owners(executors: Ints) -> KeyOwners:
     owners = np.empty(SLOTS, np.int32)
     marks = np.empty(len(executors), np.uint64)
     for i in range(len(executors)):

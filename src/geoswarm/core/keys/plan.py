@@ -21,7 +21,7 @@ import numpy as np
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.keys.hashing import Owners, scramble, slot_of_key, slot_owners, stir
+from geoswarm.core.keys.hashing import KeyOwners, scramble, slot_of_key, slot_owners, stir
 from geoswarm.errors import PlanError
 
 NOT_LISTED = -1
@@ -34,7 +34,7 @@ class KeyPlan:
     """Ascending; numbers may be missing, since any executor can leave."""
     keys: Ints
     """Ascending."""
-    targets: Owners
+    targets: KeyOwners
     split_keys: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Ascending."""
     split_ways: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -53,7 +53,7 @@ class KeyPlan:
         for array in (self.keys, self.targets, self.split_keys, self.split_ways):
             array.flags.writeable = False
 
-    def with_table(self, keys: Ints, targets: Owners) -> "KeyPlan":
+    def with_table(self, keys: Ints, targets: KeyOwners) -> "KeyPlan":
         """The next epoch with another table, in any order; entries that agree with the hash are dropped."""
         keys, targets = np.asarray(keys, np.int64), np.asarray(targets, np.int32)
         needed = self.homes(keys) != targets
@@ -73,7 +73,7 @@ class KeyPlan:
         stays = np.isin(self.targets, plan.executors)
         return plan.with_table(self.keys[stays], self.targets[stays])
 
-    def route(self, keys: Ints) -> Owners:
+    def route(self, keys: Ints) -> KeyOwners:
         """F: the executor of each key."""
         return _route(_as_ids(keys), slot_owners(self.executors), self._probe_keys, self._probe_targets)
 
@@ -90,7 +90,7 @@ class KeyPlan:
     def is_split(self, keys: Ints) -> Bools:
         return np.isin(keys, self.split_keys)
 
-    def homes(self, keys: Ints) -> Owners:
+    def homes(self, keys: Ints) -> KeyOwners:
         """h: the executor of each key if there were no table."""
         return _homes(_as_ids(keys), slot_owners(self.executors))
 
@@ -133,7 +133,7 @@ class KeyPlan:
         return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
     @cached_property
-    def _probes(self) -> tuple[Ints, Owners]:
+    def _probes(self) -> tuple[Ints, KeyOwners]:
         """The table for looking up: at most half full, so a search seldom takes a second step."""
         places = 16
         while places < 2 * len(self.keys):
@@ -145,7 +145,7 @@ class KeyPlan:
         return self._probes[0]
 
     @property
-    def _probe_targets(self) -> Owners:
+    def _probe_targets(self) -> KeyOwners:
         return self._probes[1]
 
     def _problem(self) -> str | None:
@@ -189,7 +189,7 @@ def _as_ids(keys: Ints) -> Ints:
 
 
 @kernel
-def _homes(keys: Ints, owners: Owners) -> Owners:
+def _homes(keys: Ints, owners: KeyOwners) -> KeyOwners:
     found = np.empty(len(keys), np.int32)
     for i in range(len(keys)):
         found[i] = owners[slot_of_key(scramble(keys[i]))]
@@ -197,7 +197,7 @@ def _homes(keys: Ints, owners: Owners) -> Owners:
 
 
 @kernel
-def _probe_table(keys: Ints, targets: Owners, places: int) -> tuple[Ints, Owners]:
+def _probe_table(keys: Ints, targets: KeyOwners, places: int) -> tuple[Ints, KeyOwners]:
     held, says = np.zeros(places, np.int64), np.full(places, NOT_LISTED, np.int32)
     for i in range(len(keys)):
         at = np.int64(scramble(keys[i]) & np.uint64(places - 1))
@@ -208,7 +208,7 @@ def _probe_table(keys: Ints, targets: Owners, places: int) -> tuple[Ints, Owners
 
 
 @kernel
-def _route(keys: Ints, owners: Owners, held: Ints, says: Owners) -> Owners:
+def _route(keys: Ints, owners: KeyOwners, held: Ints, says: KeyOwners) -> KeyOwners:
     found = np.empty(len(keys), np.int32)
     last = len(held) - 1
     for i in range(len(keys)):

@@ -13,7 +13,7 @@ import shapely
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, distance_m
 from geoswarm.core.shapes.exact import Predicate, check_predicate, flat_of
-from geoswarm.core.shapes.inside import OUTSIDE, Flat, place_of
+from geoswarm.core.shapes.inside import OUTSIDE_SHAPE, FlatShapes, place_of
 from geoswarm.core.shapes.shapes import Shapes
 
 _MEETS, _HOLDS, _LIES_IN = 0, 1, 2
@@ -79,7 +79,7 @@ def _polygon_and_circle(shapes: Shapes, areas: Shapes, events: Ints, chosen: Int
 
 
 @kernel
-def _distances(one: Flat, two: Flat, ones: Ints, twos: Ints) -> Floats:
+def _distances(one: FlatShapes, two: FlatShapes, ones: Ints, twos: Ints) -> Floats:
     away = np.empty(len(ones))
     for i in range(len(ones)):
         a, b = one.vertices[one.first_rings[ones[i]]], two.vertices[two.first_rings[twos[i]]]
@@ -88,26 +88,26 @@ def _distances(one: Flat, two: Flat, ones: Ints, twos: Ints) -> Floats:
 
 
 @kernel
-def _round(circles: Flat, polygons: Flat, ones: Ints, twos: Ints, question: int) -> Bools:
+def _round(circles: FlatShapes, polygons: FlatShapes, ones: Ints, twos: Ints, question: int) -> Bools:
     answers = np.empty(len(ones), np.bool_)
     for i in range(len(ones)):
         centre = circles.vertices[circles.first_rings[ones[i]]]
         lon, lat, metres = circles.xy[centre, 0], circles.xy[centre, 1], circles.metres[ones[i]]
         if question == _MEETS:
-            meets = place_of(lon, lat, twos[i], polygons) != OUTSIDE
+            meets = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE
             answers[i] = meets or _border_within(lon, lat, metres, twos[i], polygons)
         elif question == _LIES_IN:
-            within = place_of(lon, lat, twos[i], polygons) != OUTSIDE
+            within = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE
             answers[i] = within and not _border_within(lon, lat, np.nextafter(metres, 0.0), twos[i], polygons)
         else:  # nothing of it is near the other end of the world
             lon, lat, rest = lon - 180.0 if lon > 0 else lon + 180.0, -lat, np.nextafter(METRES_MAX - metres, 0.0)
-            beyond = place_of(lon, lat, twos[i], polygons) != OUTSIDE and rest > 0
+            beyond = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE and rest > 0
             answers[i] = not beyond and not _border_within(lon, lat, rest, twos[i], polygons)
     return answers
 
 
 @kernel
-def _border_within(lon: float, lat: float, metres: float, shape: int, flat: Flat) -> bool:
+def _border_within(lon: float, lat: float, metres: float, shape: int, flat: FlatShapes) -> bool:
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
         for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):
             if _edge_within(lon, lat, metres, flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1]):

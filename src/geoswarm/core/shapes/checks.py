@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
 from geoswarm.core.shapes import antimeridian
 from geoswarm.core.shapes.circle import METRES_MAX, is_degrees
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.repair import polygons_of, settle
-from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replaced, sealed
+from geoswarm.core.shapes.repair import polygons_of, repair_polygons
+from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replace_rows
 from geoswarm.core.space.grid import Grid
 
 VERTICES_MAX = 1_000_000
@@ -101,7 +101,7 @@ def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int
     """Rows whose polygon is another than it was, and what happened to them."""
     changed: dict[int, Any] = {}
     notes: dict[int, str] = {}
-    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), sealed(shapes.xy))
+    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), read_only(shapes.xy))
     reading.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
     crossing = np.zeros(len(shapes), np.bool_)
     if antimeridian.wraps(grid):
@@ -113,9 +113,9 @@ def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int
     crossing &= ~outside
     for row in np.flatnonzero(crossing).tolist():
         (whole,) = shapes.take(np.array([row])).polygons()
-        changed[row], notes[row] = antimeridian.continued(whole), "polygon crosses the antimeridian: cut"
+        changed[row], notes[row] = antimeridian.unwrap(whole), "polygon crosses the antimeridian: cut"
     rows = np.flatnonzero(finite & ~outside & (np.diff(shapes.parts) > 0))
-    settled = settle(replaced(shapes, changed).take(rows))
+    settled = repair_polygons(replace_rows(shapes, changed).take(rows))
     for i, detail in settled.refused.items():
         reading.refuse(int(rows[i]), "invalid", detail)
     for i, mended in settled.mended.items():
@@ -131,7 +131,7 @@ def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int
 
 def _cut(row: int, changed: dict[int, Any], grid: Grid, reading: Reading) -> None:
     try:
-        changed[row] = antimeridian.cut(changed[row], grid)
+        changed[row] = antimeridian.cut_into_world(changed[row], grid)
     except shapely.errors.GEOSException as error:
         reading.refuse(row, "invalid", f"polygon cannot be cut at the antimeridian ({error}): send it in two parts")
         return

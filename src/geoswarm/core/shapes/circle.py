@@ -51,7 +51,7 @@ def boxes(circles: Floats, grid: Grid) -> Floats:
     return found
 
 
-def rectangles(shapes: Shapes, grid: Grid) -> Floats:
+def bounding_rectangles(shapes: Shapes, grid: Grid) -> Floats:
     """(n, 4): one rectangle round each shape, polygon or circle; NaN round none. What lies at both sides of the
     antimeridian has the width of the world."""
     found, rows = shapes.bounds(), np.flatnonzero(shapes.are_circles())

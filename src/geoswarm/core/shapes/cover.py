@@ -20,18 +20,18 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
-from geoswarm.core.arrays.threads import in_pieces
+from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.circle import SLACK_M, farthest_m, nearest_m
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.inside import INSIDE, OUTSIDE, Flat, place_of
+from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, FlatShapes, place_of
 from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.core.space.grid import column_of, row_of, zcode
 
 T = TypeVar("T", bound=np.generic)
-CELLS_MAX = 64
+COVER_CELLS_MAX = 64
 """Of one shape: of the collisions in British postcode sectors, 35 % are then decided without a test; 7 % with 16 cells,
 41 % with 128. A cell costs 6 bytes here."""
-CELLS_MIN = 4
+COVER_CELLS_MIN = 4
 """A shape may lie across a corner of every level but the uppermost."""
 ROUNDING = 8 * 2.220446049250313e-16
 """By which cells are taken larger, as a share of the largest coordinate; locating errs by less than half of it."""
@@ -56,9 +56,9 @@ class _Cells(NamedTuple):
     ends: Ints
 
 
-def cover(shapes: Shapes, frame: Floats, cells_max: int = CELLS_MAX) -> Cover:
+def cover(shapes: Shapes, frame: Floats, cells_max: int = COVER_CELLS_MAX) -> Cover:
     """The shapes must lie within the frame, of 2^k columns and as many rows. Rows without a shape have no cells."""
-    cells_max = max(cells_max, CELLS_MIN)
+    cells_max = max(cells_max, COVER_CELLS_MIN)
     bounds, circles = shapes.bounds(), shapes.are_circles()
     levels_max, flat = int(np.log2(frame[4])), flat_of(shapes)
 
@@ -66,7 +66,7 @@ def cover(shapes: Shapes, frame: Floats, cells_max: int = CELLS_MAX) -> Cover:
         rows = flat._replace(first_rings=flat.first_rings[first : end + 1])
         return Cover(*_cover(rows, bounds[first:end], circles[first:end], frame, levels_max, cells_max))
 
-    parts = in_pieces(some, len(shapes))
+    parts = run_in_pieces(some, len(shapes))
     if len(parts) == 1:
         return parts[0]
     counts = np.concatenate([np.diff(part.starts) for part in parts])
@@ -96,14 +96,14 @@ def _touches(x0: float, y0: float, x1: float, y1: float, box: tuple[float, float
 
 
 @kernel
-def _circle_place(shape: int, flat: Flat, box: tuple[float, float, float, float]) -> int:
+def _circle_place(shape: int, flat: FlatShapes, box: tuple[float, float, float, float]) -> int:
     """OUTSIDE, INSIDE, or something else for the boundary."""
     centre = flat.vertices[flat.first_rings[shape]]
     lon, lat, metres = flat.xy[centre, 0], flat.xy[centre, 1], flat.metres[shape]
     x0, y0, x1, y1 = box[0] - box[2], max(-90.0, box[1] - box[3]), box[0] + box[2], min(90.0, box[1] + box[3])
     if nearest_m(lon, lat, x0, y0, x1, y1) > metres + SLACK_M:
-        return OUTSIDE
-    return INSIDE if farthest_m(lon, lat, x0, y0, x1, y1) <= metres - SLACK_M else -1
+        return OUTSIDE_SHAPE
+    return INSIDE_SHAPE if farthest_m(lon, lat, x0, y0, x1, y1) <= metres - SLACK_M else -1
 
 
 @kernel
@@ -115,7 +115,7 @@ def _longer(array: npt.NDArray[T], room: int) -> npt.NDArray[T]:
 
 @kernel
 def _cover(
-    flat: Flat, bounds: Floats, circles: Bools, frame: Floats, levels_max: int, cells_max: int
+    flat: FlatShapes, bounds: Floats, circles: Bools, frame: Floats, levels_max: int, cells_max: int
 ) -> tuple[Ints, npt.NDArray[np.uint8], ZCodes, Bools]:
     count = len(bounds)
     starts = np.zeros(count + 1, np.int64)
@@ -165,10 +165,10 @@ def _cover(
                             pool[used] = v
                             used += _touches(flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1], box)
                         place = -1 if used > child_begin else place_of(box[0], box[1], i, flat)
-                    if place == INSIDE:
+                    if place == INSIDE_SHAPE:
                         levels[n], codes[n], core[n] = level - 1, zcode(child_row, child_column), True
                         n += 1
-                    elif place != OUTSIDE:
+                    elif place != OUTSIDE_SHAPE:
                         tail = _push(queue, tail, level - 1, child_row, child_column, child_begin, used)
         starts[i + 1] = n
     return starts, levels[:n].copy(), codes[:n].copy(), core[:n].copy()
@@ -182,7 +182,9 @@ def _push(queue: _Cells, tail: int, level: int, row: int, column: int, begin: in
 
 
 @kernel
-def _begin(shape: int, flat: Flat, bounds: Floats, frame: Floats, queue: _Cells, pool: Ints) -> tuple[int, Ints, int]:
+def _begin(
+    shape: int, flat: FlatShapes, bounds: Floats, frame: Floats, queue: _Cells, pool: Ints
+) -> tuple[int, Ints, int]:
     """The cells that hold the shape, at the finest level where they are four at most."""
     row0, column0 = row_of(bounds[3], frame), column_of(bounds[0], frame)
     row1, column1 = row_of(bounds[1], frame), column_of(bounds[2], frame)

@@ -13,17 +13,19 @@ from typing import Literal, get_args
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints
-from geoswarm.core.arrays.radix import sorted_order
-from geoswarm.core.shapes.inside import BORDER, INSIDE, UNSURE, Flat, places
-from geoswarm.core.shapes.shapes import Shapes, sealed
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, read_only
+from geoswarm.core.arrays.radix import sort_order
+from geoswarm.core.shapes.inside import BORDER, INSIDE_SHAPE, UNSURE, FlatShapes, places
+from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.errors import InputError
 
 Predicate = Literal["intersects", "contains", "covers", "within"]
 
 
-def flat_of(shapes: Shapes) -> Flat:
-    return Flat(shapes.rings[shapes.parts], sealed(shapes.vertices), sealed(shapes.xy), sealed(shapes.metres))
+def flat_of(shapes: Shapes) -> FlatShapes:
+    return FlatShapes(
+        shapes.rings[shapes.parts], read_only(shapes.vertices), read_only(shapes.xy), read_only(shapes.metres)
+    )
 
 
 def points_in(
@@ -36,13 +38,13 @@ def points_in(
         return np.zeros(len(points), np.bool_)
     points, chosen = np.asarray(points, np.int64), np.asarray(chosen, np.int64)
     if (chosen[1:] < chosen[:-1]).any():
-        order = sorted_order(chosen.astype(np.uint32), len(shapes))
+        order = sort_order(chosen.astype(np.uint32), len(shapes))
         answers = np.empty(len(points), np.bool_)
         answers[order] = points_in(shapes, x, y, points[order], chosen[order], predicate)
         return answers
-    x, y = sealed(x), sealed(y)
-    found = places(x, y, sealed(points), sealed(chosen), shapes.are_circles(), flat_of(shapes))
-    inside: Bools = found == INSIDE
+    x, y = read_only(x), read_only(y)
+    found = places(x, y, read_only(points), read_only(chosen), shapes.are_circles(), flat_of(shapes))
+    inside: Bools = found == INSIDE_SHAPE
     if predicate != "contains":
         inside |= found == BORDER
     unsure = np.flatnonzero(found == UNSURE)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.shapes.circle import distance_m
 
-OUTSIDE, INSIDE, BORDER, UNSURE = 0, 1, 2, 3
+OUTSIDE_SHAPE, INSIDE_SHAPE, BORDER, UNSURE = 0, 1, 2, 3
 CERTAIN = 4e-16
 """A difference of two products has the right sign if it is above this share of their sum; 3.34e-16 would do."""
 HEIGHT_MIN = 1e-200
@@ -30,7 +30,7 @@ VERTICES_FEW, POINTS_FEW = 16, 12
 Places = npt.NDArray[np.int8]
 
 
-class Flat(NamedTuple):
+class FlatShapes(NamedTuple):
     """Of `Shapes`, what kernels walk."""
 
     first_rings: Ints  # of row i: first_rings[i]:first_rings[i + 1]
@@ -70,7 +70,7 @@ def _cross(x: float, y: float, x0: float, y0: float, x1: float, y1: float) -> in
 
 
 @kernel
-def place_of(x: float, y: float, shape: int, flat: Flat) -> int:
+def place_of(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     """By looking at every edge."""
     odd = 0
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
@@ -89,16 +89,16 @@ def place_of(x: float, y: float, shape: int, flat: Flat) -> int:
 
 
 @kernel
-def _place_in_circle(x: float, y: float, shape: int, flat: Flat) -> int:
+def _place_in_circle(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     centre = flat.vertices[flat.first_rings[shape]]
     away = distance_m(flat.xy[centre, 0], flat.xy[centre, 1], x, y)
     if away == flat.metres[shape]:
         return BORDER
-    return INSIDE if away < flat.metres[shape] else OUTSIDE
+    return INSIDE_SHAPE if away < flat.metres[shape] else OUTSIDE_SHAPE
 
 
 @kernel
-def slabs_of(shape: int, flat: Flat) -> Slabs:
+def slabs_of(shape: int, flat: FlatShapes) -> Slabs:
     """So many slabs that there are about four entries per edge, however long the edges are."""
     first, last = flat.first_rings[shape], flat.first_rings[shape + 1]
     begin, end = flat.vertices[first], flat.vertices[last]
@@ -138,7 +138,7 @@ def _slab(y: float, slabs: Slabs) -> int:
 @kernel
 def place_by_slabs(x: float, y: float, slabs: Slabs, xy: Floats) -> int:
     if not slabs.low <= y <= slabs.high:
-        return OUTSIDE
+        return OUTSIDE_SHAPE
     odd, k = 0, _slab(y, slabs)
     for e in range(slabs.starts[k], slabs.starts[k + 1]):
         v = slabs.edges[e]
@@ -150,7 +150,7 @@ def place_by_slabs(x: float, y: float, slabs: Slabs, xy: Floats) -> int:
 
 
 @kernel
-def places(x: Floats, y: Floats, points: Ints, shapes: Ints, circles: Bools, flat: Flat) -> Places:
+def places(x: Floats, y: Floats, points: Ints, shapes: Ints, circles: Bools, flat: FlatShapes) -> Places:
     """Of each pair (points[i], shapes[i]); pairs of one shape lie together."""
     found = np.empty(len(points), np.int8)
     i = 0

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
-from geoswarm.core.arrays.threads import in_pieces
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
+from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.shapes import Geometries, Shapes, sealed
+from geoswarm.core.shapes.shapes import Geometries, Shapes
 from geoswarm.core.shapes.tangle import Tangles, tangles
 
 PAIRS_MAX = 64_000_000
@@ -26,7 +26,7 @@ AREA_CHANGE_MAX = 0.01
 """As a share: what mending may add or take away."""
 
 
-class Settled(NamedTuple):
+class Repairs(NamedTuple):
     """Of polygons that are not valid as they are: row, and what came of it."""
 
     mended: dict[int, shapely.Geometry]
@@ -34,12 +34,12 @@ class Settled(NamedTuple):
     refused: dict[int, str]
 
 
-def settle(shapes: Shapes) -> Settled:
+def repair_polygons(shapes: Shapes) -> Repairs:
     """Rows that appear nowhere in the answer are valid as they are."""
-    settled = Settled({}, {}, {})
+    settled = Repairs({}, {}, {})
     rows: Ints = np.flatnonzero(np.diff(shapes.parts) > 0)
     flat = flat_of(shapes)
-    parts = in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
+    parts = run_in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
     found = Tangles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     crossed = found.crossings > CROSSINGS_MAX
     dense = ~crossed & (found.pairs > PAIRS_MAX)
@@ -54,7 +54,7 @@ def settle(shapes: Shapes) -> Settled:
         settled.refused[int(rows[i])] = _hopeless(f"polygon crosses itself at ({x:.10g}, {y:.10g})")
     rings = np.diff(shapes.rings[shapes.parts])[rows]
     # One ring that nowhere touches itself is valid, if it is more than a point or a line.
-    unclear = (found.touches > 0) | (rings > 1) | _are_flat(shapes.first_vertices(), sealed(shapes.xy))[rows]
+    unclear = (found.touches > 0) | (rings > 1) | _are_flat(shapes.first_vertices(), read_only(shapes.xy))[rows]
     doubtful = np.flatnonzero(~crossed & ~dense & unclear)
     polygons = shapes.take(rows[doubtful]).polygons()
     for i in np.flatnonzero(~shapely.is_valid(polygons)).tolist():
@@ -84,7 +84,7 @@ def _hopeless(where: str) -> str:
     return f"{where}, and meets itself at more than {CROSSINGS_MAX} places: draw it anew"
 
 
-def _mend(row: int, polygon: shapely.Geometry, touches: int, settled: Settled) -> None:
+def _mend(row: int, polygon: shapely.Geometry, touches: int, settled: Repairs) -> None:
     where = _where(shapely.is_valid_reason(polygon))
     if touches > CROSSINGS_MAX:
         settled.refused[row] = _hopeless(where)

@@ -13,15 +13,13 @@ Knows nothing of how shapes were written (`parse.py`), or of what lies inside th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
-from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel, read_only
 
-T = TypeVar("T", bound=np.generic)
 Geometries = npt.NDArray[np.object_]
 
 
@@ -44,7 +42,7 @@ class Shapes:
         parts, chosen_parts = _spans(self.parts, rows)
         rings, chosen_rings = _spans(self.rings, chosen_parts)
         vertices = _offsets(self.vertices[chosen_rings + 1] - self.vertices[chosen_rings])
-        xy = _gathered(sealed(self.xy), sealed(self.vertices), sealed(chosen_rings), int(vertices[-1]))
+        xy = _gather_vertices(read_only(self.xy), read_only(self.vertices), read_only(chosen_rings), int(vertices[-1]))
         metres = self.metres[rows] if len(self.metres) else self.metres
         return Shapes(parts, rings, vertices, xy, metres if metres.any() else metres[:0])
 
@@ -69,7 +67,7 @@ class Shapes:
 
     def bounds(self) -> Floats:
         """(n, 4) of polygons; NaN where there is none. Circles: `circle.boxes`."""
-        return _bounds(self.first_vertices(), sealed(self.xy), self.are_circles())
+        return _bounds(self.first_vertices(), read_only(self.xy), self.are_circles())
 
     def to_arrays(self) -> dict[str, Array]:
         """For a memory-mapped file."""
@@ -78,13 +76,6 @@ class Shapes:
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "Shapes":
         return cls(*(arrays[field.name] for field in fields(cls)))
-
-
-def sealed(array: npt.NDArray[T]) -> npt.NDArray[T]:
-    """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files and of Arrow are."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
 
 
 def no_shapes(rows: int) -> Shapes:
@@ -113,29 +104,29 @@ def of_circles(circles: Floats) -> Shapes:
     return Shapes(steps, steps, steps, xy, np.ascontiguousarray(circles[:, 2], np.float64))
 
 
-def concatenate(parts: Sequence[Shapes]) -> Shapes:
+def concatenate_shapes(parts: Sequence[Shapes]) -> Shapes:
     """The rows of all, in order."""
     circles = any(len(part.metres) for part in parts)
     metres = [part.metres if len(part.metres) else np.zeros(len(part)) for part in parts] if circles else []
     return Shapes(
-        _chained([part.parts for part in parts]),
-        _chained([part.rings for part in parts]),
-        _chained([part.vertices for part in parts]),
+        _chain_offsets([part.parts for part in parts]),
+        _chain_offsets([part.rings for part in parts]),
+        _chain_offsets([part.vertices for part in parts]),
         np.concatenate([np.empty((0, 2)), *(part.xy for part in parts)]),
         np.concatenate([np.empty(0), *metres]),
     )
 
 
-def mixed(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
+def merge_by_mask(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
     """One row for each of `chosen`: the next of `these` where it is true, else the next of `others`."""
     if chosen.all():
         return these
-    return concatenate([these, others]).take(
+    return concatenate_shapes([these, others]).take(
         np.where(chosen, np.cumsum(chosen) - 1, len(these) + np.cumsum(~chosen) - 1)
     )
 
 
-def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
+def replace_rows(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
     """The same, with other polygons in some rows."""
     if not changed:
         return shapes
@@ -143,7 +134,7 @@ def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
     again[:] = list(changed.values())
     source = np.arange(len(shapes))
     source[list(changed)] = len(shapes) + np.arange(len(changed))
-    return concatenate([shapes, of_polygons(again)]).take(source)
+    return concatenate_shapes([shapes, of_polygons(again)]).take(source)
 
 
 def _without(shapes: Shapes, chosen: npt.NDArray[np.bool_]) -> Shapes:
@@ -159,7 +150,7 @@ def _offsets(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), lengths]).cumsum()
 
 
-def _chained(offsets: Sequence[Ints]) -> Ints:
+def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
     return _offsets(np.concatenate([np.empty(0, np.int64), *(np.diff(part) for part in offsets)]))
 
 
@@ -186,7 +177,7 @@ def _bounds(firsts: Ints, xy: Floats, circles: npt.NDArray[np.bool_]) -> Floats:
 
 
 @kernel
-def _gathered(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
+def _gather_vertices(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
     """The vertices of some rings, one ring behind the other."""
     gathered = np.empty((count, 2))
     n = 0

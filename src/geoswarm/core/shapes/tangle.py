@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.shapes.inside import CERTAIN, Flat
+from geoswarm.core.shapes.inside import CERTAIN, FlatShapes
 
 LEAF = 4
 STACK = 128
@@ -35,7 +35,7 @@ class Tangles(NamedTuple):
 
 
 @kernel
-def tangles(flat: Flat, chosen: Ints, pairs_max: int, crossings_max: int) -> Tangles:
+def tangles(flat: FlatShapes, chosen: Ints, pairs_max: int, crossings_max: int) -> Tangles:
     """Whoever passes a limit is no further counted. Edges that follow each other touch if they fold back."""
     n = len(chosen)
     found = Tangles(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((n, 2)))
@@ -45,7 +45,7 @@ def tangles(flat: Flat, chosen: Ints, pairs_max: int, crossings_max: int) -> Tan
 
 
 @kernel
-def _tangle(flat: Flat, shape: int, i: int, pairs_max: int, crossings_max: int, found: Tangles) -> None:
+def _tangle(flat: FlatShapes, shape: int, i: int, pairs_max: int, crossings_max: int, found: Tangles) -> None:
     first, last = flat.first_rings[shape], flat.first_rings[shape + 1]
     edges = np.empty(flat.vertices[last] - flat.vertices[first], np.int64)  # each by the vertex that it ends at
     n = 0
@@ -107,7 +107,7 @@ def _tree(edges: Ints, leaves: int, xy: Floats) -> Floats:
 
 
 @kernel
-def _followers(edges: Ints, flat: Flat, first: int, last: int) -> Ints:
+def _followers(edges: Ints, flat: FlatShapes, first: int, last: int) -> Ints:
     """The position of the edge behind each one, round its ring."""
     behind = np.arange(1, len(edges) + 1)
     at = 0

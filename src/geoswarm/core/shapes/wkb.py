@@ -11,7 +11,7 @@ everything that is written otherwise is for GEOS to read.
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Bools, Bytes, Ints, kernel
 from geoswarm.core.shapes.shapes import Shapes
 
@@ -24,17 +24,17 @@ def are_plain(column: pa.Array) -> Bools:
     return _are_plain(_rows(column))
 
 
-def decode(column: pa.Array) -> Shapes:
+def decode_wkb(column: pa.Array) -> Shapes:
     """Of rows that are plain."""
     rows = _rows(column)
-    parts, rings, vertices = _counted(rows)
+    parts, rings, vertices = _count_all(rows)
     of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
     xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
     _fill(rows, of_rows, of_parts, of_rings, xy)
     return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
 
 
-def _rows(column: pa.Array) -> Rows:
+def _rows(column: pa.Array) -> ByteRows:
     wide = column.type in (pa.large_binary(), pa.large_string())
     return rows_of(column.view(pa.large_string() if wide else pa.string()))
 
@@ -48,7 +48,7 @@ def _number(data: Bytes, at: int) -> int:
 
 
 @kernel
-def _are_plain(rows: Rows) -> Bools:
+def _are_plain(rows: ByteRows) -> Bools:
     plain = np.zeros(len(rows.begins), np.bool_)
     for i in range(len(plain)):
         at, end = rows.begins[i], rows.ends[i]
@@ -93,7 +93,7 @@ def _are_same(data: Bytes, one: int, other: int) -> bool:
 
 
 @kernel
-def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
+def _parts_of(rows: ByteRows, row: int) -> tuple[int, int]:
     """Where the first polygon of a plain row begins, and how many there are."""
     at = rows.begins[row]
     if _number(rows.data, at + 1) == MULTIPOLYGON:
@@ -102,7 +102,7 @@ def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
 
 
 @kernel
-def _counted(rows: Rows) -> tuple[int, int, int]:
+def _count_all(rows: ByteRows) -> tuple[int, int, int]:
     """Parts, rings and vertices of all rows together."""
     all_parts, all_rings, all_vertices = 0, 0, 0
     for i in range(len(rows.begins)):
@@ -120,7 +120,7 @@ def _counted(rows: Rows) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
+def _fill(rows: ByteRows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
     """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
     part, ring, vertex = 0, 0, 0
     for i in range(len(rows.begins)):

@@ -72,7 +72,7 @@ def name_of(change: ChangeNote) -> str:
     return next(name for name, kind in CHANGE_NAMES.items() if isinstance(change, kind))
 
 
-def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
+def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
     """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
     match change:
         case Move():
@@ -83,12 +83,12 @@ def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]
             return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
         case Divide():
             cuts.append(change.terms)
-            return _divided(old[0], change, next_id, len(cuts) - 1)
+            return _divide(old[0], change, next_id, len(cuts) - 1)
         case Merge():
             return [_union(old, change, next_id, cuts)]
 
 
-def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
+def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
     if old.cut is not None:
         raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
     if len(change.executors) != change.terms.count:
@@ -96,9 +96,9 @@ def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Par
     shares_of: dict[int, list[int]] = {}
     for share, executor in enumerate(change.executors):
         shares_of.setdefault(int(executor), []).append(share)
-    made = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
+    divided = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
     return [
-        replace(made, id=next_id + i, executor=executor, shares=tuple(shares))
+        replace(divided, id=next_id + i, executor=executor, shares=tuple(shares))
         for i, (executor, shares) in enumerate(shares_of.items())
     ]
 

@@ -6,7 +6,7 @@ from typing import Literal
 from geoswarm.errors import PlanError
 
 Axis = Literal["row", "column"]
-EVERYBODY = -1
+ALL_EXECUTORS = -1
 """An owner: the partition's events are dealt to all executors in turn. Any of them can serve any event, since all map
 the same subscriptions; what is lost is that neighbours are matched together."""
 

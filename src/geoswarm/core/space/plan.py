@@ -29,15 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, CellIds, Ints, PartitionIds, kernel
-from geoswarm.core.space.change import Change, Merge, Move, Split, made
+from geoswarm.core.space.change import Change, Merge, Move, Split, apply_change
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY, Axis, Partition
+from geoswarm.core.space.partition import ALL_EXECUTORS, Axis, Partition
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 ExecutorIds = npt.NDArray[np.int32]  # executors
-ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
+PARTITION_ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
@@ -73,21 +73,21 @@ class Plan:
         """Of siblings, the first."""
         later = {slot for slots in self.siblings.values() for slot in slots[1:]}
         first = np.array([slot not in later for slot in range(len(self.partitions))], np.bool_)
-        return _frozen(_paint(self.borders, first, self.grid.rows, self.grid.columns))
+        return _freeze(_paint(self.borders, first, self.grid.rows, self.grid.columns))
 
     @cached_property
     def executor_of_slot(self) -> ExecutorIds:
-        return _frozen(np.array([p.executor for p in self.partitions], np.int32))
+        return _freeze(np.array([p.executor for p in self.partitions], np.int32))
 
     @cached_property
     def partition_id_of_slot(self) -> PartitionIds:
-        return _frozen(np.array([p.id for p in self.partitions], np.int32))
+        return _freeze(np.array([p.id for p in self.partitions], np.int32))
 
     @cached_property
     def borders(self) -> Ints:
         """One line per slot: row0, col0, row1, col1, all inclusive."""
         lines = [(p.row0, p.col0, p.row1, p.col1) for p in self.partitions]
-        return _frozen(np.array(lines, np.int64).reshape(-1, 4))
+        return _freeze(np.array(lines, np.int64).reshape(-1, 4))
 
     @cached_property
     def siblings(self) -> dict[int, tuple[int, ...]]:
@@ -122,7 +122,7 @@ class Plan:
             missing = [i for i in touched if i not in draft]
             if missing:
                 raise PlanError(self._unknown(missing[0]))
-            instead = made([draft[i] for i in touched], change, next_id, cuts)
+            instead = apply_change([draft[i] for i in touched], change, next_id, cuts)
             for i in touched:
                 del draft[i]
             draft.update((p.id, p) for p in instead)
@@ -145,10 +145,10 @@ class Plan:
                 changes.append(Move(p.id, target))
         return replace(self.apply(changes), executors=executors)
 
-    def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
+    def replace_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
         """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
         first_id = self.next_partition_id
-        if first_id + len(fresh.partitions) > ID_MAX:
+        if first_id + len(fresh.partitions) > PARTITION_ID_MAX:
             first_id = 0  # a plan for every batch uses ids up; those of this plan are far from here
         partitions = tuple(
             replace(p, id=first_id + i, parent=(), previous_executor=None) for i, p in enumerate(fresh.partitions)
@@ -219,9 +219,9 @@ class Plan:
         if ids != sorted(set(ids)):
             twice = count - len(set(ids))
             return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
-        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= ID_MAX:
-            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {ID_MAX}"
-        strangers = sum(not EVERYBODY <= p.executor < self.executors for p in self.partitions)
+        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= PARTITION_ID_MAX:
+            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {PARTITION_ID_MAX}"
+        strangers = sum(not ALL_EXECUTORS <= p.executor < self.executors for p in self.partitions)
         if strangers:
             return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
         first, last = self.borders[:, :2], self.borders[:, 2:]
@@ -258,7 +258,7 @@ def _without_unused(
     return kept, tuple(cuts[cut] for cut in used)
 
 
-def _frozen(array: _Array) -> _Array:
+def _freeze(array: _Array) -> _Array:
     array.setflags(write=False)
     return array
 

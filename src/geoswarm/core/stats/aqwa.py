@@ -90,10 +90,10 @@ class Aqwa:
         row0, col0, row1, col1 = (np.asarray(side, np.int64) for side in boxes)
         tables = np.empty((4, self.rows, self.columns))
         for table, (down, right) in zip(tables, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True):
-            table[:] = self._covered(row0, col0, row1 - down, col1 - right)
+            table[:] = self._cover_counts(row0, col0, row1 - down, col1 - right)
         return tables
 
-    def _covered(self, row0: Ints, col0: Ints, row1: Ints, col1: Ints) -> Floats:
+    def _cover_counts(self, row0: Ints, col0: Ints, row1: Ints, col1: Ints) -> Floats:
         """Marks at the four corners of each rectangle, summed up along both axes; an empty one marks nothing."""
         some = (row0 <= row1) & (col0 <= col1)
         row0, col0, row1, col1 = row0[some], col0[some], row1[some] + 1, col1[some] + 1

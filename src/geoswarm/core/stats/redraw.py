@@ -29,28 +29,28 @@ from geoswarm.core.stats.triostat import N_NEW, PRE_SPAN, Q_NEW, SPAN, SPAN_NEW,
 from geoswarm.errors import InputError
 
 
-def split(stat: TrioStat, axis: Axis, after: int, queries: CellBox | None = None) -> tuple[TrioStat, TrioStat]:
+def split_stat(stat: TrioStat, axis: Axis, after: int, queries: CellBox | None = None) -> tuple[TrioStat, TrioStat]:
     """The statistics before and behind the absolute row or column `after`. `queries`: all live ones that meet it."""
     stat.halves_at(axis, after)  # refuses what is no cut
     if axis == "row":
         first, second = stat.box._replace(row1=after), stat.box._replace(row0=after + 1)
     else:
         first, second = stat.box._replace(col1=after), stat.box._replace(col0=after + 1)
-    return cut(stat, first, queries), cut(stat, second, queries)
+    return cut_stat(stat, first, queries), cut_stat(stat, second, queries)
 
 
-def cut(stat: TrioStat, box: Box, queries: CellBox | None = None) -> TrioStat:
+def cut_stat(stat: TrioStat, box: Box, queries: CellBox | None = None) -> TrioStat:
     """The statistics of a part of the partition."""
     whole, (by_row, by_column) = stat.box, (lines.copy() for lines in stat.axes)
     if (box.row0, box.row1) != (whole.row0, whole.row1):
-        by_row, by_column = _kept(by_row, by_column, box.row0 - whole.row0, box.row1 - whole.row0)
+        by_row, by_column = _cut_axis(by_row, by_column, box.row0 - whole.row0, box.row1 - whole.row0)
     if (box.col0, box.col1) != (whole.col0, whole.col1):
-        by_column, by_row = _kept(by_column, by_row, box.col0 - whole.col0, box.col1 - whole.col0)
+        by_column, by_row = _cut_axis(by_column, by_row, box.col0 - whole.col0, box.col1 - whole.col0)
     part = TrioStat(box, by_row, by_column)
-    return part if queries is None else _recounted(part, queries)
+    return part if queries is None else _recount_queries(part, queries)
 
 
-def union(parts: Iterable[TrioStat], queries: CellBox | None = None) -> TrioStat:
+def unite_stats(parts: Iterable[TrioStat], queries: CellBox | None = None) -> TrioStat:
     """The statistics of the rectangle that the parts form."""
     pieces = list(parts)
     if not pieces:
@@ -65,14 +65,14 @@ def union(parts: Iterable[TrioStat], queries: CellBox | None = None) -> TrioStat
         )
     whole = TrioStat.empty(box)
     for p in pieces:
-        whole.by_row[:, p.box.row0 - row0 : p.box.row1 - row0 + 1] += _uncumulated(p.by_row)
-        whole.by_column[:, p.box.col0 - col0 : p.box.col1 - col0 + 1] += _uncumulated(p.by_column)
+        whole.by_row[:, p.box.row0 - row0 : p.box.row1 - row0 + 1] += _undo_cumsum(p.by_row)
+        whole.by_column[:, p.box.col0 - col0 : p.box.col1 - col0 + 1] += _undo_cumsum(p.by_column)
     for lines in whole.axes:
         lines[N : R + 1] = np.cumsum(lines[N : R + 1], axis=1)
-    return whole if queries is None else _recounted(whole, queries)
+    return whole if queries is None else _recount_queries(whole, queries)
 
 
-def redrawn(
+def redraw_stats(
     old: Mapping[int, TrioStat], plan: Plan, queries_of: Mapping[int, CellBox] | None = None
 ) -> dict[int, TrioStat]:
     """The statistics of each partition of a new plan, from those of the old, however it was redrawn.
@@ -87,11 +87,11 @@ def redrawn(
             drawn[p.id] = known
             continue
         meets = (borders[:, :2] <= (box.row1, box.col1)).all(axis=1) & (borders[:, 2:] >= box[:2]).all(axis=1)
-        pieces = [cut(held[i], _common(held[i].box, box)) for i in np.flatnonzero(meets)]
+        pieces = [cut_stat(held[i], _common(held[i].box, box)) for i in np.flatnonzero(meets)]
         filled = sum(piece.box.cells for piece in pieces)
         if filled != box.cells:
             raise InputError(f"old statistics cover {filled} of {box.cells} cells of partition {p.id}: hand in all")
-        drawn[p.id] = union(pieces, None if queries_of is None else queries_of[p.id])
+        drawn[p.id] = unite_stats(pieces, None if queries_of is None else queries_of[p.id])
     return drawn
 
 
@@ -110,7 +110,7 @@ def _common(a: Box, b: Box) -> Box:
     return Box(max(a.row0, b.row0), max(a.col0, b.col0), min(a.row1, b.row1), min(a.col1, b.col1))
 
 
-def _kept(lines: Floats, cross: Floats, first: int, last: int) -> tuple[Floats, Floats]:
+def _cut_axis(lines: Floats, cross: Floats, first: int, last: int) -> tuple[Floats, Floats]:
     """Entries first..last of the axis that is cut, and the other axis scaled down to what is left."""
     kept = lines[:, first : last + 1].copy()
     if first:
@@ -134,13 +134,13 @@ def _totals(lines: Floats) -> Floats:
     return totals
 
 
-def _uncumulated(lines: Floats) -> Floats:
+def _undo_cumsum(lines: Floats) -> Floats:
     own = lines.copy()
     own[N : R + 1, 1:] -= lines[N : R + 1, :-1]
     return own
 
 
-def _recounted(stat: TrioStat, queries: CellBox) -> TrioStat:
+def _recount_queries(stat: TrioStat, queries: CellBox) -> TrioStat:
     """Q and spanQ such that they are exact once the collectors are added to them."""
     for lines, (begins, spans) in zip(stat.axes, stat.count_queries(queries), strict=True):
         lines[Q] = np.cumsum(begins - lines[Q_NEW])

@@ -122,7 +122,7 @@ class TrioStat:
 
     def __add__(self, other: "TrioStat") -> "TrioStat":
         if self.box != other.box:
-            raise InputError(f"statistics of {self.box} and {other.box} lie in different places: use `redraw.union`")
+            raise InputError(f"statistics of {self.box} and {other.box} differ in place: use `redraw.unite_stats`")
         return TrioStat(self.box, self.by_row + other.by_row, self.by_column + other.by_column)
 
     def close_round(self) -> None:
@@ -169,7 +169,7 @@ class TrioStat:
     def count_queries(self, boxes: CellBox) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
         """Per axis: how many of these begin in each row or column, and how many reach it from the one before."""
         sides = CellBox(*(np.ascontiguousarray(side, np.int64) for side in boxes))
-        begun = _begun(sides, *self.box)  # a pass over the queries; no array of them is made
+        begun = _count_begins(sides, *self.box)  # a pass over the queries; no array of them is made
         return (begun[0], begun[1]), (begun[2], begun[3])
 
     def to_bytes(self) -> bytes:
@@ -222,7 +222,9 @@ def _close_axis(lines: Floats) -> None:
 
 
 @kernel
-def _begun(boxes: CellBox, top: int, left: int, bottom: int, right: int) -> tuple[Floats, Floats, Floats, Floats]:
+def _count_begins(
+    boxes: CellBox, top: int, left: int, bottom: int, right: int
+) -> tuple[Floats, Floats, Floats, Floats]:
     """By row: ranges that begin in it, and that reach it from the one before; the same by column."""
     row_begins, row_ends = np.zeros(bottom - top + 1), np.zeros(bottom - top + 1)
     col_begins, col_ends = np.zeros(right - left + 1), np.zeros(right - left + 1)

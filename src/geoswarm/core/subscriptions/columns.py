@@ -45,10 +45,10 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
 )
 """In the order in which they are checked: a row with several faults is refused for the first."""
 
-COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
-OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in COLUMNS])
+OPERATION_COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
+OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in OPERATION_COLUMNS])
 """A change of a subscription: what `Engine.submit`, operations streams and the inbox hold."""
-BESIDE_GEOMETRY = tuple(c.name for c in COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))
+BESIDE_GEOMETRY = tuple(c.name for c in OPERATION_COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))
 """The columns that a file of regions may have beside its ids and geometries."""
 
 

@@ -17,7 +17,7 @@ from geoswarm.core.text.expression import Expressions, compile_expressions, no_c
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import hash_terms
 
-WORDS, RARITY = "words_", "rarity"
+WORDS_ARRAYS, RARITY = "words_", "rarity"
 """Array names in a segment: what those of the expressions begin with, and how common each term was."""
 
 
@@ -45,16 +45,18 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
         return values.take(rows)
 
     def concatenate(self, parts: Sequence[Expressions]) -> Expressions:
-        return expression.concatenate(parts)
+        return expression.concatenate_expressions(parts)
 
     def write(self, values: Expressions, placement: Placement) -> Arrays:
         if not len(values.terms):
             return {}
-        arrays: Arrays = {f"{WORDS}{part}": array for part, array in values.to_arrays().items()}
+        arrays: Arrays = {f"{WORDS_ARRAYS}{part}": array for part, array in values.to_arrays().items()}
         return arrays | {RARITY: _rarity(values, placement.counts)}
 
     def open(self, records: Arrays) -> Expressions | None:
-        parts = {name.removeprefix(WORDS): array for name, array in records.items() if name.startswith(WORDS)}
+        parts = {
+            name.removeprefix(WORDS_ARRAYS): array for name, array in records.items() if name.startswith(WORDS_ARRAYS)
+        }
         return Expressions.from_arrays(parts) if parts else None
 
     def read(self, stored: Expressions | None, ordinals: Ints) -> Expressions:

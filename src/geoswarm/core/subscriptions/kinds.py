@@ -18,7 +18,7 @@ from geoswarm.model import NEVER_US, TIMESTAMP
 
 LONG_AGO_US = -(1 << 62)
 """The birth of a subscription whose birth was not recorded. Births are recorded for Guard only."""
-TEXT_BYTES_MAX = 10_000
+ATTRIBUTE_BYTES_MAX = 10_000
 """Of one value of a `TextAttribute`: segments are mapped by every worker, so what travels along must be small."""
 
 
@@ -131,7 +131,7 @@ class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
 
     reasons: ClassVar[Mapping[str, str]] = {"too-long": "a text is longer than may be kept"}
 
-    def __init__(self, name: str, meaning: str, bytes_max: int = TEXT_BYTES_MAX) -> None:
+    def __init__(self, name: str, meaning: str, bytes_max: int = ATTRIBUTE_BYTES_MAX) -> None:
         self.name, self.bytes_max = name, bytes_max
         self.columns = (Column(name, pa.string(), meaning),)
 

@@ -13,16 +13,15 @@ import pyarrow.compute as pc
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.shapes import Shapes, no_shapes, of_polygons
-from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
+from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes, of_polygons
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import PREDICATES
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
-SHAPE, SHAPED, PREDICATE_CODES = "shape_", "shaped", "predicates"
+SHAPE_ARRAYS, SHAPED, PREDICATE_CODES = "shape_", "shaped", "predicates"
 """Array names in a segment: what those of shapes begin with, whose they are, and their predicates."""
 _PREDICATE_PATTERN = rf"^\s*(?P<word>{'|'.join(PREDICATES)})\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
@@ -91,7 +90,7 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         shapes = _parse_geometry(inspection, has_geometry)
         if shapes is not None:
             has_shape = np.diff(shapes.parts) > 0
-            boxes = rectangles(shapes, grid).T
+            boxes = bounding_rectangles(shapes, grid).T
             sides = [np.where(has_shape, box, values) for box, values in zip(boxes, sides, strict=True)]
             nulls = [missing & ~has_shape for missing in nulls]
         predicates = _parse_predicate(inspection)
@@ -126,7 +125,7 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         arrays: Arrays = {"rects": values.rects}
         if values.shapes is not None and len(values.shapes.xy):
             shaped = np.flatnonzero(np.diff(values.shapes.parts) > 0)
-            arrays |= {f"{SHAPE}{part}": array for part, array in values.shapes.take(shaped).to_arrays().items()}
+            arrays |= {f"{SHAPE_ARRAYS}{part}": array for part, array in values.shapes.take(shaped).to_arrays().items()}
             arrays[SHAPED] = shaped.astype(np.uint32)
             if values.predicates is not None and values.predicates.any():
                 arrays[PREDICATE_CODES] = values.predicates[shaped]
@@ -135,7 +134,9 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
     def open(self, records: Arrays) -> StoredRegions:
         if SHAPED not in records:
             return StoredRegions(records["rects"], None, np.empty(0, np.uint32), np.empty(0, np.uint8))
-        parts = {name.removeprefix(SHAPE): array for name, array in records.items() if name.startswith(SHAPE)}
+        parts = {
+            name.removeprefix(SHAPE_ARRAYS): array for name, array in records.items() if name.startswith(SHAPE_ARRAYS)
+        }
         predicates = records.get(PREDICATE_CODES, np.empty(0, np.uint8))
         return StoredRegions(records["rects"], Shapes.from_arrays(parts), records[SHAPED], predicates)
 

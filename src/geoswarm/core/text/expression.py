@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import rows_of, strings_of
 from geoswarm.core.arrays.jit import Array, Ints
-from geoswarm.core.text.flat import Flat, flat
+from geoswarm.core.text.flat import FlatExpressions, read_flat
 from geoswarm.core.text.grammar import EXPRESSION_CHARS_MAX, Conjunctions, conjunctions_of
 from geoswarm.errors import InputError
 
@@ -35,10 +35,10 @@ class Expression:
 
     def __str__(self) -> str:
         """As an expression that parses to the same."""
-        return " OR ".join(" AND ".join(map(_quoted, terms)) for terms in self.conjunctions)
+        return " OR ".join(" AND ".join(map(_quote, terms)) for terms in self.conjunctions)
 
 
-def _quoted(term: str) -> str:
+def _quote(term: str) -> str:
     return f'"{term}"' if term in ("and", "or", "not") else term
 
 
@@ -106,21 +106,21 @@ def no_conditions(rows: int) -> Expressions:
     return Expressions(np.zeros(rows + 1, np.int64), empty, np.empty(0, np.int32), pa.array([], pa.string()))
 
 
-def concatenate(parts: Sequence[Expressions]) -> Expressions:
+def concatenate_expressions(parts: Sequence[Expressions]) -> Expressions:
     """The rows of all parts, in order, over one vocabulary."""
     words = pa.concat_arrays([pa.array([], pa.string()), *(part.vocabulary for part in parts)]).dictionary_encode()
     places = words.indices.to_numpy()
     first_words = np.cumsum([0, *(len(part.vocabulary) for part in parts)])
     terms = [places[part.terms + first] for part, first in zip(parts, first_words, strict=False)]
     return Expressions(
-        _chained([part.conjunctions_offsets for part in parts]),
-        _chained([part.terms_offsets for part in parts]),
+        _chain_offsets([part.conjunctions_offsets for part in parts]),
+        _chain_offsets([part.terms_offsets for part in parts]),
         np.concatenate([np.empty(0, np.int32), *terms]).astype(np.int32),
         words.dictionary,
     )
 
 
-def _chained(offsets: Sequence[Ints]) -> Ints:
+def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
     """Each part's lengths, one behind the other, as offsets again."""
     lengths = [np.diff(part) for part in offsets]
     return np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
@@ -135,9 +135,9 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
         return no_conditions(len(texts)), []
     coded = texts.dictionary_encode()
     distinct = rows_of(coded.dictionary)
-    simple, others = flat(distinct, EXPRESSION_CHARS_MAX)
-    parsed, reasons = _parsed([distinct.text(row) for row in others.tolist()])
-    read = concatenate([_of_flat(simple), parsed, no_conditions(1)])
+    simple, others = read_flat(distinct, EXPRESSION_CHARS_MAX)
+    parsed, reasons = _parse_each([distinct.text(row) for row in others.tolist()])
+    read = concatenate_expressions([_of_flat(simple), parsed, no_conditions(1)])
 
     source = np.empty(len(distinct.begins) + 1, np.int64)  # where each distinct text came to lie; the last: null
     source[simple.rows] = np.arange(len(simple.rows))
@@ -149,7 +149,7 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
     return _gather(read, source[codes]), [(row, bad_codes[codes[row]]) for row in bad_rows.tolist()]
 
 
-def _of_flat(simple: Flat) -> Expressions:
+def _of_flat(simple: FlatExpressions) -> Expressions:
     """All words of a row are one conjunction, or each is one."""
     words = strings_of(simple.bounds, simple.folded).dictionary_encode()
     lengths = np.diff(simple.word_offsets)
@@ -158,7 +158,7 @@ def _of_flat(simple: Flat) -> Expressions:
     return Expressions(_offsets(conjunctions), _offsets(terms), words.indices.to_numpy(), words.dictionary)
 
 
-def _parsed(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
+def _parse_each(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
     """One by one; a text that is refused has no conjunctions and a reason."""
     reasons: dict[int, str] = {}
     rows: list[Conjunctions] = []

@@ -44,7 +44,7 @@ class TermCounts:
             raise InputError(f"tables of {widths[0]} and {widths[1]} counts cannot be added: use one width everywhere")
         return TermCounts(self.counts + other.counts)
 
-    def faded(self, share: float) -> "TermCounts":
+    def fade(self, share: float) -> "TermCounts":
         """What is left after a while: `share` 0.5 forgets half."""
         return TermCounts(self.counts * np.float32(share))
 

@@ -9,9 +9,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
-from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WHOLE_TEXT, Tables
+from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WHOLE_TEXT, FoldTables
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -52,7 +52,7 @@ def mix(z: np.uint64) -> np.uint64:
 
 
 @kernel
-def closed(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
+def finish_hash(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
     """The hash of a term, from the hash of its whole eights, the bytes left over, and its length."""
     return mix((h ^ word) + np.uint64(length) * _GAMMA)
 
@@ -65,11 +65,11 @@ def hash_of(data: Bytes, start: int, end: int) -> np.uint64:
         word = (word << _S8) | np.uint64(data[i])
         if (i - start) & 7 == 7:
             h, word = mix(h ^ word), np.uint64(0)
-    return closed(h, word, end - start)
+    return finish_hash(h, word, end - start)
 
 
 @kernel
-def hash_rows(rows: Rows) -> Hashes:
+def hash_rows(rows: ByteRows) -> Hashes:
     hashes = np.empty(len(rows.begins), np.uint64)
     for i in range(len(hashes)):
         hashes[i] = hash_of(rows.data, rows.begins[i], rows.ends[i])
@@ -77,7 +77,7 @@ def hash_rows(rows: Rows) -> Hashes:
 
 
 @kernel
-def decode(data: Bytes, at: int, end: int) -> tuple[int, int]:
+def decode_utf8(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if these bytes are no UTF-8."""
     lead = int(np.int64(data[at]))  # int() alone would stay unsigned in a kernel, and -1 a large number
     if 0xC2 <= lead < 0xE0:
@@ -100,7 +100,7 @@ def decode(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def beyond_ascii(rows: Rows) -> Ints:
+def beyond_ascii(rows: ByteRows) -> Ints:
     """The rows that have a byte beyond ASCII."""
     found = np.empty(len(rows.begins), np.int64)
     count = 0
@@ -114,7 +114,7 @@ def beyond_ascii(rows: Rows) -> Ints:
 
 
 @kernel
-def to_fold_whole(rows: Rows, candidates: Ints, tables: Tables) -> Ints:
+def to_fold_whole(rows: ByteRows, candidates: Ints, tables: FoldTables) -> Ints:
     """Of the candidates, those that cannot be folded code point by code point."""
     found = np.empty(len(candidates), np.int64)
     count = 0
@@ -125,7 +125,7 @@ def to_fold_whole(rows: Rows, candidates: Ints, tables: Tables) -> Ints:
                 at += 1
                 last_class = 0
                 continue
-            code, length = decode(rows.data, at, end)
+            code, length = decode_utf8(rows.data, at, end)
             kind = WHOLE_TEXT if code < 0 else int(np.int64(tables.folding[code]))
             this_class = kind - MARK if MARK <= kind < FOLD else 0
             if kind == WHOLE_TEXT or 0 < this_class < last_class:
@@ -206,7 +206,9 @@ def _keep(found: Room, count: int, room: Room, first: int) -> int:
 
 
 @kernel
-def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found: Room, room: Room, row: int) -> int:
+def cut_terms(
+    rows: ByteRows, folded_before: Bytes, tables: FoldTables, chars_max: int, found: Room, room: Room, row: int
+) -> int:
     """Tokenizes from `row` on, while there is surely room; returns the first row that was not.
 
     `found` has a place for each term of the longest row.
@@ -236,7 +238,7 @@ def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found:
                         h, word = mix(h ^ word), np.uint64(0)
                     written += 1
                     continue
-                code, length = decode(rows.data, at, end)
+                code, length = decode_utf8(rows.data, at, end)
                 kind = SEPARATES if code < 0 else int(np.int64(kinds[code]))
                 image = np.uint64(0)
                 if kind >= FOLD:
@@ -260,7 +262,7 @@ def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found:
             if chars > chars_max:
                 written = start
             elif written > start:
-                found.hashes[terms] = closed(h, word, written - start)
+                found.hashes[terms] = finish_hash(h, word, written - start)
                 found.starts[terms], found.ends[terms] = start, written
                 terms += 1
         count = _keep(found, terms, room, count)

@@ -25,10 +25,10 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Bytes, Ints
-from geoswarm.core.text.kernels import GROWTH_MAX, Hashes, Room, beyond_ascii, cut, hash_rows, to_fold_whole
-from geoswarm.core.text.unicode_tables import Tables, fold, tables
+from geoswarm.core.text.kernels import GROWTH_MAX, Hashes, Room, beyond_ascii, cut_terms, hash_rows, to_fold_whole
+from geoswarm.core.text.unicode_tables import FoldTables, fold, tables
 
 TEXT_BYTES_MAX = 65_536
 """Of one text, in UTF-8: a post has hundreds, an article thousands; a megabyte in one row is a mistake or an attack."""
@@ -36,7 +36,7 @@ TERM_CHARS_MAX = 64
 """Of one term, after folding: no language's words are longer, but base64 and keyboard mashing are."""
 
 _RUN = re.compile("[LN][LNM]*")  # over the categories of characters
-_NO_TABLES = Tables(np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint64))
+_NO_TABLES = FoldTables(np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint64))
 for _table in _NO_TABLES:
     _table.setflags(write=False)  # kernels are compiled for the kind of array that `tables` gives
 
@@ -65,10 +65,10 @@ class Tokens(NamedTuple):
 
 def terms_of(text: str) -> list[str]:
     """The distinct terms of one text, in order of appearance."""
-    return list(dict.fromkeys(run for run in runs_of(folded_text(text)) if len(run) <= TERM_CHARS_MAX))
+    return list(dict.fromkeys(run for run in runs_of(fold_text(text)) if len(run) <= TERM_CHARS_MAX))
 
 
-def folded_text(text: str) -> str:
+def fold_text(text: str) -> str:
     """Rules 1 and 2."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TEXT_BYTES_MAX:
@@ -100,12 +100,12 @@ def tokenize(texts: pa.StringArray) -> Tokens:
     folded_before[whole] = 1
     if len(whole):
         known = tables()  # a long text in ASCII is among them
-        rows = _with_texts(rows, whole, [folded_text(rows.text(row)) for row in whole.tolist()])
+        rows = _with_texts(rows, whole, [fold_text(rows.text(row)) for row in whole.tolist()])
         sizes = rows.ends - rows.begins
     return _cut(rows, sizes, folded_before, known)
 
 
-def _with_texts(rows: Rows, changed: Ints, texts: list[str]) -> Rows:
+def _with_texts(rows: ByteRows, changed: Ints, texts: list[str]) -> ByteRows:
     """Some rows replaced; the new texts lie behind the old."""
     encoded = [text.encode("utf-8", "replace") for text in texts]
     bounds = len(rows.data) + np.cumsum([0, *map(len, encoded)])
@@ -113,19 +113,19 @@ def _with_texts(rows: Rows, changed: Ints, texts: list[str]) -> Rows:
     begins[changed], ends[changed] = bounds[:-1], bounds[1:]
     data = np.concatenate([rows.data, np.frombuffer(b"".join(encoded), np.uint8)])
     data.setflags(write=False)
-    return Rows(data, begins, ends)
+    return ByteRows(data, begins, ends)
 
 
-def _cut(rows: Rows, sizes: Ints, folded_before: Bytes, known: Tables) -> Tokens:
+def _cut(rows: ByteRows, sizes: Ints, folded_before: Bytes, known: FoldTables) -> Tokens:
     """Most texts have a term per five bytes or fewer; where they have more, the room is doubled."""
     total, longest = int(sizes.sum()), int(sizes.max(initial=0))
     room = _room(len(sizes) + 1, total // 5 + longest + 1, total + GROWTH_MAX * longest)
     found = _room(longest, longest, 0)
     row = 0
     while row < len(sizes):
-        row = cut(rows, folded_before, known, TERM_CHARS_MAX, found, room, row)
+        row = cut_terms(rows, folded_before, known, TERM_CHARS_MAX, found, room, row)
         if row < len(sizes):
-            room = _doubled(room)
+            room = _double_room(room)
     count = room.offsets[-1]
     return Tokens(room.offsets, room.hashes[:count], room.starts[:count], room.ends[:count], room.folded)
 
@@ -135,7 +135,7 @@ def _room(rows: int, tokens: int, size: int) -> Room:
     return Room(np.zeros(rows, np.int64), np.empty(tokens, np.uint64), *starts_and_ends, np.empty(size, np.uint8))
 
 
-def _doubled(room: Room) -> Room:
+def _double_room(room: Room) -> Room:
     grown = _room(0, 2 * len(room.hashes), 2 * len(room.folded))
     n, size = len(room.hashes), len(room.folded)
     grown.hashes[:n], grown.starts[:n], grown.ends[:n] = room.hashes, room.starts, room.ends

@@ -43,7 +43,7 @@ _IOTA_SUBSCRIPT = "\u0345"
 Kinds = npt.NDArray[np.uint16]
 
 
-class Tables(NamedTuple):
+class FoldTables(NamedTuple):
     folding: Kinds  # by code point, for texts as they come
     plain: Kinds  # by code point, for texts that are folded already: nothing folds, any order of marks
     folds: npt.NDArray[np.uint64]  # UTF-8 from the lowest byte up; the highest byte is their number
@@ -55,7 +55,7 @@ def fold(text: str) -> str:
 
 
 @functools.cache
-def tables() -> Tables:
+def tables() -> FoldTables:
     folding, plain = array("H", bytes(2 * CODES)), array("H", bytes(2 * CODES))
     folds: dict[int, int] = {}
     composable = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}  # Hangul vowels and finals, composed by rule
@@ -74,7 +74,11 @@ def tables() -> Tables:
             folding[code] = _kind(character, group, folds)
     for code in composable:
         folding[code] = WHOLE_TEXT
-    return Tables(_sealed(folding, np.uint16), _sealed(plain, np.uint16), _sealed(list(folds), np.uint64))
+    return FoldTables(
+        _read_only_table(folding, np.uint16),
+        _read_only_table(plain, np.uint16),
+        _read_only_table(list(folds), np.uint64),
+    )
 
 
 def _kind(character: str, group: str, folds: dict[int, int]) -> int:
@@ -86,15 +90,15 @@ def _kind(character: str, group: str, folds: dict[int, int]) -> int:
     letters = all(unicodedata.category(c)[0] in "LN" for c in image)
     if group == "M" or not letters or len(image.encode()) > FOLD_BYTES_MAX:
         return WHOLE_TEXT
-    return FOLD + folds.setdefault(_packed(image), len(folds))
+    return FOLD + folds.setdefault(_pack(image), len(folds))
 
 
-def _packed(image: str) -> int:
+def _pack(image: str) -> int:
     encoded = image.encode()
     return int.from_bytes(encoded, "little") | len(encoded) << 56
 
 
-def _sealed(values: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def _read_only_table(values: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     table = np.array(values, dtype)
     table.setflags(write=False)
     return table

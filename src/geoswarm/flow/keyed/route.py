@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.keys.hashing import Owners, key_ids
+from geoswarm.core.keys.hashing import KeyOwners, key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
@@ -49,7 +49,7 @@ def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterat
         yield from parcels(given, executors[slots.astype(np.int64)].astype(np.int32))
 
 
-def parcels(rows: pa.RecordBatch, owners: Owners) -> Iterator[Parcel]:
+def parcels(rows: pa.RecordBatch, owners: KeyOwners) -> Iterator[Parcel]:
     order = np.argsort(owners, kind="stable")
     rows, owners = rows.take(pa.array(order)), owners[order]
     begins = np.flatnonzero(np.diff(owners, prepend=-1))

@@ -18,7 +18,7 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
 from geoswarm.core.index.cells import Level
 from geoswarm.core.index.kernels import Records, is_live
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, find_terms, workspace_for
-from geoswarm.core.index.word_tables import signed
+from geoswarm.core.index.word_tables import as_signed
 from geoswarm.core.space.grid import column_of, row_of, zcode
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.word_match import is_satisfied
@@ -74,12 +74,12 @@ def find_boxes(
                     continue
             else:
                 at = low + k
-                code = signed(keys[at])
+                code = as_signed(keys[at])
                 row, col = _gathered_bits(code >> 1), _gathered_bits(code)
                 if not (row0 <= row <= row1 and col0 <= col <= col1):
                     continue
             for e in range(starts[at], starts[at + 1]):
-                s = signed(entries[e])
+                s = as_signed(entries[e])
                 if not (rects[s, 0] <= x1 and x0 <= rects[s, 2] and rects[s, 1] <= y1 and y0 <= rects[s, 3]):
                     continue
                 if max(row0, row_of(rects[s, 3], frame) >> level) != row:

@@ -18,11 +18,11 @@ from geoswarm.core.index.cells import frame_of
 from geoswarm.core.index.kernels import Hits
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.shapes.areas import areas_in
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.shapes import Shapes, mixed, of_polygons
-from geoswarm.core.shapes.wkb import decode
+from geoswarm.core.shapes.shapes import Shapes, merge_by_mask, of_polygons
+from geoswarm.core.shapes.wkb import decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
@@ -68,14 +68,14 @@ def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
         return None
     if not found.all():
         rows, shapes = rows[found], shapes.take(np.flatnonzero(found))
-    return Areas(rows, shapes, rectangles(shapes, grid))
+    return Areas(rows, shapes, bounding_rectangles(shapes, grid))
 
 
 def _read(column: pa.Array, sound: Bools, grid: Grid) -> Shapes:
     if sound.all():
-        return decode(column)
+        return decode_wkb(column)
     checked = parse_shapes(column.filter(pa.array(~sound)), grid).shapes
-    return mixed(sound, decode(column.filter(pa.array(sound))), checked)
+    return merge_by_mask(sound, decode_wkb(column.filter(pa.array(sound))), checked)
 
 
 def match_areas(

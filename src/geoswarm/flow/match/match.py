@@ -15,7 +15,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
 from geoswarm.core.index.cells import Level, codes_of, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records, interleave, match_level
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, interleave, match_level
 from geoswarm.core.index.regions import Regions, match_regions, outside
 from geoswarm.core.index.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.core.index.word_kernels import Conditions, TextIndex
@@ -208,7 +208,7 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
     pairs = np.zeros(len(run.points.codes), np.int64)  # up to each event
     for search in _searches(run, segments):
         begin, count = begins[-1], len(pairs)
-        hits, done = Hits(np.empty(count, np.int64), subs), Progress(0, begin, 0)
+        hits, done = Hits(np.empty(count, np.int64), subs), SearchProgress(0, begin, 0)
         while done.points < count:
             done = search(run.head(len(pairs)), hits, done)
             reached = pairs[: done.points] + hits.ends[: done.points] - begin
@@ -244,7 +244,9 @@ def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
     return Hits(np.cumsum(counts), hits.subs[~wrong])
 
 
-def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_Run, Hits, Progress], Progress]]:
+def _searches(
+    run: _Run, segments: Sequence[Searchable]
+) -> Iterator[Callable[[_Run, Hits, SearchProgress], SearchProgress]]:
     """One for each level of each segment that the run comes near to, and one for the words of each segment."""
     points = run.points
     for records, levels, text, conditions, regions, _ in segments:
@@ -259,18 +261,18 @@ def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_
             yield partial(_words, text, conditions, records)
 
 
-def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: Progress) -> Progress:
+def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: SearchProgress) -> SearchProgress:
     return match_level(run.points, shift, cells, records, run.now_us, hits, done)
 
 
 def _regions(
-    shift: int, cells: Level, regions: Regions, records: Records, run: _Run, hits: Hits, done: Progress
-) -> Progress:
+    shift: int, cells: Level, regions: Regions, records: Records, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     return match_regions(run.points, shift, cells, regions, records, run.now_us, hits, done)
 
 
 def _words(
-    text: TextIndex, conditions: Conditions, records: Records, run: _Run, hits: Hits, done: Progress
-) -> Progress:
+    text: TextIndex, conditions: Conditions, records: Records, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     assert run.tokens is not None
     return match_text(run.points, run.tokens, text, conditions, records, run.now_us, run.probe, hits, done)

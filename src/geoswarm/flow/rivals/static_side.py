@@ -13,21 +13,20 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, strings_of
+from geoswarm.core.arrays.buffers import ByteRows, strings_of
 from geoswarm.core.arrays.jit import Array, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.cells import build
 from geoswarm.core.index.kernels import Records, are_live
 from geoswarm.core.index.regions import WITHIN, Regions, build_regions
-from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import Conditions
 from geoswarm.core.index.words import build_text, conditions_of
-from geoswarm.core.shapes.shapes import Shapes, no_shapes
-from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
+from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.keywords import WORDS
-from geoswarm.core.subscriptions.region import SHAPE
+from geoswarm.core.subscriptions.keywords import WORDS_ARRAYS
+from geoswarm.core.subscriptions.region import SHAPE_ARRAYS
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, no_conditions
 from geoswarm.flow.exchange import SUBSCRIPTIONS
@@ -95,7 +94,7 @@ class Listed(NamedTuple):
             np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)]),
             np.concatenate([np.empty((0, 4)), *(part.rects for part in parts)]),
             np.concatenate([np.empty(0, np.int64), *(part.expires_us for part in parts)]),
-            expression.concatenate([part.words for part in parts]),
+            expression.concatenate_expressions([part.words for part in parts]),
             np.concatenate([np.empty(0, np.int64), *shaped]),
             concatenate_shapes([part.shapes for part in parts]),
             np.concatenate([np.empty(0, np.uint8), *(part.predicates for part in parts)]),
@@ -103,8 +102,8 @@ class Listed(NamedTuple):
 
     def to_batch(self) -> pa.RecordBatch:
         arrays: dict[str, Array] = {name: getattr(self, name) for name in PLAIN}
-        arrays |= {f"{WORDS}{name}": array for name, array in self.words.to_arrays().items()}
-        arrays |= {f"{SHAPE}{name}": array for name, array in self.shapes.to_arrays().items()}
+        arrays |= {f"{WORDS_ARRAYS}{name}": array for name, array in self.words.to_arrays().items()}
+        arrays |= {f"{SHAPE_ARRAYS}{name}": array for name, array in self.shapes.to_arrays().items()}
         kinds = [array.dtype.str for array in arrays.values()]
         columns = [1 if array.ndim == 1 else array.shape[1] for array in arrays.values()]
         data = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
@@ -116,8 +115,12 @@ class Listed(NamedTuple):
         for i, (name, kind, columns) in enumerate(zip(*(batch.column(k).to_pylist() for k in range(3)), strict=True)):
             flat = np.frombuffer(batch.column("data")[i].as_buffer(), np.dtype(kind))
             arrays[name] = flat if columns == 1 else flat.reshape(-1, columns)
-        words = {name.removeprefix(WORDS): array for name, array in arrays.items() if name.startswith(WORDS)}
-        shapes = {name.removeprefix(SHAPE): array for name, array in arrays.items() if name.startswith(SHAPE)}
+        words = {
+            name.removeprefix(WORDS_ARRAYS): array for name, array in arrays.items() if name.startswith(WORDS_ARRAYS)
+        }
+        shapes = {
+            name.removeprefix(SHAPE_ARRAYS): array for name, array in arrays.items() if name.startswith(SHAPE_ARRAYS)
+        }
         plain = {name: arrays[name] for name in PLAIN}
         return cls(words=Expressions.from_arrays(words), shapes=Shapes.from_arrays(shapes), **plain)
 
@@ -146,13 +149,13 @@ class Listed(NamedTuple):
         built = build(grid, self.rects[chosen])
         levels = {k: level._replace(entries=chosen[level.entries]) for k, level in built.items()}
         text = build_text(grid, self.rects, self.words) if asks.any() else None
-        return Searchable(bare.records, levels, text, bare.conditions, regions, Rest())
+        return Searchable(bare.records, levels, text, bare.conditions, regions, RestIndex())
 
 
 def parcels_of(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
     """What a partition has, for whoever has its events."""
     partition = plan.partitions[slot]
-    owners = range(plan.executors) if partition.executor == EVERYBODY else (partition.executor,)
+    owners = range(plan.executors) if partition.executor == ALL_EXECUTORS else (partition.executor,)
     for share in shares:
         live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
         for some in _pieces(share.segment, live):
@@ -177,7 +180,7 @@ def _taken(conditions: Conditions, ordinals: Ints) -> Expressions:
     return Expressions(*offsets, conditions.terms, vocabulary).take(ordinals)
 
 
-def _strings(rows: Rows) -> pa.StringArray:
+def _strings(rows: ByteRows) -> pa.StringArray:
     """A vocabulary lies in one piece (`Expressions.to_arrays`)."""
     if not len(rows.begins):
         return pa.array([], pa.string())

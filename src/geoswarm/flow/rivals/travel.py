@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, cuts, xy
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.route_terms import numbered
@@ -18,7 +18,7 @@ from geoswarm.flow.route_terms import numbered
 
 def numbered_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.RecordBatch:
     """In Z-order, each with its number, which goes by the order they came in, and no copies yet."""
-    order = sorted_order(codes_of(*xy(events), frame_of(grid)), CODE_MAX)
+    order = sort_order(codes_of(*xy(events), frame_of(grid)), CODE_MAX)
     copies = pa.array(np.zeros(len(events), np.int32))
     columns = [*events.take(pa.array(order)).columns, pa.array(first_event + order), copies]
     return pa.record_batch(columns, schema=numbered(events.schema))

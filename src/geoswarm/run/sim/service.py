@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, build, codes_of, frame_of
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
@@ -99,7 +99,7 @@ def measure(
     rows = workload.subscriptions(0, subscriptions)
     rects = np.stack([np.asarray(rows.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     rects = rects[(rects[:, 2] >= low) & (rects[:, 0] <= high)]
-    order = sorted_order(codes_of(_column(rects, 0), _column(rects, 3), frame_of(grid)), CODE_MAX)
+    order = sort_order(codes_of(_column(rects, 0), _column(rects, 3), frame_of(grid)), CODE_MAX)
     rects = rects[order]
     none = np.empty(0, np.int64), np.empty(0, np.uint8)
     index = Searchable(Records(rects, np.arange(len(rects)), *none), build(grid, rects))
@@ -108,7 +108,7 @@ def measure(
     x = drawn.column("x").to_numpy()
     drawn = drawn.take(pa.array(np.flatnonzero((x >= low) & (x <= high))[:events]))
     x, y = drawn.column("x").to_numpy(), drawn.column("y").to_numpy()
-    drawn = drawn.take(pa.array(sorted_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
+    drawn = drawn.take(pa.array(sort_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
     parcel = pack(iter([Parcel(0, 0, drawn)]))
 
     density = Density(grid)
