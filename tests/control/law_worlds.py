@@ -22,7 +22,7 @@ from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
-from geoswarm.flow.observe import Load, LoadReport, Said, count_points
+from geoswarm.flow.observe import Load, LoadReport, Quote, count_points
 from geoswarm.model import EVENT
 from worlds import expression, sentence
 
@@ -141,7 +141,7 @@ class World:
             if counts_points:
                 report.add_stat(part.id, count_points(_batch(points[slots == slot]), plan, part.id))
         if self.has_words:
-            report.said = [Said(x, y, text) for (x, y), text in zip(points.tolist(), texts.to_pylist(), strict=True)]
+            report.said = [Quote(x, y, text) for (x, y), text in zip(points.tolist(), texts.to_pylist(), strict=True)]
         return report
 
     def _drift(self) -> None:

@@ -10,7 +10,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.index.cells import ENTRIES_MAX, build
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
-from geoswarm.flow.match.match import Met, Searchable, match
+from geoswarm.flow.match.match import MatchRun, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
 from geoswarm.model import TIMESTAMP
@@ -21,7 +21,9 @@ from worlds import BOUNDS, events, rectangles
 NO_EXPIRY, NONE_DEAD = np.empty(0, np.int64), np.empty(0, np.uint8)
 
 
-def run(batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: int = 0, **limits: int) -> list[Met]:
+def run(
+    batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: int = 0, **limits: int
+) -> list[MatchRun]:
     limits = {"rows_max": 1000, "pairs_max": 1_000_000} | limits
     return [
         met
@@ -30,7 +32,7 @@ def run(batch: pa.RecordBatch, segments: list[Searchable], grid: Grid, now_us: i
     ]
 
 
-def pairs_in(mets: list[Met]) -> list[tuple[int, int]]:
+def pairs_in(mets: list[MatchRun]) -> list[tuple[int, int]]:
     return pairs_of(pa.table(batch) for met in mets for batch in as_pairs(met))
 
 

@@ -13,8 +13,8 @@ from geoswarm.core.space.partition import ALL_EXECUTORS, Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import StreamError
-from geoswarm.flow.merge import joined
-from geoswarm.flow.observe import Said, some_said
+from geoswarm.flow.merge import join_rows
+from geoswarm.flow.observe import Quote, quote_events
 from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
 from geoswarm.run.oracle.oracle import Oracle
@@ -83,9 +83,9 @@ def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_p
 def test_a_text_that_is_no_utf8_is_quoted_all_the_same() -> None:
     texts = pa.array([b"flood \xff river", b"dam", None], pa.binary()).view(pa.string())
     rows = pa.record_batch({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "text": texts})
-    assert some_said(rows) == [Said(1.0, 4.0, "flood \ufffd river"), Said(2.0, 5.0, "dam"), Said(3.0, 6.0, None)]
-    assert len(some_said(rows, 2)) == 2
-    assert some_said(rows, 0) == []
+    assert quote_events(rows) == [Quote(1.0, 4.0, "flood \ufffd river"), Quote(2.0, 5.0, "dam"), Quote(3.0, 6.0, None)]
+    assert len(quote_events(rows, 2)) == 2
+    assert quote_events(rows, 0) == []
 
 
 def numbered_rows(numbers: list[int], ids: list[int], subs: list[list[int]]) -> pa.RecordBatch:
@@ -96,7 +96,7 @@ def numbered_rows(numbers: list[int], ids: list[int], subs: list[list[int]]) -> 
 
 def test_the_rows_of_an_event_become_one() -> None:
     first, second = numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([8, 7], [2, 1], [[13, 14], [15]])
-    whole = joined([first, second, first.slice(0, 0)])
+    whole = join_rows([first, second, first.slice(0, 0)])
     assert dict(zip(whole["event_id"].to_pylist(), whole["sub_ids"].to_pylist(), strict=True)) == {
         1: [11, 15],
         2: [12, 13, 14],
@@ -105,7 +105,7 @@ def test_the_rows_of_an_event_become_one() -> None:
 
 def test_one_number_for_two_events_is_never_believed() -> None:
     with pytest.raises(StreamError, match="another order"):
-        joined([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
+        join_rows([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
 
 
 def test_events_dealt_to_all_go_where_they_went_when_a_task_is_run_again_in_another_order() -> None:

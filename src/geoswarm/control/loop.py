@@ -26,7 +26,7 @@ from geoswarm.core.stats.density import Density
 from geoswarm.core.stats.redraw import queries_near, redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
-from geoswarm.flow.observe import LoadReport, Said
+from geoswarm.flow.observe import LoadReport, Quote
 
 SAMPLE_MAX = 10_000
 """Events, and subscriptions, that a strategy may look at."""
@@ -47,7 +47,7 @@ class ControlLoop:
         """`queries` are looked at at the start, when the plan is redrawn, and by strategies that want a sample."""
         self.plan = plan
         self._coordinator, self._round_s, self._queries = Coordinator(strategy), round_s, queries
-        self._said: deque[Said] = deque(maxlen=SAMPLE_MAX)
+        self._said: deque[Quote] = deque(maxlen=SAMPLE_MAX)
         self._stats: dict[int, TrioStat] = {}
         self._density = Density(plan.grid)
         if self.needs_stats:

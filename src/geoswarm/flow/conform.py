@@ -13,7 +13,7 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, TEXT
 
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
+RESERVED_COLUMNS = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
 """Names that matches use themselves, or that are used on the way to them."""
 
 
@@ -55,7 +55,7 @@ def conform_events(rows: pa.Schema) -> pa.Schema:
         if name not in rows.names and (placed or name not in ("x", "y")):
             raise SchemaError(f"events have no column {name}, only {', '.join(rows.names)}: add it, or rename one")
     extra = [field for field in rows if field.name not in EVENT.names]
-    clash = [field.name for field in extra if field.name.casefold() in (*RESERVED, *EVENT.names)]
+    clash = [field.name for field in extra if field.name.casefold() in (*RESERVED_COLUMNS, *EVENT.names)]
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
     for field in rows:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import cuts, row_bytes
 from geoswarm.core.arrays.jit import Bools
 from geoswarm.errors import StreamError
-from geoswarm.flow.match.match import Met
+from geoswarm.flow.match.match import MatchRun
 from geoswarm.model import EVENT, SUB_ID, SUB_IDS
 
 OUTPUT_BYTES_MAX = 64 << 20
@@ -25,7 +25,7 @@ def match_schema(events: pa.Schema, matches: str) -> pa.Schema:
     return events.append(SUB_IDS if matches == "arrays" else SUB_ID)
 
 
-def as_arrays(met: Met, every: bool = False) -> Iterator[pa.RecordBatch]:
+def as_arrays(met: MatchRun, every: bool = False) -> Iterator[pa.RecordBatch]:
     """One row per event that met something, or per `every` event."""
     counts = np.diff(met.offsets)
     rows = np.arange(len(counts)) if every else np.flatnonzero(counts)
@@ -37,7 +37,7 @@ def as_arrays(met: Met, every: bool = False) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([*events.columns, lists], schema=match_schema(events.schema, "arrays"))
 
 
-def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+def join_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Rows of `as_arrays` with the column `_event`, one for each event: what it met anywhere, in one array."""
     rows = pa.concat_batches([part for part in parts if len(part)] or parts[:1])
     numbers = rows.column("_event").to_numpy()
@@ -67,14 +67,14 @@ def _check_numbers(rows: pa.RecordBatch, first: Bools) -> None:
             )
 
 
-def apart(rows: pa.RecordBatch) -> Met:
+def split_arrays(rows: pa.RecordBatch) -> MatchRun:
     """The inverse of `as_arrays`."""
     lists = rows.column(SUB_IDS.name)
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    return Met(rows.drop_columns([SUB_IDS.name]), offsets - offsets[0], lists.flatten().to_numpy())
+    return MatchRun(rows.drop_columns([SUB_IDS.name]), offsets - offsets[0], lists.flatten().to_numpy())
 
 
-def as_pairs(met: Met, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:
+def as_pairs(met: MatchRun, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:
     """One row per event and subscription, in batches of about `bytes_max`: a long text is repeated in each row."""
     rows = np.repeat(np.arange(len(met.events)), np.diff(met.offsets))
     schema = match_schema(met.events.schema, "pairs")

@@ -31,12 +31,12 @@ class Load(NamedTuple):
         return Load(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-NOTHING = Load(0, 0, 0, 0)
-SAID_MAX, SAID_OF_TASK_MAX, SAID_CHARS_MAX = 64, 512, 1000
+NO_LOAD = Load(0, 0, 0, 0)
+PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, QUOTE_CHARS_MAX = 64, 512, 1000
 """Events of a parcel and of a task that its report quotes, and characters of each: 50 kB of short posts a task."""
 
 
-class Said(NamedTuple):
+class Quote(NamedTuple):
     """An event that is quoted: where it was, and its text."""
 
     x: float
@@ -44,7 +44,7 @@ class Said(NamedTuple):
     text: str | None
 
 
-COUNTS = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
+COUNT_NAMES = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
 
 
 @dataclass
@@ -69,19 +69,19 @@ class LoadReport:
     """Rows on their way to the merger; 0 when all have come."""
     stats: dict[int, TrioStat] = field(default_factory=dict)
     """The round's collectors, by partition; empty where nobody balances by them."""
-    said: list[Said] = field(default_factory=list)
+    said: list[Quote] = field(default_factory=list)
     """Some of the events, where anybody asks for words."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
-        self.partitions[partition] = self.partitions.get(partition, NOTHING) + load
-        self.executors[executor] = self.executors.get(executor, NOTHING) + load
+        self.partitions[partition] = self.partitions.get(partition, NO_LOAD) + load
+        self.executors[executor] = self.executors.get(executor, NO_LOAD) + load
 
     def include(self, other: "LoadReport") -> None:
         """Add in place what another task counted."""
         for mine, theirs in ((self.partitions, other.partitions), (self.executors, other.executors)):
             for key, load in theirs.items():
-                mine[key] = mine.get(key, NOTHING) + load
-        for name in COUNTS:
+                mine[key] = mine.get(key, NO_LOAD) + load
+        for name in COUNT_NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for partition, stat in other.stats.items():
             self.add_stat(partition, stat)
@@ -114,7 +114,7 @@ class LoadReport:
         return {
             "partitions": {str(k): list(v) for k, v in sorted(self.partitions.items())},
             "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
-            **{name: getattr(self, name) for name in COUNTS},
+            **{name: getattr(self, name) for name in COUNT_NAMES},
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
             "said": [list(one) for one in self.said],
         }
@@ -125,18 +125,18 @@ class LoadReport:
             {int(k): Load(*v) for k, v in written[by].items()} for by in ("partitions", "executors")
         )
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
-        said = [Said(*one) for one in written.get("said", ())]
-        return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, said=said)
+        said = [Quote(*one) for one in written.get("said", ())]
+        return cls(partitions, executors, **{name: written[name] for name in COUNT_NAMES}, stats=stats, said=said)
 
 
-def some_said(events: pa.RecordBatch, most: int = SAID_MAX) -> list[Said]:
+def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:
     """At most so many of the events, evenly spread."""
     chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
     rows = events.select(["x", "y", TEXT.name]).take(pa.array(chosen))
     x, y, texts = rows.columns
     bytes_of = rows_of(texts)  # it need not be UTF-8: Spark does not check
-    said = [bytes_of.text(i)[:SAID_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
-    return [Said(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
+    said = [bytes_of.text(i)[:QUOTE_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
+    return [Quote(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:

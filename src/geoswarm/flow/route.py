@@ -38,10 +38,10 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
     order = sort_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
-    yield from in_lanes(events, order, slots[order], plan)
+    yield from split_into_parcels(events, order, slots[order], plan)
 
 
-def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
+def split_into_parcels(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
     """Row `rows[i]` goes to `slots[i]`; a row may go to several. Within a parcel rows stay in the order they have."""
     lanes, slot_of_lane, owner_of_lane = _lanes(events, rows, slots, plan)
     order = sort_order(lanes, len(slot_of_lane) - 1)

@@ -28,19 +28,19 @@ from geoswarm.core.text.cut import Directory, ShareIds, share_of
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.match import Searchable
-from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
+from geoswarm.flow.route import Parcel, SlotKeys, locate_slots, split_into_parcels
 from geoswarm.model import GEOMETRY, TEXT
 
-EVENT, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
+EVENT_NUMBER, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
 """Columns that the merger needs: a number that is the event's alone, and how many parcels it is in."""
 
 
-def numbered(events: pa.Schema) -> pa.Schema:
+def travel_schema(events: pa.Schema) -> pa.Schema:
     """Events as they travel where terms are divided."""
-    return events.append(EVENT).append(COPIES)
+    return events.append(EVENT_NUMBER).append(COPIES)
 
 
-class Sent(NamedTuple):
+class Dispatch(NamedTuple):
     parcels: Iterator[Parcel]
     copies: int
     """More than one of each event."""
@@ -62,7 +62,7 @@ class _Ways(NamedTuple):
 
 def route_terms(
     events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int, *, every: bool = False
-) -> Sent:
+) -> Dispatch:
     """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere."""
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
@@ -81,9 +81,9 @@ def route_terms(
     copies = np.bincount(rows, minlength=len(events)).astype(np.int32)
     numbers = np.arange(first_event, first_event + len(events))
     columns = [*events.columns, pa.array(numbers), pa.array(copies)]
-    travelling = pa.record_batch(columns, schema=numbered(events.schema))
+    travelling = pa.record_batch(columns, schema=travel_schema(events.schema))
     dropped = int(np.count_nonzero(copies == 0))
-    return Sent(in_lanes(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
+    return Dispatch(split_into_parcels(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
 
 
 def _ways(plan: Plan) -> _Ways:

@@ -12,11 +12,11 @@ SOUND = pa.field("_sound", pa.bool_(), nullable=False)
 """Plain WKB (`core/shapes/wkb.py`), read without complaint, and taken as it came."""
 
 
-def marked(events: pa.Schema) -> pa.Schema:
+def marked_schema(events: pa.Schema) -> pa.Schema:
     """Events as they leave validation, where they are marked: only if some could be areas."""
     return events.append(SOUND) if GEOMETRY.name in events.names else events
 
 
-def unmarked(events: pa.RecordBatch) -> pa.RecordBatch:
+def drop_mark(events: pa.RecordBatch) -> pa.RecordBatch:
     """As they came."""
     return events.drop_columns([SOUND.name]) if SOUND.name in events.schema.names else events

@@ -21,7 +21,7 @@ from geoswarm.core.subscriptions.region import clip_advice
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
-from geoswarm.flow.sound import SOUND, unmarked
+from geoswarm.flow.sound import SOUND, drop_mark
 from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import EVENT, GEOMETRY
 
@@ -50,7 +50,7 @@ def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, mar
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
     if not marks:
-        batch = unmarked(batch)
+        batch = drop_mark(batch)
     elif SOUND.name not in batch.schema.names and GEOMETRY.name in batch.schema.names:
         batch = batch.append_column(SOUND, pa.array(np.zeros(len(batch), np.bool_)))
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch

@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, key_column, key_field, summed
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.columns import check_name, check_window, column, key_column, key_field, make_batch, sum_groups
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.flow.keyed.terms import terms_in, tokens_of
 
 COUNT_KEPT = pa.schema([pa.field("count", pa.int64(), nullable=False)])
@@ -34,8 +34,8 @@ class Count(Operator):
 
     def __init__(self, key: str = KEY, window: int = 1, name: str = "count") -> None:
         self.key = key
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
 
     @property
     def kept(self) -> pa.Schema:
@@ -51,19 +51,19 @@ class Count(Operator):
 
     def update(self, turn: Turn) -> Answer:
         added = turn.row_counts
-        count = added + summed(turn.held.column("count").to_numpy(), turn.held_starts)
-        given = batch_of([turn.keys, pa.array(count), pa.array(added)], self.given(turn.rows.schema))
-        return Answer(*counted(turn), given, count_work(turn))
+        count = added + sum_groups(turn.held.column("count").to_numpy(), turn.held_starts)
+        given = make_batch([turn.keys, pa.array(count), pa.array(added)], self.given(turn.rows.schema))
+        return Answer(*count_rows(turn), given, count_work(turn))
 
-    def compact(self, held: Held) -> Held:
-        return added_up(held)
+    def compact(self, held: StateRows) -> StateRows:
+        return add_up_counts(held)
 
     def merge(self, given: pa.RecordBatch, starts: Ints) -> pa.RecordBatch:
         count, added = (given.column(name).to_numpy() for name in ("count", "added"))
-        added_in_all = summed(added, starts)
+        added_in_all = sum_groups(added, starts)
         before = np.maximum.reduceat(count - added, starts[:-1]) if len(starts) > 1 else added_in_all
         keys = given.column(KEY).take(pa.array(starts[:-1]))
-        return batch_of([keys, pa.array(before + added_in_all), pa.array(added_in_all)], given.schema)
+        return make_batch([keys, pa.array(before + added_in_all), pa.array(added_in_all)], given.schema)
 
 
 class WordCount(Count):
@@ -77,10 +77,10 @@ class WordCount(Count):
         return pa.RecordBatch.from_arrays([terms_in(tokens)], names=[KEY])
 
 
-def counted(turn: Turn) -> tuple[pa.RecordBatch, Ints]:
+def count_rows(turn: Turn) -> tuple[pa.RecordBatch, Ints]:
     """What is kept: of each key of the turn, how many rows it has."""
     kept = np.flatnonzero(turn.row_counts)  # a place of a split key may be shown it without rows
-    return batch_of([pa.array(turn.row_counts[kept])], COUNT_KEPT), kept
+    return make_batch([pa.array(turn.row_counts[kept])], COUNT_KEPT), kept
 
 
 def count_work(turn: Turn) -> Floats:
@@ -88,9 +88,9 @@ def count_work(turn: Turn) -> Floats:
     return (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
 
 
-def added_up(held: Held) -> Held:
+def add_up_counts(held: StateRows) -> StateRows:
     """One row per key that has any, from the newest of their batches."""
-    sums = summed(held.rows.column("count").to_numpy(), held.starts)
+    sums = sum_groups(held.rows.column("count").to_numpy(), held.starts)
     some = np.flatnonzero(np.diff(held.starts))
     starts = np.concatenate([[0], np.cumsum(np.diff(held.starts) > 0)])
-    return Held(batch_of([pa.array(sums[some])], COUNT_KEPT), starts, held.batches[held.starts[some + 1] - 1])
+    return StateRows(make_batch([pa.array(sums[some])], COUNT_KEPT), starts, held.batches[held.starts[some + 1] - 1])

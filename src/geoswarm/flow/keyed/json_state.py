@@ -14,7 +14,7 @@ STATE_BYTES_MAX = 1 << 20
 """Of one key and interval. A larger one is written anew with every batch: it should be several keys."""
 
 
-def packed(state: Any, whose: str) -> str:
+def pack_state(state: Any, whose: str) -> str:
     """`whose` names the operator and the key in the message of an error."""
     try:
         written = json.dumps(state, allow_nan=False, separators=(",", ":"))
@@ -34,7 +34,7 @@ def packed(state: Any, whose: str) -> str:
     return written
 
 
-def unpacked(written: str) -> Any:
+def unpack_state(written: str) -> Any:
     return json.loads(written)
 
 

@@ -60,7 +60,7 @@ class Turn(NamedTuple):
         return np.repeat(np.arange(len(self.keys)), np.diff(self.held_starts))
 
 
-class Held(NamedTuple):
+class StateRows(NamedTuple):
     """Rows of state, key by key: those of key i are rows[starts[i]:starts[i + 1]], each from the batch that kept it."""
 
     rows: pa.RecordBatch
@@ -117,7 +117,7 @@ class Operator(ABC):
     def update(self, turn: Turn) -> Answer:
         """Every key that has rows in this batch, in one or several turns."""
 
-    def compact(self, held: Held) -> Held:
+    def compact(self, held: StateRows) -> StateRows:
         """Fewer rows that mean the same, of one interval, key by key from oldest to newest. Only some of what is held:
         rows of the same key and interval may lie elsewhere."""
         return held

@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.errors import InputError, SchemaError, StreamError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, key_column, key_field
-from geoswarm.flow.keyed.json_state import packed, unpacked
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.columns import check_name, check_window, key_column, key_field, make_batch
+from geoswarm.flow.keyed.json_state import pack_state, unpack_state
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 
 Key = int | str
 State = Any
@@ -82,8 +82,8 @@ class Own(Operator):
                 f"without {KEY}, which is added"
             )
         self.stage, self.key = stage, key
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
         self.order = stage.order
 
     @property
@@ -114,21 +114,21 @@ class Own(Operator):
             begin, end = turn.held_starts[i], turn.held_starts[i + 1]
             newest = dict(zip(turn.held_intervals[begin:end].tolist(), states[begin:end], strict=True))
             state = self._present(key, newest.pop(turn.moment.interval, None))
-            window = self._merged(key, [newest[interval] for interval in sorted(newest)])
+            window = self._merge_older(key, [newest[interval] for interval in sorted(newest)])
             of_key = rows[turn.starts[i] : turn.starts[i + 1]]
-            state, some = self._updated(key, self._ask(key, "update", self.stage.update, state, of_key, window))
-            kept.append(packed(state, f"operator {self.name}, key {key!r}"))
+            state, some = self._check_update(key, self._ask(key, "update", self.stage.update, state, of_key, window))
+            kept.append(pack_state(state, f"operator {self.name}, key {key!r}"))
             given += ((key, row) for row in some)
         work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
         every = np.arange(len(keys))
-        return Answer(batch_of([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
+        return Answer(make_batch([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
 
-    def compact(self, held: Held) -> Held:
+    def compact(self, held: StateRows) -> StateRows:
         """The newest of each key."""
         some = np.flatnonzero(np.diff(held.starts))
         last = held.starts[some + 1] - 1
         starts = np.concatenate([[0], np.cumsum(np.diff(held.starts) > 0)])
-        return Held(held.rows.take(pa.array(last)), starts, held.batches[last])
+        return StateRows(held.rows.take(pa.array(last)), starts, held.batches[last])
 
     def expire(self, turn: Turn) -> pa.RecordBatch | None:
         if type(self.stage).expire is PerKey.expire:
@@ -136,21 +136,21 @@ class Own(Operator):
         states = turn.held.column("state").to_pylist()
         given: list[tuple[Key, Row]] = []
         for key, end in zip(turn.keys.to_pylist(), turn.held_starts[1:].tolist(), strict=True):
-            some = self._ask(key, "expire", self.stage.expire, key, unpacked(states[end - 1]))
+            some = self._ask(key, "expire", self.stage.expire, key, unpack_state(states[end - 1]))
             given += ((key, row) for row in self._rows(key, "expire", some))
         return self._batch(turn, given)
 
     # -- what the stage is asked, and what it may answer
 
     def _present(self, key: Key, written: str | None) -> State:
-        return self._ask(key, "init", self.stage.init, key) if written is None else unpacked(written)
+        return self._ask(key, "init", self.stage.init, key) if written is None else unpack_state(written)
 
-    def _merged(self, key: Key, older: Sequence[str]) -> State | None:
+    def _merge_older(self, key: Key, older: Sequence[str]) -> State | None:
         if not older:
             return None
-        window = unpacked(older[0])
+        window = unpack_state(older[0])
         for written in older[1:]:
-            window = self._ask(key, "merge", self.stage.merge, window, unpacked(written))
+            window = self._ask(key, "merge", self.stage.merge, window, unpack_state(written))
         return window
 
     def _ask(self, key: Key, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -162,7 +162,7 @@ class Own(Operator):
                 f"{type(error).__name__}: {error}; correct it, and start the stream again: the batch will be repeated"
             ) from error
 
-    def _updated(self, key: Key, answer: Any) -> tuple[State, list[Row]]:
+    def _check_update(self, key: Key, answer: Any) -> tuple[State, list[Row]]:
         if not (isinstance(answer, tuple) and len(answer) == 2):
             raise self._wrong(key, "update", f"returned {_kind(answer)}: return the state and a list of rows")
         return answer[0], self._rows(key, "update", answer[1])
@@ -183,7 +183,7 @@ class Own(Operator):
         schema = self.given(turn.rows.schema)
         columns = [pa.array([key for key, _ in given], schema.field(KEY).type)]
         columns += [self._column(field, given) for field in self.stage.given]
-        return batch_of(columns, schema)
+        return make_batch(columns, schema)
 
     def _column(self, field: pa.Field, given: Sequence[tuple[Key, Row]]) -> pa.Array:
         column = _as_array([row[field.name] for _, row in given], field)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, kernel
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, key_column, key_field
+from geoswarm.flow.keyed.columns import check_name, check_window, column, key_column, key_field, make_batch
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, Turn
 
 ID, VALUE, TS = "id", "value", "ts"
@@ -48,8 +48,8 @@ class SelfJoin(Operator):
             )
         self.key, self.id, self.value, self.ts, self.band = key, id, value, ts, band
         self.id_type = pa.int64() if id_type is None else id_type
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
         self.order = tuple(field.name for field in self.kept)
 
     @property
@@ -96,7 +96,7 @@ class SelfJoin(Operator):
             both = pa.concat_arrays([before, after])
             columns += [both.take(pa.array(left)), both.take(pa.array(right))]
         work = turn.row_counts + np.diff(held_starts) + per_key
-        given = batch_of(columns, self.given(turn.rows.schema))
+        given = make_batch(columns, self.given(turn.rows.schema))
         return Answer(fresh, turn.row_groups, given, work.astype(np.float64))
 
 

@@ -20,7 +20,7 @@ DELTAS_MAX = 4
 
 
 @dataclass(frozen=True)
-class Clock:
+class IntervalClock:
     """Which interval a moment belongs to. It counts on when intervals are made longer or shorter."""
 
     interval_us: int
@@ -53,7 +53,7 @@ class Commit:
     """Of the plans that its files were written under, by epoch."""
     columns: str = ""
     """Of its files' rows: what cannot be read otherwise."""
-    clock: Clock | None = None
+    clock: IntervalClock | None = None
 
     @property
     def bytes(self) -> int:
@@ -66,14 +66,20 @@ class Commit:
         """Files of intervals that are out of the window now."""
         return tuple(file for file in self.files if file.interval <= interval - window)
 
-    def clock_at(self, now_us: int, interval_us: int) -> Clock:
+    def clock_at(self, now_us: int, interval_us: int) -> IntervalClock:
         """The clock of the next batch, which is at `now_us`."""
         if self.clock is None or self.clock.interval_us == interval_us:
-            return self.clock or Clock(interval_us)
-        return Clock(interval_us, now_us, self.interval)
+            return self.clock or IntervalClock(interval_us)
+        return IntervalClock(interval_us, now_us, self.interval)
 
     def after(
-        self, moment: Moment, window: int, files: "Files", plan: tuple[int, str], columns: str, clock: Clock
+        self,
+        moment: Moment,
+        window: int,
+        files: "FileChanges",
+        plan: tuple[int, str],
+        columns: str,
+        clock: IntervalClock,
     ) -> "Commit":
         """What is remembered after a batch; `plan` is the epoch and the seal of the one it ran under."""
         kept = [file for file in self.alive(moment.interval, window) if file.name not in files.gone]
@@ -83,7 +89,7 @@ class Commit:
         return Commit(moment.batch, moment.interval, all_files, seals, columns, clock)
 
 
-class Files(NamedTuple):
+class FileChanges(NamedTuple):
     """What the executors of a batch did."""
 
     added: Sequence[StateFile]
@@ -98,7 +104,7 @@ def state_schema(operator: Operator, key: pa.DataType) -> pa.Schema:
     return pa.schema([pa.field(KEY, key, nullable=False), *operator.kept])
 
 
-def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
+def files_to_merge(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
     """Files of one executor, interval and plan, oldest first, that a new one of so many rows should swallow: those of
     like size, so that a row is rewritten a logarithmic number of times."""
     if len(deltas) < DELTAS_MAX:
@@ -113,7 +119,7 @@ def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
     return chosen[::-1]
 
 
-def keys_on(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
+def keys_in_file(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
     """Which of the keys may have rows in the file: those that its plan gave to its executor, and split ones."""
     plan = plans[file.epoch]
     if file.epoch not in owners:

@@ -22,11 +22,11 @@ def tokens_of(texts: pa.Array, operator: str) -> Tokens:
 def terms_in(tokens: Tokens) -> pa.StringArray:
     """One row per token, text by text."""
     no_prefix = np.zeros(len(tokens.offsets), np.int64)
-    return strings_of(*joined(tokens, no_prefix, np.empty(0, np.uint8)))
+    return strings_of(*prefix_terms(tokens, no_prefix, np.empty(0, np.uint8)))
 
 
 @kernel
-def joined(tokens: Tokens, prefix_offsets: Ints, prefixes: Bytes) -> tuple[Ints, Bytes]:
+def prefix_terms(tokens: Tokens, prefix_offsets: Ints, prefixes: Bytes) -> tuple[Ints, Bytes]:
     """Each token behind the prefix of its text, one row behind the other: where rows begin, and their bytes."""
     first, last = tokens.offsets[0], tokens.offsets[-1]
     offsets = np.zeros(last - first + 1, np.int64)

@@ -12,12 +12,12 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds, kernel
 from geoswarm.core.keys.hashing import scramble
 from geoswarm.model import ENTER, EXIT, INSIDE, NEVER_US
 
-SHORT = 12
+INSERTION_SORT_MAX = 12
 """Lists up to this length are sorted by insertion."""
-OUTSIDE = -1
+NO_STAY = -1
 
 
-class Events(NamedTuple):
+class ObjectEvents(NamedTuple):
     """Those of object i are starts[i]:starts[i + 1]; the subscriptions met by event k, as numbers, are
     subs[offsets[k]:offsets[k + 1]]."""
 
@@ -27,7 +27,7 @@ class Events(NamedTuple):
     subs: Ints
 
 
-class Stays(NamedTuple):
+class PriorStays(NamedTuple):
     """Where objects were. Of those that are `known`, in order: their newest ts, and the subscriptions they are in."""
 
     known: Bools
@@ -37,21 +37,21 @@ class Stays(NamedTuple):
     since_us: Ints
 
 
-class Asked(NamedTuple):
+class Interests(NamedTuple):
     """Of each number: its id, and what it is on (`model.py`)."""
 
     ids: SubIds
     on: Ints
 
 
-class Told(NamedTuple):
+class Notices(NamedTuple):
     """What each event still has to say."""
 
     offsets: Ints
     subs: SubIds
 
 
-class Kept(NamedTuple):
+class KeptStays(NamedTuple):
     """Where objects are now."""
 
     groups: Ints
@@ -61,7 +61,7 @@ class Kept(NamedTuple):
     since_us: Ints
 
 
-class Here(NamedTuple):
+class CurrentStays(NamedTuple):
     """The stays of the object at hand, the first `count` of each but the last."""
 
     subs: Ints
@@ -71,7 +71,7 @@ class Here(NamedTuple):
 
 
 @kernel
-def number(ids: SubIds) -> tuple[Ints, SubIds]:
+def number_subs(ids: SubIds) -> tuple[Ints, SubIds]:
     """The number of each id, and the id of each number, as they come."""
     size = 16
     while size < 2 * len(ids):
@@ -92,12 +92,12 @@ def number(ids: SubIds) -> tuple[Ints, SubIds]:
 
 
 @kernel
-def follow(events: Events, stays: Stays, asked: Asked) -> tuple[Told, Kept, Floats]:
+def follow(events: ObjectEvents, stays: PriorStays, asked: Interests) -> tuple[Notices, KeptStays, Floats]:
     """Also returns what each object took: its events, and the subscriptions that were looked at for them."""
     objects, most = len(events.starts) - 1, len(asked.ids)
     # Each match is told at most once, and each stay of before once more, when it ends.
-    told = Told(np.zeros(len(events.ts_us) + 1, np.int64), np.empty(len(events.subs) + len(stays.subs), np.int64))
-    kept = Kept(
+    told = Notices(np.zeros(len(events.ts_us) + 1, np.int64), np.empty(len(events.subs) + len(stays.subs), np.int64))
+    kept = KeptStays(
         np.empty(objects, np.int64),
         np.empty(objects, np.int64),
         np.zeros(objects + 1, np.int32),
@@ -105,7 +105,7 @@ def follow(events: Events, stays: Stays, asked: Asked) -> tuple[Told, Kept, Floa
         np.empty(len(events.subs), np.int64),
     )
     scratch = np.empty((3, most), np.int64)
-    here = Here(scratch[0], scratch[1], scratch[2], np.full(most, OUTSIDE, np.int64))
+    here = CurrentStays(scratch[0], scratch[1], scratch[2], np.full(most, NO_STAY, np.int64))
     work = np.empty(objects)
     known = n = m = 0
     for i in range(objects):
@@ -115,14 +115,14 @@ def follow(events: Events, stays: Stays, asked: Asked) -> tuple[Told, Kept, Floa
             count = _recall(stays, known, asked, here)
             looked += stays.offsets[known + 1] - stays.offsets[known]
             while first < last and events.ts_us[first] < stays.seen_us[known]:  # late
-                n = _tell_inside(events, first, asked, told, n)
+                n = _write_inside(events, first, asked, told, n)
                 first += 1
             known += 1
         for event in range(first, last):
             begin = n
-            count, n = _come(events, event, asked, here, count, told, n)
+            count, n = _begin_stays(events, event, asked, here, count, told, n)
             looked += count
-            count, n = _go(event, asked, here, count, told, n)
+            count, n = _end_stays(event, asked, here, count, told, n)
             _sort(told.subs, begin, n)
             told.offsets[event + 1] = n
         work[i] = looked
@@ -131,17 +131,17 @@ def follow(events: Events, stays: Stays, asked: Asked) -> tuple[Told, Kept, Floa
             kept.offsets[m + 1] = kept.offsets[m] + count
             m += 1
         for at in range(count):
-            here.place[here.subs[at]] = OUTSIDE
+            here.place[here.subs[at]] = NO_STAY
             if first < last:
                 end = kept.offsets[m - 1] + at
                 kept.subs[end], kept.since_us[end] = asked.ids[here.subs[at]], here.since_us[at]
     end = kept.offsets[m]
-    now = Kept(kept.groups[:m], kept.seen_us[:m], kept.offsets[: m + 1], kept.subs[:end], kept.since_us[:end])
-    return Told(told.offsets, told.subs[:n]), now, work
+    now = KeptStays(kept.groups[:m], kept.seen_us[:m], kept.offsets[: m + 1], kept.subs[:end], kept.since_us[:end])
+    return Notices(told.offsets, told.subs[:n]), now, work
 
 
 @kernel
-def _recall(stays: Stays, known: int, asked: Asked, here: Here) -> int:
+def _recall(stays: PriorStays, known: int, asked: Interests, here: CurrentStays) -> int:
     """The stays from before, of subscriptions that are live and still ask; returns how many."""
     count = 0
     for k in range(stays.offsets[known], stays.offsets[known + 1]):
@@ -154,7 +154,9 @@ def _recall(stays: Stays, known: int, asked: Asked, here: Here) -> int:
 
 
 @kernel
-def _come(events: Events, event: int, asked: Asked, here: Here, count: int, told: Told, n: int) -> tuple[int, int]:
+def _begin_stays(
+    events: ObjectEvents, event: int, asked: Interests, here: CurrentStays, count: int, told: Notices, n: int
+) -> tuple[int, int]:
     """Begin and go on with the stays of what the event is inside of."""
     ts_us = events.ts_us[event]
     for k in range(events.offsets[event], events.offsets[event + 1]):
@@ -162,7 +164,7 @@ def _come(events: Events, event: int, asked: Asked, here: Here, count: int, told
         on, at = asked.on[sub], here.place[sub]
         tells = on == INSIDE
         if not tells:
-            if at == OUTSIDE:
+            if at == NO_STAY:
                 at = count
                 here.place[sub], here.subs[at], here.since_us[at] = at, sub, ts_us
                 count += 1
@@ -177,7 +179,7 @@ def _come(events: Events, event: int, asked: Asked, here: Here, count: int, told
 
 
 @kernel
-def _go(event: int, asked: Asked, here: Here, count: int, told: Told, n: int) -> tuple[int, int]:
+def _end_stays(event: int, asked: Interests, here: CurrentStays, count: int, told: Notices, n: int) -> tuple[int, int]:
     """End the stays that the event did not go on with."""
     stayed = 0
     for at in range(count):
@@ -187,7 +189,7 @@ def _go(event: int, asked: Asked, here: Here, count: int, told: Told, n: int) ->
             here.place[sub] = stayed
             stayed += 1
         else:
-            here.place[sub] = OUTSIDE
+            here.place[sub] = NO_STAY
             if asked.on[sub] == EXIT:
                 told.subs[n] = asked.ids[sub]
                 n += 1
@@ -195,17 +197,17 @@ def _go(event: int, asked: Asked, here: Here, count: int, told: Told, n: int) ->
 
 
 @kernel
-def only_inside(offsets: Ints, subs: Ints, asked: Asked) -> Told:
+def notices_inside(offsets: Ints, subs: Ints, asked: Interests) -> Notices:
     """Of events without an object."""
-    told = Told(np.zeros(len(offsets), np.int64), np.empty(len(subs), np.int64))
-    events, n = Events(offsets[:0], offsets[:0], offsets, subs), 0
+    told = Notices(np.zeros(len(offsets), np.int64), np.empty(len(subs), np.int64))
+    events, n = ObjectEvents(offsets[:0], offsets[:0], offsets, subs), 0
     for event in range(len(offsets) - 1):
-        n = _tell_inside(events, event, asked, told, n)
-    return Told(told.offsets, told.subs[:n])
+        n = _write_inside(events, event, asked, told, n)
+    return Notices(told.offsets, told.subs[:n])
 
 
 @kernel
-def _tell_inside(events: Events, event: int, asked: Asked, told: Told, n: int) -> int:
+def _write_inside(events: ObjectEvents, event: int, asked: Interests, told: Notices, n: int) -> int:
     begin = n
     for k in range(events.offsets[event], events.offsets[event + 1]):
         if asked.on[events.subs[k]] == INSIDE:
@@ -218,7 +220,7 @@ def _tell_inside(events: Events, event: int, asked: Asked, told: Told, n: int) -
 
 @kernel
 def _sort(values: SubIds, begin: int, end: int) -> None:
-    if end - begin > SHORT:
+    if end - begin > INSERTION_SORT_MAX:
         values[begin:end].sort()
         return
     for i in range(begin + 1, end):

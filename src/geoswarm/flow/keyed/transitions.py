@@ -28,8 +28,15 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints, SubIds
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
-from geoswarm.flow.keyed.transition_kernels import Asked, Events, Stays, follow, number, only_inside
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
+from geoswarm.flow.keyed.transition_kernels import (
+    Interests,
+    ObjectEvents,
+    PriorStays,
+    follow,
+    notices_inside,
+    number_subs,
+)
 from geoswarm.model import OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], Ints]
@@ -62,11 +69,11 @@ class Transitions(Operator):
         )
 
     def given(self, fed: pa.Schema) -> pa.Schema:
-        return pa.schema([field.with_name(_swapped(field.name)) for field in fed])
+        return pa.schema([field.with_name(_swap_name(field.name)) for field in fed])
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """`rows` have `object_id`, without nulls: those go through `without_object`."""
-        return rows.rename_columns([_swapped(name) for name in rows.schema.names])
+        return rows.rename_columns([_swap_name(name) for name in rows.schema.names])
 
     def aside(self, fed: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """Events of nobody have nothing to follow."""
@@ -81,8 +88,8 @@ class Transitions(Operator):
         newest = turn.held_starts[1:][np.diff(turn.held_starts) > 0] - 1  # the last row of each key that has some
         held = turn.held.take(pa.array(newest))
         held_subs, held_offsets = _lists(held.column("subs"))
-        numbers, asked = _asked(np.concatenate([subs, held_subs]), self.lookup)
-        stays = Stays(
+        numbers, asked = _look_up_interests(np.concatenate([subs, held_subs]), self.lookup)
+        stays = PriorStays(
             np.diff(turn.held_starts) > 0,
             held.column("seen_us").to_numpy(),
             held_offsets,
@@ -90,42 +97,42 @@ class Transitions(Operator):
             _lists(held.column("since_us"))[0],
         )
         ts_us = turn.rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
-        events = Events(turn.starts, ts_us, offsets, numbers[: len(subs)])
+        events = ObjectEvents(turn.starts, ts_us, offsets, numbers[: len(subs)])
         told, kept, work = follow(events, stays, asked)
         lists = [pa.ListArray.from_arrays(pa.array(kept.offsets), pa.array(part), type=_LONGS) for part in kept[3:]]
         return Answer(
             pa.record_batch([pa.array(kept.seen_us), *lists], schema=self.kept),
             kept.groups,
-            _told(turn.rows, told.offsets, told.subs, self.given(turn.rows.schema)),
+            _notice_rows(turn.rows, told.offsets, told.subs, self.given(turn.rows.schema)),
             work,
         )
 
-    def compact(self, held: Held) -> Held:
+    def compact(self, held: StateRows) -> StateRows:
         """The newest row of each key."""
         newest = held.starts[1:] - 1
-        return Held(held.rows.take(pa.array(newest)), np.arange(len(newest) + 1), held.batches[newest])
+        return StateRows(held.rows.take(pa.array(newest)), np.arange(len(newest) + 1), held.batches[newest])
 
 
 def without_object(rows: pa.RecordBatch, lookup: Lookup) -> pa.RecordBatch:
     """Events of nobody: what is left of them are the subscriptions on `inside`, ascending."""
     subs, offsets = _lists(rows.column(SUB_IDS.name))
-    told = only_inside(offsets, *_asked(subs, lookup))
-    return _told(rows, told.offsets, told.subs, rows.schema)
+    told = notices_inside(offsets, *_look_up_interests(subs, lookup))
+    return _notice_rows(rows, told.offsets, told.subs, rows.schema)
 
 
-def _swapped(name: str) -> str:
+def _swap_name(name: str) -> str:
     """The object is the key, and a column of the user's that has this name takes the other meanwhile."""
     names: dict[str, str] = {OBJECT.name: KEY, KEY: OBJECT.name}
     return names.get(name, name)
 
 
-def _asked(subs: SubIds, lookup: Lookup) -> tuple[Ints, Asked]:
+def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests]:
     """Subscriptions as numbers, and what these mean. Each is looked up once."""
-    numbers, ids = number(subs)
+    numbers, ids = number_subs(subs)
     order = np.argsort(ids)
     on = np.empty(len(ids), np.int64)
     on[order] = lookup(ids[order])
-    return numbers, Asked(ids, on)
+    return numbers, Interests(ids, on)
 
 
 def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
@@ -134,7 +141,7 @@ def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
     return column.flatten().to_numpy(), offsets - offsets[0]
 
 
-def _told(rows: pa.RecordBatch, offsets: Ints, subs: SubIds, schema: pa.Schema) -> pa.RecordBatch:
+def _notice_rows(rows: pa.RecordBatch, offsets: Ints, subs: SubIds, schema: pa.Schema) -> pa.RecordBatch:
     """The events that have something left, with that."""
     left = np.flatnonzero(np.diff(offsets))
     place = rows.schema.get_field_index(SUB_IDS.name)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.keys.hashing import key_ids
-from geoswarm.flow.keyed.operator import KEY, Held, Moment, Operator, Turn
+from geoswarm.flow.keyed.operator import KEY, Moment, Operator, StateRows, Turn
 
 
-class Grouped(NamedTuple):
+class KeyGroups(NamedTuple):
     """Rows by key, and the ids of the keys, ascending."""
 
     ids: Ints
@@ -26,7 +26,7 @@ class Grouped(NamedTuple):
     rows: pa.RecordBatch
     starts: Ints
 
-    def without_rows(self) -> "Grouped":
+    def without_rows(self) -> "KeyGroups":
         return self._replace(rows=self.rows.slice(0, 0), starts=np.zeros(len(self.ids) + 1, np.int64))
 
 
@@ -40,7 +40,7 @@ class Shelf(NamedTuple):
     interval: int
 
 
-def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Grouped:
+def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> KeyGroups:
     """`by` is a column without nulls."""
     ids = key_ids(rows.column(by))
     if order:
@@ -57,7 +57,7 @@ def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Gro
         first = _first_of_key(ids, rows.column(by), mixed=True)
         assert first is not None
     at = np.flatnonzero(first)
-    return Grouped(ids[at], rows.column(by).take(pa.array(at)), rows, np.append(at, len(ids)).astype(np.int64))
+    return KeyGroups(ids[at], rows.column(by).take(pa.array(at)), rows, np.append(at, len(ids)).astype(np.int64))
 
 
 def _first_of_key(ids: Ints, keys: pa.Array, mixed: bool = False) -> Bools | None:
@@ -81,7 +81,7 @@ def _ranks(keys: pa.Array) -> Ints:
 
 
 def turn_of(
-    grouped: Grouped, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
+    grouped: KeyGroups, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
 ) -> Turn:
     """The keys with what is held of them. Beside each shelf stands which of the keys are looked for on it: None is
     all. Shelves come from oldest to newest."""
@@ -111,7 +111,7 @@ def turn_of(
     )
 
 
-def _find(shelf: Shelf, grouped: Grouped, wanted: Bools | None) -> tuple[Ints, Ints]:
+def _find(shelf: Shelf, grouped: KeyGroups, wanted: Bools | None) -> tuple[Ints, Ints]:
     """Rows of the shelf that belong to the keys, and the number of the key of each."""
     numbers = np.arange(len(grouped.ids)) if wanted is None else np.flatnonzero(wanted)
     if not len(numbers) or not len(shelf.ids):
@@ -128,21 +128,21 @@ def _find(shelf: Shelf, grouped: Grouped, wanted: Bools | None) -> tuple[Ints, I
     return at, of
 
 
-def shelved(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
+def make_shelf(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
     """Rows, with their key, in the order that a shelf has."""
     ids = key_ids(rows.column(KEY))
     order = np.lexsort((batches, ids))
     return Shelf(ids[order], batches[order], rows.take(pa.array(order)), interval)
 
 
-def compacted(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
+def compact_shelves(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
     """Several shelves of one interval as one."""
     rows = pa.concat_batches([shelf.rows for shelf in shelves])
     batches = np.concatenate([shelf.batches for shelf in shelves])
     numbered = rows.append_column(_BATCH, pa.array(batches))
     grouped = group(numbered, (_BATCH,))
     of_batch = grouped.rows.column(_BATCH).to_numpy()
-    held = Held(grouped.rows.drop_columns([KEY, _BATCH]), grouped.starts, of_batch)
+    held = StateRows(grouped.rows.drop_columns([KEY, _BATCH]), grouped.starts, of_batch)
     fewer = operator.compact(held)
     counts = np.diff(fewer.starts)
     keys = grouped.keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))

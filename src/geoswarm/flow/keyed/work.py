@@ -17,8 +17,8 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
-from geoswarm.flow.keyed.state import Commit, StateFile, keys_on, mergeable, state_schema
-from geoswarm.flow.keyed.turn import Grouped, Shelf, compacted, group, shelved, turn_of
+from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schema
+from geoswarm.flow.keyed.turn import KeyGroups, Shelf, compact_shelves, group, make_shelf, turn_of
 
 
 class KeyedFiles(Protocol):
@@ -134,7 +134,7 @@ class ExecutorWork:
     def __init__(self, task: KeyedTask, executor: int) -> None:
         self._task, self._executor, self._attempt = task, executor, task.fresh_name()
         self._schema = task.columns
-        self._shelves = _kept_open(task)
+        self._shelves = _shelves_of(task)
         self.report = KeyedReport()
         self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
 
@@ -154,7 +154,7 @@ class ExecutorWork:
 
     # -- what is held
 
-    def _turn(self, grouped: Grouped) -> Turn:
+    def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
         seen = task.before.alive(task.moment.interval, task.operator.window)
         return turn_of(grouped, self._all_of(seen, grouped), task.operator, task.moment)
@@ -170,17 +170,17 @@ class ExecutorWork:
     def loads(self) -> bytes:
         return KeyLoads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
 
-    def _file(self, grouped: Grouped, answer: Answer, bucket: int) -> None:
+    def _file(self, grouped: KeyGroups, answer: Answer, bucket: int) -> None:
         task, moment, state = self._task, self._task.moment, self._task.state
         sizes = np.zeros(len(grouped.ids))
         if len(answer.kept):
             keys = grouped.keys.take(pa.array(answer.kept_groups))
             rows = pa.record_batch([keys, *answer.kept.columns], schema=self._schema)
-            shelf = shelved(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
+            shelf = make_shelf(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
             sizes = np.bincount(answer.kept_groups, minlength=len(sizes)) * (rows.nbytes / len(rows))
-            swallowed = mergeable(self._deltas(), len(rows)) if bucket == 0 else []
+            swallowed = files_to_merge(self._deltas(), len(rows)) if bucket == 0 else []
             if swallowed:
-                shelf = compacted([*(self._open(file) for file in swallowed), shelf], task.operator)
+                shelf = compact_shelves([*(self._open(file) for file in swallowed), shelf], task.operator)
                 self.report.gone = [file.name for file in swallowed]
             attempt = f"{self._attempt}-{bucket}"
             self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt))
@@ -213,7 +213,7 @@ class ExecutorWork:
                     turn = turn_of(grouped, self._all_of(kept_in, grouped), operator, task.moment)
                     yield from _some(operator.expire(turn))
 
-    def _mine(self, files: Sequence[StateFile]) -> Iterator[Grouped]:
+    def _mine(self, files: Sequence[StateFile]) -> Iterator[KeyGroups]:
         """The keys that kept something in these files, of one interval, and that this executor speaks for: those that
         the interval's last plan gave to it, or to one that has left and whose work it has taken over."""
         if not files:
@@ -240,10 +240,10 @@ class ExecutorWork:
         mine: Bools = stands == self._executor
         return mine
 
-    def _all_of(self, files: Sequence[StateFile], grouped: Grouped) -> Iterator[tuple[Shelf, Bools | None]]:
+    def _all_of(self, files: Sequence[StateFile], grouped: KeyGroups) -> Iterator[tuple[Shelf, Bools | None]]:
         owners: dict[int, Ints] = {}
         for file in files:
-            wanted = keys_on(file, self._task.plans, grouped.ids, owners)
+            wanted = keys_in_file(file, self._task.plans, grouped.ids, owners)
             if wanted.any():
                 yield self._open(file), wanted
 
@@ -268,7 +268,7 @@ _open_shelves: dict[str, dict[str, Shelf]] = {}
 """Of each operator, what this worker has mapped. Names of files are never used again, so none can be stale."""
 
 
-def _kept_open(task: KeyedTask) -> dict[str, Shelf]:
+def _shelves_of(task: KeyedTask) -> dict[str, Shelf]:
     shelves = _open_shelves.setdefault(task.state.place, {})
     stale = set(shelves) - {file.name for file in task.before.files}
     for name in stale:

@@ -25,7 +25,7 @@ from geoswarm.flow.match.word_match import is_satisfied
 
 
 @kernel
-def _gathered_bits(v: int) -> int:
+def _gather_bits(v: int) -> int:
     """0a0b0c0d -> abcd: of a Z-order code, its column; of its half, its row."""
     v &= 0x55555555
     v = (v | (v >> 1)) & 0x33333333
@@ -35,7 +35,7 @@ def _gathered_bits(v: int) -> int:
 
 
 @kernel
-def _first(keys: ZCodes, low: int, high: int, wanted: int) -> int:
+def _first_not_below(keys: ZCodes, low: int, high: int, wanted: int) -> int:
     """The first position from `low` on, and before `high`, whose key is not below `wanted`."""
     while low < high:
         middle = (low + high) // 2
@@ -61,21 +61,21 @@ def find_boxes(
         x0, y0, x1, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
         row0, col0 = row_of(y1, frame) >> level, column_of(x0, frame) >> level
         row1, col1 = row_of(y0, frame) >> level, column_of(x1, frame) >> level
-        low = _first(keys, 0, len(keys), zcode(row0, col0))  # along the curve, the corners are the ends
-        high = _first(keys, low, len(keys), zcode(row1, col1) + 1)
+        low = _first_not_below(keys, 0, len(keys), zcode(row0, col0))  # along the curve, the corners are the ends
+        high = _first_not_below(keys, low, len(keys), zcode(row1, col1) + 1)
         wide = col1 - col0 + 1
         by_cell = (row1 - row0 + 1) * wide < high - low
         for k in range((row1 - row0 + 1) * wide if by_cell else high - low):
             if by_cell:
                 row, col = row0 + k // wide, col0 + k % wide
                 code = zcode(row, col)
-                at = _first(keys, low, high, code)
+                at = _first_not_below(keys, low, high, code)
                 if at == high or keys[at] != code:
                     continue
             else:
                 at = low + k
                 code = as_signed(keys[at])
-                row, col = _gathered_bits(code >> 1), _gathered_bits(code)
+                row, col = _gather_bits(code >> 1), _gather_bits(code)
                 if not (row0 <= row <= row1 and col0 <= col <= col1):
                     continue
             for e in range(starts[at], starts[at + 1]):

@@ -31,11 +31,11 @@ from geoswarm.model import GEOMETRY, PREDICATES
 
 FIRST_AREAS = 1024
 """Of the first run, which tells how much areas find here."""
-EASE = 4
+AREA_RUN_MARGIN = 4
 """A run is expected to find a quarter of what it may."""
-BOXES_MAX = 100_000
+GEOS_BOXES_MAX = 100_000
 """Rectangles that GEOS is given at once, about 300 bytes each."""
-VERTICES_MAX = 4_000_000
+GEOS_VERTICES_MAX = 4_000_000
 """Of the regions that GEOS is given at once, about 40 bytes each."""
 _BY_CODE: tuple[Predicate, ...] = ("intersects", "contains", "within", "covers")
 assert _BY_CODE == PREDICATES
@@ -99,7 +99,7 @@ def match_areas(
             owner, sub = owner[order], sub[order]
         yield Hits(np.searchsorted(owner, np.arange(start, run.end), "right"), sub)
         density = max(1.0, found / (run.end - start))
-        length = max(1, min(2 * length, int(pairs_max / EASE / density)))
+        length = max(1, min(2 * length, int(pairs_max / AREA_RUN_MARGIN / density)))
         start = run.end
 
 
@@ -169,8 +169,8 @@ def rectangles_meet(rects: Floats, areas: Areas, owners: Ints) -> Bools:
     met = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
     met |= (rects[:, :2] <= boxes[:, :2]).all(axis=1) & (boxes[:, 2:] <= rects[:, 2:]).all(axis=1)
     doubtful = np.flatnonzero(~met)
-    for begin in range(0, len(doubtful), BOXES_MAX):
-        asked = doubtful[begin : begin + BOXES_MAX]
+    for begin in range(0, len(doubtful), GEOS_BOXES_MAX):
+        asked = doubtful[begin : begin + GEOS_BOXES_MAX]
         boxes_asked = of_polygons(shapely.box(*rects[asked].T))
         met[asked] = areas_in(boxes_asked, areas.shapes, owners[asked], np.arange(len(asked)))
     return met
@@ -189,7 +189,7 @@ def shapes_meet(shapes: Shapes, areas: Areas, owners: Ints, numbers: Ints, predi
         doubtful = np.flatnonzero(touched)
     doubtful = doubtful[np.argsort(numbers[doubtful], kind="stable")]  # a shape is given to GEOS once
     weights = np.cumsum(shapes.vertex_counts()[numbers[doubtful]])
-    cuts = np.searchsorted(weights, np.arange(VERTICES_MAX, weights[-1:].sum(), VERTICES_MAX))
+    cuts = np.searchsorted(weights, np.arange(GEOS_VERTICES_MAX, weights[-1:].sum(), GEOS_VERTICES_MAX))
     for asked in np.split(doubtful, cuts):
         answers[asked] = areas_in(shapes, areas.shapes, owners[asked], numbers[asked], predicate)
     return answers

@@ -26,7 +26,7 @@ from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.areas import areas_of, match_areas
 from geoswarm.flow.match.word_match import match_text
-from geoswarm.flow.sound import unmarked
+from geoswarm.flow.sound import drop_mark
 from geoswarm.model import GEOMETRY, TEXT
 
 
@@ -57,14 +57,14 @@ _ALL: Bools = np.empty(0, np.bool_)
 
 FIRST_ROWS = 32_768
 """About a parcel. Every run asks each level of each segment once, which many short runs would feel."""
-EASE = 8
+RUN_MARGIN = 8
 """A run is expected to have an eighth of the pairs it may: the next place may be denser, and short arrays come from
 memory that was used before."""
-ROOM_MIN = 1024
+RUN_ROOM_MIN = 1024
 """Hits beyond those expected that a run has room for; more, and it is made longer as it goes."""
 
 
-class Met(NamedTuple):
+class MatchRun(NamedTuple):
     """A run of events and what they met: the subscriptions of event i are subs[offsets[i]:offsets[i + 1]]."""
 
     events: pa.RecordBatch
@@ -81,12 +81,12 @@ def match(
     rows_max: int,
     pairs_max: int,
     terms: TermShare | None = None,
-) -> Iterator[Met]:
+) -> Iterator[MatchRun]:
     """`events` are in Z-order, as `route` leaves them; `terms` are those under which lists are looked up, if not all.
     Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; a single event may have more
     than that. An event with a geometry is matched against everything: only one partition of its place gets it."""
     areas = areas_of(events, grid)
-    events = unmarked(events)
+    events = drop_mark(events)
     if areas is None:
         yield from _match_points(events, segments, grid, now_us, rows_max, pairs_max, terms)
         return
@@ -102,7 +102,7 @@ def match(
     start = 0
     while start < len(events):
         stop = min(met_points.reach(), met_areas.reach(), start + rows_max)
-        yield _joined(events, start, stop, met_points.until(stop), met_areas.until(stop))
+        yield _join_runs(events, start, stop, met_points.until(stop), met_areas.until(stop))
         start = stop
 
 
@@ -130,16 +130,16 @@ class _Feed:
         return rows, np.diff(ends, prepend=begin), self._run.subs[begin : ends[-1] if count else begin]
 
 
-def _joined(
+def _join_runs(
     events: pa.RecordBatch, start: int, stop: int, one: tuple[Ints, Ints, SubIds], two: tuple[Ints, Ints, SubIds]
-) -> Met:
+) -> MatchRun:
     counts, is_two = np.zeros(stop - start, np.int64), np.zeros(stop - start, np.bool_)
     counts[one[0] - start], counts[two[0] - start] = one[1], two[1]
     is_two[two[0] - start] = True
     offsets = np.concatenate([[0], np.cumsum(counts)])
     mine, subs = np.repeat(is_two, counts), np.empty(offsets[-1], np.int64)
     subs[~mine], subs[mine] = one[2], two[2]
-    return Met(events.slice(start, stop - start), offsets, subs)
+    return MatchRun(events.slice(start, stop - start), offsets, subs)
 
 
 def _match_points(
@@ -150,7 +150,7 @@ def _match_points(
     rows_max: int,
     pairs_max: int,
     terms: TermShare | None,
-) -> Iterator[Met]:
+) -> Iterator[MatchRun]:
     x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
@@ -161,12 +161,12 @@ def _match_points(
         length = min(length_max, len(events) - start)
         said = tokens and tokens.between(start, start + length)
         run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
-        hits = _search(run, segments, min(int(density * length), pairs_max) + ROOM_MIN, pairs_max)
-        hits = _within(run, hits, segments)
+        hits = _search(run, segments, min(int(density * length), pairs_max) + RUN_ROOM_MIN, pairs_max)
+        hits = _drop_outside(run, hits, segments)
         length = len(hits.ends)
         density = max(2.0, 1.25 * len(hits.subs) / length)
-        length_max = max(1, min(rows_max, 2 * length, int(pairs_max / EASE / density)))
-        yield Met(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
+        length_max = max(1, min(rows_max, 2 * length, int(pairs_max / RUN_MARGIN / density)))
+        yield MatchRun(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
         start += length
 
 
@@ -228,7 +228,7 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
     return Hits(pairs, interleave(np.array(begins), np.stack([part[: len(pairs)] for part in ends]), subs, pairs))
 
 
-def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
+def _drop_outside(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
     """Without those that were found by their words and whose regions do not have the point."""
     worded = [s for s in segments if s.regions is not None and len(s.regions.worded)]
     if not worded or not len(hits.subs):

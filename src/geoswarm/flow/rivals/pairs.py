@@ -21,13 +21,13 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.areas import Areas, are_met, areas_of
-from geoswarm.flow.match.match import Met
+from geoswarm.flow.match.match import MatchRun
 from geoswarm.model import PREDICATES
 
 _PREDICATES = cast(tuple[Predicate, ...], PREDICATES)  # by their codes
 
 
-class Published(NamedTuple):
+class EventPlaces(NamedTuple):
     """Where events are."""
 
     x: Floats
@@ -40,16 +40,16 @@ class Published(NamedTuple):
     """Of each event among the areas; -1: it is a point."""
 
 
-def published(events: pa.RecordBatch, grid: Grid) -> Published:
+def locate_events(events: pa.RecordBatch, grid: Grid) -> EventPlaces:
     x, y = xy(events)
     boxes, number = np.stack([x, y, x, y], axis=1), np.full(len(events), -1, np.int64)
     areas = areas_of(events, grid)
     if areas is not None:
         boxes[areas.rows], number[areas.rows] = areas.boxes, np.arange(len(areas))
-    return Published(x, y, boxes, areas, number)
+    return EventPlaces(x, y, boxes, areas, number)
 
 
-def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
+def regions_hold(places: EventPlaces, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
     """Of pairs whose rectangles meet: those that are live, and whose regions are as the subscription wants them."""
     holds = are_live(ordinals, segment.records, now_us)
     if places.areas is not None:
@@ -62,7 +62,7 @@ def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, 
     return holds
 
 
-def _in_regions(places: Published, rows: Ints, regions: Regions, ordinals: Ints) -> Bools:
+def _in_regions(places: EventPlaces, rows: Ints, regions: Regions, ordinals: Ints) -> Bools:
     """Of points in rectangles: whether they are in the regions, too."""
     inside = np.ones(len(rows), np.bool_)
     number, shaped = number_of(regions, ordinals)
@@ -81,7 +81,7 @@ def number_of(regions: Regions, ordinals: Ints) -> tuple[Ints, Bools]:
     return number, regions.ordinals[number] == ordinals
 
 
-def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot: int) -> Bools:
+def are_reported_here(places: EventPlaces, rows: Ints, rects: Floats, plan: Plan, slot: int) -> Bools:
     """An area meets a subscription in every partition that both are in. One of them reports the pair: that of the top
     left cell of what their rectangles share. A point is in one partition anyway."""
     here = np.ones(len(rows), np.bool_)
@@ -93,7 +93,7 @@ def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot
 
 
 @kernel
-def saying(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Conditions, terms: Hashes) -> Bools:
+def words_hold(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Conditions, terms: Hashes) -> Bools:
     """Of pairs: those whose event says what the subscription asks for, if it asks for anything. `terms` has the hash of
     each word of the conditions."""
     says = np.empty(len(rows), np.bool_)
@@ -143,7 +143,7 @@ def _are_equal(one: Bytes, begin: int, end: int, other: Bytes, other_begin: int,
     return True
 
 
-def gathered(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> Met:
+def gather_matches(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> MatchRun:
     """Pairs (row, id) of one segment after another, as what each event met."""
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in found)])
     subs = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
@@ -151,4 +151,4 @@ def gathered(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> Met:
         order = np.argsort(rows, kind="stable")
         rows, subs = rows[order], subs[order]
     counts = np.bincount(rows, minlength=len(events))
-    return Met(events, np.concatenate([[0], np.cumsum(counts)]), subs)
+    return MatchRun(events, np.concatenate([[0], np.cumsum(counts)]), subs)

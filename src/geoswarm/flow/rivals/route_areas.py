@@ -13,23 +13,23 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import row_bytes, xy
 from geoswarm.core.space.overlap import overlap
 from geoswarm.core.space.plan import Plan
-from geoswarm.flow.rivals.pairs import published
+from geoswarm.flow.rivals.pairs import locate_events
 from geoswarm.flow.rivals.shares import slot_of_partition
-from geoswarm.flow.rivals.travel import numbered_in_order, pieces
-from geoswarm.flow.route import in_lanes
-from geoswarm.flow.route_terms import COPIES, Sent
+from geoswarm.flow.rivals.travel import number_in_order, pieces
+from geoswarm.flow.route import split_into_parcels
+from geoswarm.flow.route_terms import COPIES, Dispatch
 
 
-def at_home(events: pa.RecordBatch, plan: Plan, partition: int) -> pa.RecordBatch:
+def events_at_home(events: pa.RecordBatch, plan: Plan, partition: int) -> pa.RecordBatch:
     """Those of a partition's events whose own place is there: each event is in one partition so."""
     slots = plan.route(plan.grid.locate(*xy(events)))
     return events.filter(pa.array(slots == slot_of_partition(plan, partition)))
 
 
-def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterator[Sent]:
+def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterator[Dispatch]:
     """`events` have been validated; they are numbered from `first_event` on."""
-    travelling = numbered_in_order(events, first_event, plan.grid)
-    boxes = published(travelling, plan.grid).boxes
+    travelling = number_in_order(events, first_event, plan.grid)
+    boxes = locate_events(travelling, plan.grid).boxes
     met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(boxes.T)))
     times = np.diff(met.offsets)
     rows, slots = np.repeat(np.arange(len(events)), times), met.slots.astype(np.uint32)
@@ -37,5 +37,5 @@ def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterato
     travelling = travelling.set_column(place, COPIES, pa.array(times.astype(np.int32)))
     copies = len(rows) - len(events)
     for first, last in pieces(row_bytes(travelling)[rows]):
-        yield Sent(in_lanes(travelling, rows[first:last], slots[first:last], plan), copies, 0)
+        yield Dispatch(split_into_parcels(travelling, rows[first:last], slots[first:last], plan), copies, 0)
         copies = 0

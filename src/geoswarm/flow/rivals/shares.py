@@ -40,7 +40,7 @@ class PartitionSubs(NamedTuple):
     def whole(cls, segment: Searchable) -> "PartitionSubs":
         """All of a segment."""
         order = np.argsort(segment.records.ids, kind="stable")
-        return cls(segment, order, segment.records.ids[order], segment.records.rects[order], terms_of(segment))
+        return cls(segment, order, segment.records.ids[order], segment.records.rects[order], condition_hashes(segment))
 
 
 class DividedSegment(NamedTuple):
@@ -64,19 +64,19 @@ def divide_segment(segment: Searchable, plan: Plan, pipeline: str) -> DividedSeg
         met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(records.rects.T)))
         ordinals, slots = np.repeat(np.arange(len(records.ids)), np.diff(met.offsets)), met.slots
     else:
-        ordinals, slots = np.arange(len(records.ids)), homes(records, plan, pipeline)
+        ordinals, slots = np.arange(len(records.ids)), home_slots(records, plan, pipeline)
     by_id = np.argsort(records.ids[ordinals], kind="stable")
     order = argsort(slots.astype(np.uint32), by_id, len(plan.partitions))
     starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=len(plan.partitions)))])
     ordinals = ordinals[order]
-    ids, rects = _frozen(records.ids[ordinals]), _frozen(records.rects[ordinals])
-    return DividedSegment(starts, _frozen(ordinals), ids, rects, terms_of(segment))
+    ids, rects = _freeze(records.ids[ordinals]), _freeze(records.rects[ordinals])
+    return DividedSegment(starts, _freeze(ordinals), ids, rects, condition_hashes(segment))
 
 
-def homes(records: Records, plan: Plan, pipeline: str) -> Slots:
+def home_slots(records: Records, plan: Plan, pipeline: str) -> Slots:
     """The one slot of each subscription, where it has one only."""
     if pipeline == "rihps":
-        cells = _scattered(records.ids, plan.grid.cells)
+        cells = _scatter_ids(records.ids, plan.grid.cells)
     else:
         xmin, ymin, xmax, ymax = records.rects.T
         cells = plan.grid.locate(xmin / 2 + xmax / 2, ymin / 2 + ymax / 2)
@@ -87,12 +87,12 @@ def slot_of_partition(plan: Plan, partition: int) -> int:
     return int(np.searchsorted(plan.partition_id_of_slot, partition))
 
 
-def terms_of(segment: Searchable) -> Hashes:
+def condition_hashes(segment: Searchable) -> Hashes:
     return np.empty(0, np.uint64) if segment.conditions is None else hash_rows(segment.conditions.words)
 
 
 @kernel
-def _scattered(ids: SubIds, cells: int) -> CellIds:
+def _scatter_ids(ids: SubIds, cells: int) -> CellIds:
     """A cell for each id, whatever ids people give: every cell is as likely."""
     chosen = np.empty(len(ids), np.int32)
     for i in range(len(ids)):
@@ -100,7 +100,7 @@ def _scattered(ids: SubIds, cells: int) -> CellIds:
     return chosen
 
 
-def _frozen(array: Array) -> Array:
+def _freeze(array: Array) -> Array:
     """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files are."""
     array.setflags(write=False)
     return array

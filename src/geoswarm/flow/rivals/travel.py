@@ -13,15 +13,15 @@ from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
-from geoswarm.flow.route_terms import numbered
+from geoswarm.flow.route_terms import travel_schema
 
 
-def numbered_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.RecordBatch:
+def number_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.RecordBatch:
     """In Z-order, each with its number, which goes by the order they came in, and no copies yet."""
     order = sort_order(codes_of(*xy(events), frame_of(grid)), CODE_MAX)
     copies = pa.array(np.zeros(len(events), np.int32))
     columns = [*events.take(pa.array(order)).columns, pa.array(first_event + order), copies]
-    return pa.record_batch(columns, schema=numbered(events.schema))
+    return pa.record_batch(columns, schema=travel_schema(events.schema))
 
 
 def pieces(sizes: Ints, bytes_max: int = GATHERED_BYTES_MAX) -> Iterator[tuple[int, int]]:

@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import pack
+from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import route_candidates
 from geoswarm.flow.rivals.route_areas import route_areas
-from geoswarm.flow.rivals.static_side import parcels_of
+from geoswarm.flow.rivals.static_side import subscription_parcels
 from geoswarm.flow.route import executors_of, route
-from geoswarm.flow.route_terms import Sent, route_terms
+from geoswarm.flow.route_terms import Dispatch, route_terms
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
 
@@ -29,17 +29,17 @@ def route_packed(task: BatchTask) -> Body:
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         if not task.splits_events:
-            yield pack(route(valid, task.plan()))
+            yield pack_parcels(route(valid, task.plan()))
             return
         for sent in send_several(valid, (number << EVENT_BITS) + counted.events_in, task):
             counted.copies += sent.copies
             counted.dropped += sent.dropped
-            yield pack(sent.parcels)
+            yield pack_parcels(sent.parcels)
 
     return _validate_and(forward, task)
 
 
-def route_rows(task: BatchTask) -> Body:
+def route_unpacked(task: BatchTask) -> Body:
     """The same, one row per event: what a shuffle does by itself. Kept to measure `route_packed` against."""
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
@@ -48,12 +48,14 @@ def route_rows(task: BatchTask) -> Body:
     return _validate_and(forward, task)
 
 
-def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Sent]:
+def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Dispatch]:
     """Where an event may be in several parcels; events are numbered from `first_event` on."""
     plan, tuning = task.plan(), task.tuning
     if task.sends_candidates:
         limits = {"rows_max": tuning.match_rows_max, "pairs_max": tuning.match_pairs_max}
-        return route_candidates(events, plan, task.replicated(), task.now_us, first_event, every=task.follows, **limits)
+        return route_candidates(
+            events, plan, task.replicated_index(), task.now_us, first_event, every=task.follows, **limits
+        )
     if plan.siblings:
         return iter([route_terms(events, plan, task.subscriptions(), first_event, every=task.follows)])
     return route_areas(events, plan, first_event)
@@ -92,8 +94,8 @@ def send_subscriptions(task: BatchTask) -> Body:
         for slot in (slot for batch in batches for slot in batch.column(0).to_pylist()):
             began_s = task.cpu_s()
             own = [share.of(slot, segment) for segment, share in shares]
-            for parcel in parcels_of(own, plan, slot, task.now_us):
-                out = pack(iter([parcel]))
+            for parcel in subscription_parcels(own, plan, slot, task.now_us):
+                out = pack_parcels(iter([parcel]))
                 counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
                 yield out
                 began_s = task.cpu_s()

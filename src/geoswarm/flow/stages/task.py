@@ -16,10 +16,10 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.rivals.replicated_index import CANDIDATES, Replicated, boxed, replicated
-from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, homes
-from geoswarm.flow.route_terms import numbered
-from geoswarm.flow.sound import marked
+from geoswarm.flow.rivals.replicated_index import CANDIDATES, ReplicatedIndex, build_replicated_index, index_boxes
+from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, home_slots
+from geoswarm.flow.route_terms import travel_schema
+from geoswarm.flow.sound import marked_schema
 from geoswarm.model import GEOMETRY, OBJECT
 
 T = TypeVar("T")
@@ -112,13 +112,13 @@ class BatchTask:
     @property
     def validated(self) -> pa.Schema:
         """The columns of events as they leave validation, with the mark of sound areas where they are packed."""
-        return marked(self.events) if self.packs else self.events
+        return marked_schema(self.events) if self.packs else self.events
 
     @property
     def travelling(self) -> pa.Schema:
         """The columns of events in parcels."""
-        events = marked(self.events)
-        events = numbered(events) if self.splits_events else events
+        events = marked_schema(self.events)
+        events = travel_schema(events) if self.splits_events else events
         return events.append(CANDIDATES) if self.sends_candidates else events
 
     @property
@@ -143,15 +143,15 @@ class BatchTask:
         made = _derived.of_segments("shares", self._cut, segments, lambda s: divide_segment(s, plan, pipeline))
         return list(zip(segments.values(), made, strict=True))
 
-    def replicated(self) -> Replicated:
+    def replicated_index(self) -> ReplicatedIndex:
         """The index that routers look candidates up in."""
-        return _derived.replicated((self._cut, self.state.version), self._replicated)
+        return _derived.whole_index((self._cut, self.state.version), self._build_replicated_index)
 
-    def _replicated(self) -> Replicated:
+    def _build_replicated_index(self) -> ReplicatedIndex:
         segments, plan, pipeline = self.state.segments(), self.plan(), self.pipeline
-        boxes = _derived.of_segments("boxes", self.state.place, segments, lambda s: boxed(s, self.grid))
-        slots = _derived.of_segments("homes", self._cut, segments, lambda s: homes(s.records, plan, pipeline))
-        return replicated(list(zip(segments.values(), boxes, slots, strict=True)))
+        boxes = _derived.of_segments("boxes", self.state.place, segments, lambda s: index_boxes(s, self.grid))
+        slots = _derived.of_segments("homes", self._cut, segments, lambda s: home_slots(s.records, plan, pipeline))
+        return build_replicated_index(list(zip(segments.values(), boxes, slots, strict=True)))
 
     @property
     def _cut(self) -> Hashable:
@@ -166,9 +166,9 @@ class _Derived:
 
     def __init__(self) -> None:
         self._made: dict[str, dict[Hashable, Any]] = {}
-        self._index: tuple[Hashable, Replicated] | None = None
+        self._index: tuple[Hashable, ReplicatedIndex] | None = None
 
-    def replicated(self, key: Hashable, make: Callable[[], Replicated]) -> Replicated:
+    def whole_index(self, key: Hashable, make: Callable[[], ReplicatedIndex]) -> ReplicatedIndex:
         if self._index is None or self._index[0] != key:
             self._index = key, make()
         return self._index[1]

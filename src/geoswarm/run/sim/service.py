@@ -41,7 +41,7 @@ from geoswarm.core.index.cells import CODE_MAX, build, codes_of, frame_of
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.stats.density import Density
-from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.exchange import pack_parcels, unpack_parcels
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.route import Parcel
@@ -109,7 +109,7 @@ def measure(
     drawn = drawn.take(pa.array(np.flatnonzero((x >= low) & (x <= high))[:events]))
     x, y = drawn.column("x").to_numpy(), drawn.column("y").to_numpy()
     drawn = drawn.take(pa.array(sort_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
-    parcel = pack(iter([Parcel(0, 0, drawn)]))
+    parcel = pack_parcels(iter([Parcel(0, 0, drawn)]))
 
     density = Density(grid)
     density.add(grid.cover(*(_column(rects, i) for i in range(4))))
@@ -117,7 +117,7 @@ def measure(
     best_s = math.inf
     for _ in range(repeats):
         began_s = time.thread_time()
-        for received in unpack(parcel, EVENT):
+        for received in unpack_parcels(parcel, EVENT):
             for run in match(received.events, [index], grid, 0, rows_max=262_144, pairs_max=8_000_000):
                 as_arrays(run)
         best_s = min(best_s, time.thread_time() - began_s)
