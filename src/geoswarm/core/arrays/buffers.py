@@ -1,7 +1,7 @@
-"""Arrow strings as what kernels read: one buffer of UTF-8, and where each row begins and ends in it.
+"""Arrow strings in the form that kernels read: one buffer of UTF-8, and where each row begins and ends in it.
 
-Nothing is copied, and nothing is believed: the bytes may be no valid UTF-8 (Spark does not check), and a null may
-have some.
+Nothing is copied, and nothing is taken for granted: the bytes may be invalid UTF-8 (Spark does not check), and a null
+may have some.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from geoswarm.core.arrays.jit import Bytes, Ints, read_only
 from geoswarm.errors import InputError, SchemaError
 
 STRINGS_BYTES_MAX = 2**31 - 1
-"""Of one array of Arrow strings, whose offsets have 32 bits."""
+"""The largest array of Arrow strings, whose offsets have 32 bits."""
 
 
 class ByteRows(NamedTuple):
@@ -24,7 +24,7 @@ class ByteRows(NamedTuple):
     ends: Ints
 
     def text(self, row: int) -> str:
-        """What is no UTF-8 is replaced by U+FFFD, which separates words."""
+        """Bytes that are not UTF-8 are replaced by U+FFFD, which separates words."""
         return self.data[self.begins[row] : self.ends[row]].tobytes().decode("utf-8", "replace")
 
 
@@ -45,7 +45,7 @@ def rows_of(strings: pa.StringArray) -> ByteRows:
 
 
 def strings_of(offsets: Ints, data: Bytes) -> pa.StringArray:
-    """The inverse, for rows that lie one behind the other; copies the offsets only."""
+    """The inverse of `rows_of`, for rows that lie one behind the other. Copies the offsets only."""
     if offsets[-1] > STRINGS_BYTES_MAX:
         raise InputError(f"{offsets[-1]} bytes of text at once, limit {STRINGS_BYTES_MAX}: take fewer rows at a time")
     return pa.StringArray.from_buffers(

@@ -1,4 +1,4 @@
-"""Arrays in one flat file: whoever maps it has them without a copy. Bytes in, bytes out; files are `storage.py`'s.
+"""Arrays in one flat file, which can be mapped without a copy. Bytes in, bytes out; `storage.py` has the files.
 
 ┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
 │ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple
@@ -36,7 +36,7 @@ def pack_arrays(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
 
 
 def unpack_arrays(data: memoryview) -> dict[str, Array]:
-    """Raises ValueError if anything of it is not what was packed."""
+    """Raises ValueError if any byte differs from what was packed."""
     if bytes(data[:8]) != MAGIC:
         raise ValueError(f"starts with {bytes(data[:8])!r} instead of {MAGIC!r}: not a geoswarm file, or cut short")
     size = int.from_bytes(data[8:16], "little")

@@ -1,9 +1,9 @@
-"""Regions that are polygons and circles: the cells that find them, and the exact test behind.
+"""Regions that are polygons and circles: the cells by which they are found, and the exact test after that.
 
-A region is entered in cells of `index.py`'s quadtree (`core/shapes/cover.py`): *core* cells lie inside it, and a point
-there has met it; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). Whoever asks for words as
-well is found by words, with the rectangle round the region (`text.py`), and tested here afterwards. Publications that
-are areas find regions by their rectangles (`areas.py`). Distributor §4.2.
+A region is entered in cells of the quadtree of `cells.py` (`core/shapes/cover.py`): *core* cells lie inside it, and a
+point there is a hit; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). A subscription that also
+asks for words is found by its words, with the rectangle round the region (`words.py`), and tested here afterwards.
+Events that are areas find regions by their rectangles (`flow/match/areas.py`). Distributor §4.2.
 
     entries   number of the region among the segment's, and whether the cell is core
 """
@@ -24,25 +24,25 @@ from geoswarm.model import PREDICATES
 
 CONTAINS, WITHIN = PREDICATES.index("contains"), PREDICATES.index("within")
 CORE = 1 << 31
-"""Of an entry; a segment has fewer regions than that."""
+"""The bit of an entry whose cell is core; a segment has fewer regions than that."""
 
 
 class Regions(NamedTuple):
-    """Those of a segment's subscriptions that have a shape."""
+    """The subscriptions of a segment that have a shape."""
 
     shapes: Shapes
     ordinals: Ordinals
-    """Whose each is; ascending."""
+    """The subscription of each shape; ascending."""
     cells: CellIndex
-    """Of those that ask for no words."""
+    """The index of those that ask for no words."""
     worded: npt.NDArray[np.int64]
-    """Numbers of those that do, by the id of the subscription."""
+    """The numbers of those that ask for words, in order of the subscription's id."""
     predicates: Bytes = np.empty(0, np.uint8)
-    """Of each, by its code in `model.PREDICATES`; empty: all of them intersect."""
+    """The predicate of each, as its code in `model.PREDICATES`; empty: all of them intersect."""
 
 
 def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
-    """The cells of the chosen ones, which are all that a point might meet."""
+    """The index of the chosen shapes; the others cannot be met by a point."""
     numbers = np.flatnonzero(chosen)
     covered = cover(shapes.take(numbers), frame_of(grid))
     entries = np.repeat(numbers, np.diff(covered.starts)).astype(np.uint32)
@@ -64,7 +64,7 @@ def match_regions(
     hits: Hits,
     done: SearchProgress,
 ) -> SearchProgress:
-    """As `kernels.match_level`, for one level of cells."""
+    """Like `kernels.match_level`, for one level of the cells of regions."""
     found = _gather(points, shift, level, hits, done)
     begin, end = done.hits, found.hits
     entries = hits.subs[begin:end]
@@ -88,7 +88,7 @@ def match_regions(
 
 
 def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
-    """Of each pair (point points[i], region numbers[i]): whether the region's predicate holds."""
+    """Whether the region's predicate holds, for each pair (point points[i], region numbers[i])."""
     if not len(regions.predicates):
         return points_in(regions.shapes, x, y, points, numbers)
     codes = regions.predicates[numbers]
@@ -125,13 +125,13 @@ def _gather(points: Points, shift: int, level: Level, hits: Hits, done: SearchPr
 
 
 def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records: Records, now_us: int) -> Bools:
-    """Of pairs (point, subscription) that were found by words: those whose point is not in the region."""
+    """Which pairs (point, subscription), found by words, have a point that is not in the region."""
     ids = records.ids[regions.ordinals[regions.worded]]
     place = np.searchsorted(ids, subs)
     place[place == len(ids)] = 0
     mine = np.flatnonzero(ids[place] == subs)
     numbers = regions.worded[place[mine]]
-    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
+    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # or the id is in a later segment
     mine, numbers = mine[alive], numbers[alive]
     wrong = np.zeros(len(subs), np.bool_)
     wrong[mine] = ~_are_in(regions, points.x, points.y, owner[mine], numbers)

@@ -1,9 +1,9 @@
-"""The index of words in places as arrays, and the loops that find the lists an event asks for. `text.py` builds it.
+"""The index of words by place, as arrays, and the loops that find the lists for an event. `words.py` builds it.
 
-    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        and on: `text_match.py`
+    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        next: `flow/match/word_match.py`
 
-What an event meets is scattered over memory, and waiting for it is most of the work. So some dozens of events take each
-step together, in loops whose look-ups do not depend on each other: the next are under way before the last has come.
+The lists are scattered over memory, and waiting for memory is most of the work. So some dozens of events take each step
+together, in loops whose look-ups do not depend on each other: the next one starts before the last has returned.
 PS2Stream §IV-D.
 """
 
@@ -21,13 +21,13 @@ from geoswarm.core.text.tokens import Tokens
 
 ONE = np.uint64(1)
 BLOCK_EVENTS, BLOCK_TOKENS = 32, 384
-"""Events that go from step to step together, at most: what they leave in the workspace stays in the nearest cache."""
+"""Most events that go from step to step together: their part of the workspace stays in the nearest cache."""
 
 
 class TextIndex(NamedTuple):
-    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`text_tables.py`).
+    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`word_tables.py`).
 
-    What is on disk is known by these names alone: an array that comes to mean something else needs another name."""
+    Files name the arrays like these fields: an array with a new meaning needs a new name."""
 
     term_bits: Hashes  # (words + 1, 2)
     terms: Hashes  # (n, 4), by hash: hash; term and its levels; first 8 bytes; how many it has
@@ -37,11 +37,11 @@ class TextIndex(NamedTuple):
     keys: Ordinals  # (n + 1, 2): cells that have lists, of one level after another, ascending; first in `list_bits`
     list_bits: Hashes  # (words + 1, 2)
     lists: Ordinals  # (n + 2, 2): scattered term, where its entries begin
-    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal, and what is checked first (`text_boxes.py`)
+    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal and first check (`word_boxes.py`)
 
 
 class Conditions(NamedTuple):
-    """The expressions of a segment as arrays only."""
+    """The expressions of a segment, as arrays."""
 
     conjunctions_offsets: Ints
     terms_offsets: Ints
@@ -50,7 +50,7 @@ class Conditions(NamedTuple):
 
 
 class Workspace(NamedTuple):
-    """What a search has at hand: the terms of a block of events, their lists, and where it stands at each level."""
+    """The scratch arrays of a search: the terms of a block of events, their lists, and its position at each level."""
 
     tokens: Ints
     rows: Ints
@@ -99,7 +99,7 @@ def workspace_for(tokens: Tokens, index: TextIndex) -> Workspace:
 
 @kernel
 def block_end(begin: int, tokens: Tokens) -> int:
-    """Of the block that begins with an event: a few, or one with many tokens."""
+    """The end of the block that begins with an event: it has several events, or one with many tokens."""
     last = min(begin + BLOCK_EVENTS, len(tokens.offsets) - 1)
     end = begin + 1
     while end < last and tokens.offsets[end + 1] - tokens.offsets[begin] <= BLOCK_TOKENS:
@@ -117,7 +117,7 @@ def prefix_of(word: Bytes, begin: int, end: int) -> Any:
 
 @kernel
 def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any:
-    """The same of a token, from two of the eights."""
+    """`prefix_of` a token, from two words of eight bytes."""
     at = begin >> 3
     if at + 1 >= len(workspace.folded):
         return prefix_of(tokens.folded, begin, end)
@@ -129,7 +129,7 @@ def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any
 
 @kernel
 def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRows, workspace: Workspace) -> int:
-    """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
+    """The first row of the dictionary, from `row` on, that has the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
     prefix, length = prefix_at(begin, end, tokens, workspace), end - begin
     at, last = as_unsigned(row), as_unsigned(len(index.terms))
@@ -152,7 +152,7 @@ def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRow
 def find_terms(
     begin: int, end: int, tokens: Tokens, index: TextIndex, words: ByteRows, probe: Bools, workspace: Workspace
 ) -> None:
-    """The terms of a block that the segment knows, into the workspace."""
+    """Write the terms of a block that are in the dictionary into the workspace."""
     maybe, known, m = 0, 0, 0
     for t in range(tokens.offsets[begin], tokens.offsets[end]):
         place = term_place(tokens.hashes[t], index.term_bits)
@@ -194,7 +194,7 @@ def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
 
 @kernel
 def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
-    """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
+    """For each event of a block and each level: where the bits of its cell begin, and how many words of bits it has."""
     for k in range(len(index.levels)):
         shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], as_signed(-1)
         first, words = as_signed(0), as_signed(0)
@@ -213,7 +213,7 @@ def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace
 
 @kernel
 def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
-    """The lists of a block under the terms in the workspace, in the cells of each event, into the workspace."""
+    """Write the lists for the terms in the workspace, in the cells of each event of a block, into the workspace."""
     find_cells(begin, end, points, index, workspace)
     maybe, term = as_unsigned(0), 0
     for i in range(end - begin):
@@ -243,7 +243,7 @@ def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace
 
 @kernel
 def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: ByteRows, marks: Bools) -> None:
-    """Marks the tokens under which there is a list in their event's place."""
+    """Mark the tokens for which there is a list in a cell of their event."""
     workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), 0
     while begin < len(points.codes):
         end = block_end(begin, tokens)

@@ -1,11 +1,11 @@
-"""A table that rejects at one look: keys of 32 bits in ascending order, under a bitmap that knows how many come before.
+"""A table that rejects most keys with one read: ascending 32-bit keys under a bitmap that counts the keys before.
 
     key ──► place = key × places >> 32     bits  [ 0100 0010 | 0 ] [ 0000 1000 | 2 ] …    (taken, keys before) per word
                                            keys  [ 1    6      12 … ]
 
-A place that is not taken has no key. If it is, the bits below it, counted, are where the key would be, or a few rows
-before that where keys share a place. It is smaller than a hash table, and most answers are no, which takes no branch.
-`text_kernels.py` finds terms and lists in such tables, `text.py` makes them.
+A place that is not taken has no key. If it is taken, the number of bits below it is the row where the key would be, or
+a few rows before it if keys share a place. It is smaller than a hash table, and most answers are no, which takes no
+branch. `word_kernels.py` finds terms and lists in such tables, `words.py` builds them.
 """
 
 from typing import Any
@@ -21,19 +21,19 @@ _6, _32, _63, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(1)
 
 @kernel
 def as_signed(v: Any) -> int:
-    """numba makes floats of signed with unsigned numbers."""
+    """numba turns an expression of signed and unsigned integers into floats."""
     return np.int64(v)  # type: ignore[return-value]
 
 
 @kernel
 def as_unsigned(v: Any) -> Any:
-    """What is indexed by signed numbers could be meant from its end: numba asks each time."""
+    """numba checks every signed index for being negative."""
     return np.uint64(v)
 
 
 @kernel
 def scatter_term(term: int) -> int:
-    """32 bits in place of a term, each term its own."""
+    """32 well spread bits, different for each term."""
     return (term * 2654435769) & 0xFFFFFFFF
 
 
@@ -60,7 +60,7 @@ def rank(bits: Hashes, place: int) -> int:
 
 @kernel
 def mark_taken(bits: Hashes, place: int) -> None:
-    """While a table is made, its words count their own keys; `add_up` makes that those before."""
+    """While a table is built, each word counts its own keys; `add_up` turns that into the keys before it."""
     bits[place >> 6, 0] |= np.uint64(1) << np.uint64(place & 63)
     bits[place >> 6, 1] += np.uint64(1)
 

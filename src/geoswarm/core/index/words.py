@@ -1,13 +1,13 @@
 """The grid-inverted index of one segment: per cell, lists of subscriptions under the rarest term of each conjunction.
 
-Built once, never changed, from subscriptions that have a text condition; those that have none are in `index.py` alone.
-A subscription without a place is a rectangle round the world. `text_kernels.py` says what the arrays are, and searches.
+Built once, never changed, from subscriptions that have a text condition; all others are in `cells.py` only. A
+subscription without a place is a rectangle round the world. `word_kernels.py` declares the arrays and searches them.
 
-Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `index.py`,
-because a list is short by its term already, and each level costs every word of an event a look-up.
+Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `cells.py`,
+because a list is short by its term already, and each level costs a look-up for every word of an event.
 
-Which term is the rarest is a matter of speed only: an index built under old frequencies finds the same.
-PS2Stream §IV-D (GI²); `wanted` answers what H2 of §IV-C is for.
+The choice of the rarest term affects speed only: an index that was built with old frequencies finds the same.
+PS2Stream §IV-D (GI²); `wanted_tokens` does what H2 does in §IV-C.
 """
 
 from collections.abc import Sequence
@@ -42,16 +42,16 @@ from geoswarm.core.text.tokens import Tokens, hash_terms
 from geoswarm.errors import InputError
 
 CELLS_PER_SUBSCRIPTION_MAX = 4
-"""Cells of one subscription; it has an entry in each for every conjunction. About 2.7 on average."""
+"""Most cells of one subscription, which has an entry in each for every conjunction. About 2.7 on average."""
 LEVEL_STEP = 2
 LIST_PLACES = 8
-"""Bits of a cell's bitmap per list: one in eight of the terms that have none is looked for in vain."""
+"""Bits of a cell's bitmap per list: one in eight of the terms without a list is looked up in vain."""
 TERM_PLACES = 16
 
 
 def wanted_tokens(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
-    """What a router asks: for each token, is there a list under it in its event's place? `points` are in Z-order. An
-    event without such a token meets no subscription that asks for words."""
+    """Whether there is a list for each token in a cell of its event. `points` are in Z-order. An event without such a
+    token meets no subscription that asks for words: routers use this."""
     marks = np.zeros(len(tokens.hashes), np.bool_)
     for segment in segments:
         if segment.text is not None and segment.conditions is not None:
@@ -60,7 +60,7 @@ def wanted_tokens(points: Points, tokens: Tokens, segments: Sequence[Searchable]
 
 
 def conditions_of(expressions: Expressions) -> Conditions:
-    """Copies where words begin, and nothing else."""
+    """Copies only the offsets of the words."""
     offsets = expressions.conjunctions_offsets, expressions.terms_offsets
     return Conditions(*offsets, expressions.terms, rows_of(expressions.vocabulary))
 
@@ -68,8 +68,8 @@ def conditions_of(expressions: Expressions) -> Conditions:
 def build_text(
     grid: Grid, rects: Floats, expressions: Expressions, frequencies: npt.NDArray[Any] | None = None
 ) -> TextIndex:
-    """`rects` is (n, 4), within the grid's bounds; `frequencies` says how common each term of the vocabulary is in the
-    stream. Without it, terms are taken to be as common among events as among subscriptions."""
+    """`rects` is (n, 4), within the grid's bounds; `frequencies` is how common each term of the vocabulary is in the
+    stream. Without it, terms are assumed to be as common among events as among subscriptions."""
     conditions, hashes = conditions_of(expressions), hash_terms(expressions.vocabulary)
     per_subscription = np.diff(expressions.conjunctions_offsets)
     if len(per_subscription) and per_subscription.max() > ENTRY_CONJUNCTIONS_MAX:
@@ -92,7 +92,7 @@ def build_text(
 
 
 class _Postings(NamedTuple):
-    """Of each entry: its level, cell and term."""
+    """The level, cell and term of each entry."""
 
     heights: Ordinals
     codes: ZCodes
@@ -116,8 +116,9 @@ def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
 
 @kernel
 def _fold(levels: Ints, sides: Ints) -> None:
-    """Where fewer are at a level than at the next, they join these: each word has one look-up less, for some more
-    entries to test. Those of a place are neighbours, as a segment is in Z-order; if not, it finds the same."""
+    """Where a place has fewer rectangles at a level than at the next, they move up: each word has one look-up less, for
+    some more entries to test. Rectangles of a place are neighbours if the segment is in Z-order; if it is not, the
+    index still finds the same."""
     for level in range(0, LEVELS - LEVEL_STEP, LEVEL_STEP):
         above, begin, few, many = level + LEVEL_STEP, 0, 0, 0
         shift = STEPS_LOG2 + above
@@ -135,7 +136,7 @@ def _fold(levels: Ints, sides: Ints) -> None:
 
 @kernel
 def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
-    """Entries in all."""
+    """The total number of entries."""
     count = 0
     for i in range(len(levels)):
         conjunctions = as_signed(conjunctions_offsets[i + 1]) - as_signed(conjunctions_offsets[i])
@@ -145,7 +146,7 @@ def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
 
 @kernel
 def _count_cells(sides: Ints, i: int, level: int) -> int:
-    """Cells of a level that a rectangle meets."""
+    """How many cells of a level a rectangle meets."""
     shift = STEPS_LOG2 + level
     columns = (sides[i, 2] >> shift) - (sides[i, 0] >> shift) + 1
     rows = (sides[i, 3] >> shift) - (sides[i, 1] >> shift) + 1
@@ -180,8 +181,8 @@ def _enter(
 
 @kernel
 def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
-    """The rarest term of a conjunction, and what is checked first of its entries: mark, place, and two slots. They are
-    those of the rarest of its other terms; or, if it has none, of the rarest in each conjunction before it."""
+    """The rarest term of a conjunction, and the first check of its entries: mark, place, and two slots. The slots are
+    those of the rarest of its other terms; or, if it has none, of the rarest term of each conjunction before it."""
     rarest, second, third = _rarest(conjunction, conditions, frequencies)
     place, mark = conjunction - first, 0
     if second == rarest and place <= 2:
@@ -196,7 +197,7 @@ def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: 
 
 @kernel
 def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
-    """Three of its terms; if it has fewer, the first of them again."""
+    """The three rarest terms; if there are fewer, one of them is repeated."""
     begin = as_signed(conditions.terms_offsets[conjunction])
     end = as_signed(conditions.terms_offsets[conjunction + 1])
     rarest = second = third = as_signed(conditions.terms[begin])
@@ -213,7 +214,7 @@ def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tu
 
 @kernel
 def _inner(side: int, level: int) -> int:
-    """Of a side that is in the cell: how many steps, from 1."""
+    """The place of a side within its cell, in steps, from 1."""
     return 1 + ((side >> level) & ((1 << STEPS_LOG2) - 1))
 
 
@@ -268,7 +269,7 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
 
 @kernel
 def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
-    """Of each term of the vocabulary, a bit per level that has a list under it."""
+    """For each term of the vocabulary, a bit for each level that has a list for it."""
     masks = np.zeros(n, np.uint32)
     for e in range(len(postings.terms)):
         masks[postings.terms[e]] |= np.uint32(1) << postings.heights[e]

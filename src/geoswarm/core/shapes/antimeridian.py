@@ -1,15 +1,15 @@
 """Polygons across the antimeridian: cut in two, one part at each side of the world.
 
 Only in a world from -180 to 180. A ring that jumps by more than 180 degrees from one vertex to the next is taken to go
-the short way round, over the antimeridian; so is one that runs on beyond 180 (170 ... 190). An edge between two
-vertices that both lie on the antimeridian is no jump: polygons that were already cut have such edges, and the world.
+the short way round, over the antimeridian; so is one that continues beyond 180 (170 ... 190). An edge between two
+vertices that both lie on the antimeridian is no jump: polygons that are already cut have such edges, and the world.
 
-    ┌────────────────────┐        x is first continued (179, -179 becomes 179, 181), then what lies
+    ┌────────────────────┐        x is first unwrapped (179, -179 becomes 179, 181), then what lies
     │▓▓▓              ▓▓▓│▓▓▓     beyond the world is moved back into it
     └────────────────────┘
 
 A ring that goes round a pole ends 360 degrees from where it began, and is closed over the pole on its side of the
-equator. What is wider than 180 degrees must be given as a rectangle, or with vertices between its corners.
+equator. A region wider than 180 degrees must be given as a rectangle, or with vertices between its corners.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def _is_jump(x0: float, x1: float) -> bool:
 
 @kernel
 def crossing(flat: FlatShapes, count: int) -> Bools:
-    """Which shapes have a jump, or run on beyond 180 degrees though they begin before."""
+    """Which shapes have a jump, or begin before 180 degrees and continue beyond."""
     found = np.zeros(count, np.bool_)
     for i in range(count):
         low, high = np.inf, -np.inf
@@ -49,7 +49,7 @@ def crossing(flat: FlatShapes, count: int) -> Bools:
 
 
 def unwrap(polygon: shapely.Geometry) -> shapely.Geometry:
-    """With x running on beyond 180 instead of jumping; may be invalid as the polygon itself may be."""
+    """The polygon with x continuing beyond 180 instead of jumping. It may be invalid, as the polygon itself may be."""
     parts = [_unwrap_part(part) for part in shapely.get_parts(polygon)]
     return parts[0] if len(parts) == 1 else shapely.multipolygons(parts)
 
@@ -78,7 +78,7 @@ def _unwrap_ring(ring: Floats) -> Floats:
 
 
 def cut_into_world(polygon: shapely.Geometry, grid: Grid) -> shapely.Geometry:
-    """A valid polygon that may run beyond the world, as parts within it."""
+    """The parts within the world of a valid polygon that may continue beyond it."""
     parts: list[shapely.Geometry] = []
     for turn in (-720.0, -360.0, 0.0, 360.0, 720.0):
         world = shapely.box(grid.xmin + turn, grid.ymin, grid.xmax + turn, grid.ymax)

@@ -1,10 +1,10 @@
-"""Which candidate areas meet their shapes: publications that are themselves polygons or circles.
+"""Which candidate areas meet their shapes, where events are themselves polygons or circles.
 
-Points are in `exact.py`, where the predicates are explained: "the region ... the publication". Between areas, contains
-is the same as covers. Polygons among themselves are GEOS's, with the shapes prepared once per call. Circles are on the
-sphere, against edges that are straight in degrees: to a millimetre, or a hundred-millionth of the radius.
+Points are in `exact.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
+compares polygons with polygons; the shapes are prepared once per call. Circles are on the sphere, against edges that
+are straight in degrees: exact to a millimetre, or a hundred-millionth of the radius.
 
-A polygon that was cut at the antimeridian has its cut for a border: a circle across it is not within the polygon.
+The cut of a polygon at the antimeridian is a border: a circle across it is not within the polygon.
 """
 
 import numpy as np
@@ -21,7 +21,7 @@ _MEETS, _HOLDS, _LIES_IN = 0, 1, 2
 
 
 def areas_in(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicate: Predicate = "intersects") -> Bools:
-    """Of each pair (area events[i], shape chosen[i]), whether the predicate holds: shape, predicate, area."""
+    """Whether "shape, predicate, area" holds, for each pair (area events[i], shape chosen[i])."""
     check_predicate(predicate)
     events, chosen = np.asarray(events, np.int64), np.asarray(chosen, np.int64)
     answers = np.zeros(len(events), np.bool_)
@@ -46,7 +46,7 @@ def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predica
     shapely.prepare(regions)
     shapely.prepare(published)
     one, two = regions[each], published[each_area]
-    # GEOS uses what it prepared of the first only, and whoever has a million vertices must be that.
+    # GEOS uses the prepared form of its first argument only, so the one with more vertices comes first.
     if predicate == "within":
         one, two, predicate = two, one, "contains"
     elif predicate == "intersects":
@@ -99,7 +99,7 @@ def _round(circles: FlatShapes, polygons: FlatShapes, ones: Ints, twos: Ints, qu
         elif question == _LIES_IN:
             within = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE
             answers[i] = within and not _border_within(lon, lat, np.nextafter(metres, 0.0), twos[i], polygons)
-        else:  # nothing of it is near the other end of the world
+        else:  # no part of the polygon is near the antipode
             lon, lat, rest = lon - 180.0 if lon > 0 else lon + 180.0, -lat, np.nextafter(METRES_MAX - metres, 0.0)
             beyond = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE and rest > 0
             answers[i] = not beyond and not _border_within(lon, lat, rest, twos[i], polygons)
@@ -117,12 +117,12 @@ def _border_within(lon: float, lat: float, metres: float, shape: int, flat: Flat
 
 @kernel
 def _edge_within(lon: float, lat: float, metres: float, x0: float, y0: float, x1: float, y1: float) -> bool:
-    """Halves the edge while a half might come near enough: it is no longer in metres than its degrees are at the
-    latitude nearest to the equator that it has."""
+    """Halves the edge while a half might come near enough. Its length in metres is at most that of its degrees at its
+    latitude nearest to the equator."""
     low = 0.0 if y0 * y1 < 0 else min(abs(y0), abs(y1))
     length = EARTH_M * np.radians(np.hypot((x1 - x0) * np.cos(np.radians(low)), y1 - y0))
     short = max(1e-3, 1e-4 * metres)
-    stack = np.empty((64, 4))  # from, to, distance there; each half is halved again before the other
+    stack = np.empty((64, 4))  # begin, end, distance at both; depth first
     stack[0, 0], stack[0, 1] = 0.0, 1.0
     stack[0, 2], stack[0, 3] = distance_m(lon, lat, x0, y0), distance_m(lon, lat, x1, y1)
     depth = 1

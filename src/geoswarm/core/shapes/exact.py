@@ -1,11 +1,11 @@
 """Which candidate points lie in their shapes: exact, borders and corners included.
 
-Candidates come from cells (`cover.py`). Points only; publications that are areas are in `areas.py`. The predicate reads
-"the region ... the publication", as in shapely:
+Candidates come from cells (`cover.py`). Points only; events that are areas are in `areas.py`. The predicate reads
+"the region ... the event", as in shapely:
 
     intersects    they share a point; the border counts, as with rectangles. covers is the same for a point
     contains      the border does not count
-    within        the region lies in the publication: never, for a point
+    within        the region lies in the event: never, for a point
 """
 
 from typing import Literal, get_args
@@ -31,8 +31,8 @@ def flat_of(shapes: Shapes) -> FlatShapes:
 def points_in(
     shapes: Shapes, x: Floats, y: Floats, points: Ints, chosen: Ints, predicate: Predicate = "intersects"
 ) -> Bools:
-    """Of each pair (point points[i], shape chosen[i]), whether the predicate holds. Fastest if the pairs of a shape lie
-    together; a row without a shape holds nothing."""
+    """Whether the predicate holds, for each pair (point points[i], shape chosen[i]). Fastest if the pairs of a shape
+    lie together. A row without a shape contains no point."""
     check_predicate(predicate)
     if predicate == "within" or len(points) == 0:
         return np.zeros(len(points), np.bool_)
@@ -54,7 +54,7 @@ def points_in(
 
 
 def by_geos(shapes: Shapes, x: Floats, y: Floats, chosen: Ints, predicate: Predicate) -> Bools:
-    """The same by GEOS alone, point by point; not for circles."""
+    """The same as `points_in`, by GEOS alone and point by point; not for circles."""
     numbers, each = np.unique(chosen, return_inverse=True)
     polygons = shapes.take(numbers).polygons()
     shapely.prepare(polygons)

@@ -1,13 +1,13 @@
-"""Shapes from what people send: WKT, WKB, GeoJSON and circles, a column at a time; a row is read or refused.
+"""Reads shapes from WKT, WKB, GeoJSON and circles, a column at a time; a row is read or refused.
 
     POLYGON((...))  MULTIPOLYGON  GEOMETRYCOLLECTION    also SRID=4326;... ; Z and M are dropped
     WKB, as bytes or hexadecimal                        ISO and extended (SRID, Z, M flags), either byte order
     {"type": "Polygon", ...}                            GeoJSON geometry or feature
     CIRCLE(13.4 52.5, 800)                              lon lat, metres: `circle.py`
 
-A region has an area: lines and points are refused alone, and left out of collections. What comes out is valid, finite
-and within the world (`checks.py`). Files of regions are read in `files.py`. Bounded: nothing is built of a row that is
-too large or too deep (`survey.py`), and no polygon is examined beyond a budget (`repair.py`).
+A region has an area: lines and points are refused alone, and left out of collections. The result is valid, finite and
+within the world (`checks.py`). Files of regions are read in `store/region_files.py`. Work is bounded: a row that is too
+large or too deep is not read (`survey.py`), and no polygon is examined beyond a budget (`repair.py`).
 """
 
 import json
@@ -59,7 +59,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 
 SRIDS = (0, 4326)
-"""Nothing said, or WGS 84 degrees."""
+"""No SRID, or WGS 84 degrees."""
 CRS84 = re.compile(r"(^|[:/])(OGC(:1\.3)?:{1,2}CRS84|OGC/1\.3/CRS84|CRS84|(EPSG|epsg)(:{1,2}|/0/|:[0-9.]+:)4326)$")
 _EWKT = re.compile(r"^\s*SRID\s*=\s*(\d{1,9})\s*;", re.IGNORECASE)
 
@@ -69,9 +69,9 @@ class ParsedShapes(NamedTuple):
     """One per row; a null or refused row has none."""
     refused: list[Refusal]
     notes: list[tuple[int, str]]
-    """Rows that are not as they came: mended, or cut at the antimeridian."""
+    """Rows that were changed, mended or cut at the antimeridian, with the reason."""
     sound: Bools
-    """Rows that `wkb.decode` reads as the same shape, without any check."""
+    """Rows that `decode_wkb` reads as the same shape, without any check."""
 
 
 def parse_shapes(column: pa.Array, grid: Grid) -> ParsedShapes:
@@ -105,8 +105,7 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _read(binary: pa.Array, rows: Ints, reading: Reading, *, all_by_geos: bool = False) -> Bools:
-    """`rows` are the numbers that the values have in `reading`. Returns which values are left out, because they can be
-    read without GEOS."""
+    """Read values, whose numbers in `reading` are `rows`. Returns which values are left to be read without GEOS."""
     text = binary.view(pa.string() if binary.type == pa.binary() else pa.large_string())
     found: Survey = survey(rows_of(text))
     present = binary.is_valid().to_numpy(zero_copy_only=False)
@@ -184,7 +183,7 @@ def _read_wkt(values: pa.Array, rows: Ints, reading: Reading) -> None:
 def _read_json(values: pa.Array, rows: Ints, reading: Reading) -> None:
     texts = _texts(values)
     for i, text in enumerate(texts):
-        if '"crs"' in text or "\\" in text:  # an escaped name hides
+        if '"crs"' in text or "\\" in text:  # a name may be escaped
             name = crs_of(_load_json(text))
             if name is not None and not CRS84.search(name):
                 reading.refuse(rows[i], "coordinate-system", _foreign(name))
@@ -253,7 +252,7 @@ def _read_circles(values: pa.Array, rows: Ints, reading: Reading) -> None:
 
 
 def _assemble(shapes: Shapes, changed: dict[int, Any], reading: Reading) -> Shapes:
-    """The polygons that were read, those that were changed and the circles, each in its row."""
+    """The polygons as read, the changed ones and the circles, each in its row."""
     circles = np.flatnonzero(np.isfinite(reading.circles[:, 0]))
     if not (changed or reading.refusals or len(circles)):
         return shapes

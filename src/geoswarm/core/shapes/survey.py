@@ -1,7 +1,7 @@
-"""A first look at what came as geometry, in one pass over the bytes: which form, how many vertices, how deep.
+"""A first pass over the bytes of geometries: the form, the number of vertices, the depth.
 
-Builds nothing, so a bomb costs a scan: GEOS reads nested collections by recursion and dies of a deep one, and a count
-in the bytes may promise more vertices than there are. What passes is read by GEOS (`parse.py`).
+It builds nothing, so hostile input costs one scan: GEOS reads nested collections by recursion and crashes on a deep
+one, and a count in the bytes may promise more vertices than there are. GEOS reads what passes (`parse.py`).
 """
 
 from typing import NamedTuple
@@ -12,22 +12,22 @@ from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Ints, kernel
 
 NULL, WKB, HEX, JSON, WKT, CIRCLE, UNKNOWN_FORM = range(7)
-"""Forms. TEXT is WKT, also with SRID= before it."""
+"""Forms. WKT may have SRID= before it."""
 NESTED_MAX = 16
-"""Collections within collections, brackets within brackets; a multi-polygon in a feature has six."""
+"""The greatest depth of nested collections and brackets; a multi-polygon in a feature has six."""
 
 
 TOO_DEEP, UNREADABLE = -1, -2
-"""Instead of a number of vertices. Unreadable: a kind that is none of OGC's first seven, or brackets that are closed
-before they are opened. GEOS might read on where this survey cannot follow, so it is not given any of these."""
+"""Values instead of a number of vertices. Unreadable: a kind that is none of OGC's first seven, or brackets that close
+before they open. GEOS might read on where this survey cannot follow, so it is not given any of these."""
 
 
 class Survey(NamedTuple):
     forms: Ints
     vertices: Ints
-    """Exact for WKB and WKT, not above the truth for GeoJSON and hexadecimal; TOO_DEEP or UNREADABLE."""
+    """Exact for WKB and WKT, a lower bound for GeoJSON and hexadecimal; or TOO_DEEP, or UNREADABLE."""
     srids: Ints
-    """0: none is said."""
+    """0: none is given."""
 
 
 @kernel
@@ -100,7 +100,7 @@ def _integer(rows: ByteRows, at: int, little: int) -> int:
 
 @kernel
 def _walk(rows: ByteRows, begin: int, end: int) -> tuple[int, int]:
-    """Vertices and SRID. Bytes that end too soon end the walk: GEOS says what is wrong."""
+    """Vertices and SRID. Bytes that end too soon end the walk: GEOS reports what is wrong."""
     left = np.zeros(NESTED_MAX + 1, np.int64)  # members still to come, at each depth
     left[0], depth, at, vertices, srid = 1, 0, begin, 0, 0
     while depth >= 0:

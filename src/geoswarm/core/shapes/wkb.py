@@ -1,8 +1,8 @@
-"""Polygons from WKB straight into flat arrays, without GEOS: what most producers write.
+"""Reads the WKB polygons that most producers write straight into flat arrays, without GEOS.
 
-Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` looks at every
-count and at the last byte, so that `decode` need not. Whether a polygon is valid is for others to say (`parse.py`), and
-everything that is written otherwise is for GEOS to read.
+Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` checks every
+count and the last byte, so that `decode_wkb` need not. `checks.py` decides whether a polygon is valid, and GEOS reads
+every other form.
 
     01 | 3 | rings  | vertices x y x y ... | vertices x y ...        polygon
     01 | 6 | parts  | 01 3 rings ... | 01 3 rings ...                multi-polygon
@@ -20,12 +20,12 @@ HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
 
 
 def are_plain(column: pa.Array) -> Bools:
-    """Which rows of a binary or string column `decode` can read, and GEOS would."""
+    """Which rows of a binary or string column `decode_wkb` can read, as GEOS would."""
     return _are_plain(_rows(column))
 
 
 def decode_wkb(column: pa.Array) -> Shapes:
-    """Of rows that are plain."""
+    """The shapes of rows that are plain."""
     rows = _rows(column)
     parts, rings, vertices = _count_all(rows)
     of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
@@ -43,7 +43,7 @@ def _rows(column: pa.Array) -> ByteRows:
 def _number(data: Bytes, at: int) -> int:
     number = 0
     for k in range(COUNT_BYTES):
-        number |= int(np.int64(data[at + k])) << (8 * k)  # unsigned and signed ones together would become floats
+        number |= int(np.int64(data[at + k])) << (8 * k)  # numba makes floats of signed with unsigned numbers
     return number
 
 
@@ -121,7 +121,7 @@ def _count_all(rows: ByteRows) -> tuple[int, int, int]:
 
 @kernel
 def _fill(rows: ByteRows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
-    """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
+    """Write the offsets of `Shapes`, and copy the vertices byte by byte: they need not be aligned."""
     part, ring, vertex = 0, 0, 0
     for i in range(len(rows.begins)):
         at, parts = _parts_of(rows, i)

@@ -1,6 +1,6 @@
-"""What becomes of a partition's statistics when partitions are split, merged or redrawn. A move changes nothing.
+"""The statistics of partitions after a split, a merge or a new plan. A move changes nothing.
 
-Points are not kept, and queries rest elsewhere (`store/`), so a redrawn statistic is exact as far as this table says:
+Points are not kept, and queries are stored elsewhere (`store/`), so a redrawn statistic is as exact as in this table:
 
                            split, along the cut   split, along the other axis      merge, both axes
     N, N'                  exact                  the whole's shape, exact total   exact
@@ -12,9 +12,9 @@ Points are not kept, and queries rest elsewhere (`store/`), so a redrawn statist
 
 (*) A query that meets several parts counts once for each.
 
-The last line is mended by the next close of a round, which replaces R and preSpanQ' and takes up the collectors. With
-queries handed in, Q and spanQ are exact after that close, too, even if partitions were redrawn within the round.
-SWARM §4.2.3 proves the column "along the cut"; the papers are silent on the others.
+The next close of a round corrects the last line: it replaces R and preSpanQ' and adds the collectors. With queries
+handed in, Q and spanQ are exact after that close, too, even if partitions were redrawn within the round. SWARM §4.2.3
+proves the column "along the cut"; the papers do not treat the others.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,8 +30,8 @@ from geoswarm.errors import InputError
 
 
 def split_stat(stat: TrioStat, axis: Axis, after: int, queries: CellBox | None = None) -> tuple[TrioStat, TrioStat]:
-    """The statistics before and behind the absolute row or column `after`. `queries`: all live ones that meet it."""
-    stat.halves_at(axis, after)  # refuses what is no cut
+    """The statistics before and after the absolute row or column `after`. `queries`: all live ones that meet it."""
+    stat.halves_at(axis, after)  # refuses a place where it cannot be cut
     if axis == "row":
         first, second = stat.box._replace(row1=after), stat.box._replace(row0=after + 1)
     else:
@@ -75,9 +75,9 @@ def unite_stats(parts: Iterable[TrioStat], queries: CellBox | None = None) -> Tr
 def redraw_stats(
     old: Mapping[int, TrioStat], plan: Plan, queries_of: Mapping[int, CellBox] | None = None
 ) -> dict[int, TrioStat]:
-    """The statistics of each partition of a new plan, from those of the old, however it was redrawn.
+    """The statistics of each partition of a new plan, from those of the old, whatever changed.
 
-    Ids that stay keep their statistics, the same objects. `queries_of` gives, by new id, the live queries that meet it.
+    An id that stays keeps its statistics, the same object. `queries_of` has the live queries that meet each new id.
     """
     borders, held = np.array([s.box for s in old.values()]).reshape(-1, 4), list(old.values())
     drawn: dict[int, TrioStat] = {}
@@ -96,10 +96,10 @@ def redraw_stats(
 
 
 def queries_near(rects: Floats, grid: Grid, partitions: Sequence[Partition]) -> CellBox:
-    """The cells of all rectangles, (n, 4), that meet one of the partitions, and of few others."""
+    """The cells of all rectangles (n, 4) that meet one of the partitions, and of a few others."""
     width, height = (grid.xmax - grid.xmin) / grid.columns, (grid.ymax - grid.ymin) / grid.rows
     row0, col0, row1, col1 = np.array([Box.of(p) for p in partitions], np.float64).reshape(-1, 4).T
-    # One cell more on each side, which no rounding bridges: where a million lie, locating them all takes longest.
+    # One cell more on each side is safe against rounding. Locating a million rectangles is what takes longest here.
     left, right = grid.xmin + (col0 - 1) * width, grid.xmin + (col1 + 2) * width
     bottom, top = grid.ymax - (row1 + 2) * height, grid.ymax - (row0 - 1) * height
     near = rects[_meets_any(rects, np.stack([left, bottom, right, top], axis=1))]
@@ -117,7 +117,7 @@ def _cut_axis(lines: Floats, cross: Floats, first: int, last: int) -> tuple[Floa
         kept[N] -= lines[N, first - 1]
         kept[Q] += lines[SPAN, first] - lines[Q, first - 1]
         kept[R] += lines[PRE_SPAN, first] - lines[R, first - 1]
-        kept[Q_NEW, 0] += kept[SPAN_NEW, 0]  # what reached this row now begins in it
+        kept[Q_NEW, 0] += kept[SPAN_NEW, 0]  # a query that reached this row now begins in it
         kept[[SPAN_NEW, SPAN, PRE_SPAN], 0] = 0.0
     before, left = _totals(lines), _totals(kept)
     share = np.divide(left, before, out=np.zeros_like(left), where=before != 0)
@@ -127,7 +127,7 @@ def _cut_axis(lines: Floats, cross: Floats, first: int, last: int) -> tuple[Floa
 
 
 def _totals(lines: Floats) -> Floats:
-    """Of each line; those that count what spans a border follow the line of what begins."""
+    """The total of each line; a line that counts spans has the total of the line that counts begins."""
     totals = lines[:, -1].copy()
     totals[[N_NEW, Q_NEW]] = lines[[N_NEW, Q_NEW]].sum(axis=1)
     totals[[SPAN_NEW, SPAN, PRE_SPAN]] = totals[[Q_NEW, Q, R]]
@@ -141,7 +141,7 @@ def _undo_cumsum(lines: Floats) -> Floats:
 
 
 def _recount_queries(stat: TrioStat, queries: CellBox) -> TrioStat:
-    """Q and spanQ such that they are exact once the collectors are added to them."""
+    """Set Q and spanQ such that they are exact once the collectors are added to them."""
     for lines, (begins, spans) in zip(stat.axes, stat.count_queries(queries), strict=True):
         lines[Q] = np.cumsum(begins - lines[Q_NEW])
         lines[SPAN] = spans - lines[SPAN_NEW]

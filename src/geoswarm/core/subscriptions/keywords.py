@@ -1,4 +1,4 @@
-"""Which words the text of an event must have, as an attribute of subscriptions.
+"""The words that the text of an event must have, as an attribute of subscriptions.
 
 Expressions are read in `core/text/`; the lists by which events find them are built from the stored arrays
 (`core/index/words.py`).
@@ -18,7 +18,7 @@ from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import hash_terms
 
 WORDS_ARRAYS, RARITY = "words_", "rarity"
-"""Array names in a segment: what those of the expressions begin with, and how common each term was."""
+"""Array names in a segment: the prefix of those of the expressions, and that of the frequency of each term."""
 
 
 class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
@@ -68,7 +68,7 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
 
 
 def alternatives(words: Expressions, rows: Ints) -> Ints:
-    """How many conjunctions each of some rows has; 0: it asks for no words."""
+    """The number of conjunctions of some rows; 0: the row asks for no words."""
     offsets = words.conjunctions_offsets
     return np.asarray(offsets[rows + 1] - offsets[rows], np.int64)
 
@@ -80,8 +80,8 @@ def asks_for_none(words: Expressions) -> Bools:
 
 
 def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
-    """How common each term of the vocabulary was when the segment was written. It decides under which term lists are,
-    so it rests with the records: an index that is made again is the same one."""
+    """How common each term of the vocabulary was when the segment was written. It decides which term gets the list, so
+    it is stored with the records: an index that is built again is the same."""
     # Terms that the stream has not shown yet are as rare there as among subscriptions.
     asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
     return asked if counts is None else asked + counts.read(hash_terms(words.vocabulary))

@@ -1,6 +1,6 @@
 """Boolean keyword expressions: `flood AND (river OR dam)` as a list of conjunctions, one by one and by the million.
 
-How they are read and refused is `grammar.py`. PS2Stream §II-A (STS queries).
+`grammar.py` parses and refuses them. PS2Stream §II-A (STS queries).
 
 An expression is kept as the alternatives that satisfy it, none of which contains another:
 
@@ -29,12 +29,12 @@ Terms = npt.NDArray[np.int32]  # positions in a vocabulary
 
 @dataclass(frozen=True)
 class Expression:
-    """Any of the conjunctions, each of which is all of its terms; both sorted, no conjunction contains another."""
+    """One conjunction must hold, with all of its terms. Both are sorted; no conjunction contains another."""
 
     conjunctions: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        """As an expression that parses to the same."""
+        """An expression that parses to the same."""
         return " OR ".join(" AND ".join(map(_quote, terms)) for terms in self.conjunctions)
 
 
@@ -101,7 +101,7 @@ class Expressions(NamedTuple):
 
 
 def no_conditions(rows: int) -> Expressions:
-    """Of subscriptions that do not ask for words."""
+    """Rows of subscriptions that do not ask for words."""
     empty = np.zeros(1, np.int64)
     return Expressions(np.zeros(rows + 1, np.int64), empty, np.empty(0, np.int32), pa.array([], pa.string()))
 
@@ -121,13 +121,13 @@ def concatenate_expressions(parts: Sequence[Expressions]) -> Expressions:
 
 
 def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
-    """Each part's lengths, one behind the other, as offsets again."""
+    """The offsets of all parts, concatenated."""
     lengths = [np.diff(part) for part in offsets]
     return np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
 
 
 def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[int, str]]]:
-    """Every row parsed. A null is no condition; a bad row has none either, and is listed as (row, reason).
+    """Parse every row. A null is no condition; neither is a bad row, which is listed as (row, reason).
 
     Each distinct text is read once: by a kernel if it is flat, else by the parser.
     """
@@ -139,7 +139,7 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
     parsed, reasons = _parse_each([distinct.text(row) for row in others.tolist()])
     read = concatenate_expressions([_of_flat(simple), parsed, no_conditions(1)])
 
-    source = np.empty(len(distinct.begins) + 1, np.int64)  # where each distinct text came to lie; the last: null
+    source = np.empty(len(distinct.begins) + 1, np.int64)  # the place of each distinct text; the last is null
     source[simple.rows] = np.arange(len(simple.rows))
     source[others] = len(simple.rows) + np.arange(len(others))
     source[-1] = len(distinct.begins)
@@ -150,7 +150,7 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
 
 
 def _of_flat(simple: FlatExpressions) -> Expressions:
-    """All words of a row are one conjunction, or each is one."""
+    """All words of a row form one conjunction, or each word forms one."""
     words = strings_of(simple.bounds, simple.folded).dictionary_encode()
     lengths = np.diff(simple.word_offsets)
     conjunctions = np.where(simple.any_of, lengths, 1)
@@ -159,7 +159,7 @@ def _of_flat(simple: FlatExpressions) -> Expressions:
 
 
 def _parse_each(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
-    """One by one; a text that is refused has no conjunctions and a reason."""
+    """Parse texts one by one; a text that is refused has no conjunctions and a reason."""
     reasons: dict[int, str] = {}
     rows: list[Conjunctions] = []
     for i, text in enumerate(texts):
@@ -186,7 +186,7 @@ def _gather(expressions: Expressions, rows: Ints) -> Expressions:
 
 
 def _spans(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The spans of some rows, one behind the other: their offsets, and the places that they cover."""
+    """The spans of some rows, concatenated: their offsets, and the places that they cover."""
     lengths = offsets[rows + 1] - offsets[rows]
     ends = _offsets(lengths)
     return ends, np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)

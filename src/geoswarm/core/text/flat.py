@@ -1,6 +1,6 @@
-"""The expressions that need no parser, read by a kernel: ASCII words all joined by AND, or all by OR, or one word.
+"""Reads simple expressions with a kernel, without a parser: ASCII words all joined by AND, or all by OR, or one word.
 
-What it does not know it leaves to `grammar.py`, which it agrees with on the rest: same words, same order, none twice.
+All others are left to `grammar.py`. Both give the same words in the same order, none twice.
 """
 
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from geoswarm.core.text.kernels import ASCII, NOT_ASCII
 from geoswarm.core.text.tokens import TERM_CHARS_MAX
 
 FLAT_WORDS_MAX = 8
-"""More are left to the parser; sorting them one by one would no longer be the fastest."""
+"""Most words of a row; for more, sorting by insertion is no longer the fastest."""
 _WORD, _AND, _OR, _NOT = 0, 1, 2, 3
 _A, _D, _N, _O, _R, _T = (ord(letter) for letter in "adnort")
 

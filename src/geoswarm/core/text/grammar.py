@@ -1,16 +1,16 @@
-"""Reading one expression: text in, conjunctions out, or an InputError that names the character and the remedy.
+"""Parses one expression: text in, conjunctions out, or an InputError that names the character and the remedy.
 
-`expression.py` wraps the result, and reads millions at once. PS2Stream §II-A.
+`expression.py` wraps the result, and parses millions at once. PS2Stream §II-A.
 
     expression  :=  conjunction (OR conjunction)*
     conjunction :=  unit ([AND] unit)*               AND binds tighter; side by side means AND
     unit        :=  word | "quoted words" | ( expression )
 
-AND and OR may be written in any case. A word is cut as texts are (`tokens.py`), so `flood-river` asks for both; in
-quotes too, which are no search for a phrase but the way to ask for the words "and", "or" and "not". What other search
-languages take for NOT or OR (`NOT dam`, `-dam`, `!dam`, `dam|river`) is refused rather than misunderstood.
+AND and OR may be written in any case. A word is cut like texts (`tokens.py`), so `flood-river` asks for both words,
+also in quotes. Quotes do not search for a phrase: they are the way to ask for the words "and", "or" and "not". The NOT
+and OR of other search languages (`NOT dam`, `-dam`, `!dam`, `dam|river`) are refused rather than misunderstood.
 
-Bounded in time and memory, whatever the text: the size of the result is counted before it is written out.
+Time and memory are bounded for any text: the size of the result is counted before it is written out.
 """
 
 import re
@@ -23,13 +23,13 @@ from geoswarm.core.text.unicode_tables import fold
 from geoswarm.errors import InputError
 
 EXPRESSION_CHARS_MAX = 4096
-"""Of one expression: room for hundreds of words; also bounds what reading one can cost."""
+"""Characters of one expression: room for hundreds of words; also bounds the cost of parsing."""
 NESTING_MAX = 64
-"""Parentheses within parentheses: nobody reads deeper ones."""
+"""The greatest depth of parentheses; no useful expression is deeper."""
 TERMS_MAX = 32
-"""In one conjunction, as written: an event must have them all, and a post has about a dozen."""
+"""Terms of one conjunction, as written: an event must have them all, and a post has about a dozen."""
 CONJUNCTIONS_MAX = 256
-"""Of one expression, as written out: each is an entry of its own in the index of every cell of the region."""
+"""Conjunctions of one expression, written out: each is an entry in the index of every cell of the region."""
 
 Conjunctions = tuple[tuple[str, ...], ...]
 
@@ -38,7 +38,7 @@ _PIECE = re.compile(r'\s+|(?P<mark>[()])|"(?P<quoted>[^"]*)"|(?P<word>[^\s()"]+)
 
 @dataclass(frozen=True)
 class _Unit:
-    """What stands between operators: how many conjunctions it means, of how many terms, and these, if not too many."""
+    """An operand: the number of its conjunctions, of their terms, and the conjunctions, if not too many."""
 
     conjunctions: int
     terms: int
@@ -65,7 +65,7 @@ class _Open:
 
 
 def conjunctions_of(text: str) -> Conjunctions:
-    """Sorted, and none contains another."""
+    """The conjunctions of an expression, sorted; none contains another."""
     if len(text) > EXPRESSION_CHARS_MAX:
         raise InputError(f"an expression of {len(text)} characters, limit {EXPRESSION_CHARS_MAX}: use fewer words")
     open_ = [_Open(0)]
@@ -140,7 +140,7 @@ def _product(units: list[_Unit]) -> list[frozenset[str]]:
 
 
 def _absorb(rows: list[frozenset[str]]) -> Conjunctions:
-    """Without those that contain another: whoever satisfies them satisfies that one."""
+    """Leaves out conjunctions that contain another: a text that satisfies them satisfies that one."""
     kept: list[frozenset[str]] = []
     for row in sorted(set(rows), key=len):
         if not any(other <= row for other in kept):

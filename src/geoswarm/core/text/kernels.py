@@ -1,7 +1,7 @@
 """The loops that cut texts into terms, and the hash of a term. Arrays only; `tokens.py` checks and packs.
 
-A term is written to `folded` and hashed as it is read; at the end of its text, the text's terms are put in order of
-hash, and the repeated are dropped.
+A term is written to `folded` and hashed while it is read. At the end of a text its terms are sorted by hash, and
+repeats are dropped.
 """
 
 from typing import NamedTuple
@@ -16,7 +16,7 @@ from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WH
 Hashes = npt.NDArray[np.uint64]
 
 RANKED_MAX = 48
-"""Terms of a text up to which comparing each with each is cheaper than sorting them."""
+"""The number of terms up to which comparing all pairs is cheaper than sorting."""
 GROWTH_MAX = 4
 """Bytes of a folded text per byte of the text, at most: 7 for 2 (`FOLD_BYTES_MAX`), rounded up."""
 NOT_ASCII = 255
@@ -25,7 +25,7 @@ ASCII = np.array(
     [ord(chr(b).lower()) if b < 128 and chr(b).isalnum() else NOT_ASCII if b >= 128 else 0 for b in range(256)],
     np.uint8,
 )
-"""What an ASCII byte folds to; 0 separates."""
+"""The folded form of each ASCII byte; 0 separates."""
 
 _SEED, _GAMMA = np.uint64(0x243F6A8885A308D3), np.uint64(0x9E3779B97F4A7C15)  # digits of pi, of the golden ratio
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -34,7 +34,7 @@ _BYTE = np.uint64(255)
 
 
 class Room(NamedTuple):
-    """Where tokens are written, as in `tokens.Tokens`; `offsets` has a place for every row."""
+    """Arrays for tokens, as in `tokens.Tokens`; `offsets` has a place for every row."""
 
     offsets: Ints
     hashes: Hashes
@@ -53,13 +53,13 @@ def mix(z: np.uint64) -> np.uint64:
 
 @kernel
 def finish_hash(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
-    """The hash of a term, from the hash of its whole eights, the bytes left over, and its length."""
+    """The hash of a term, from the hash of its whole words of eight bytes, the remaining bytes, and its length."""
     return mix((h ^ word) + np.uint64(length) * _GAMMA)
 
 
 @kernel
 def hash_of(data: Bytes, start: int, end: int) -> np.uint64:
-    """Eight bytes at a time. `cut` does the same as it reads."""
+    """The hash of a term, eight bytes at a time. `cut_terms` does the same while it reads."""
     h, word = _SEED, np.uint64(0)
     for i in range(start, end):
         word = (word << _S8) | np.uint64(data[i])
@@ -78,7 +78,7 @@ def hash_rows(rows: ByteRows) -> Hashes:
 
 @kernel
 def decode_utf8(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if these bytes are no UTF-8."""
+    """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if the bytes are not UTF-8."""
     lead = int(np.int64(data[at]))  # int() alone would stay unsigned in a kernel, and -1 a large number
     if 0xC2 <= lead < 0xE0:
         length, code, least = 2, lead & 0x1F, 0x80
@@ -106,7 +106,7 @@ def beyond_ascii(rows: ByteRows) -> Ints:
     count = 0
     for i in range(len(rows.begins)):
         any_bits = np.uint8(0)
-        for k in range(rows.begins[i], rows.ends[i]):  # without a way out: the compiler takes 32 bytes at a time
+        for k in range(rows.begins[i], rows.ends[i]):  # without a break, so that the compiler takes 32 bytes at a time
             any_bits |= rows.data[k]
         found[count] = i
         count += int(any_bits >= 128)
@@ -115,7 +115,7 @@ def beyond_ascii(rows: ByteRows) -> Ints:
 
 @kernel
 def to_fold_whole(rows: ByteRows, candidates: Ints, tables: FoldTables) -> Ints:
-    """Of the candidates, those that cannot be folded code point by code point."""
+    """The candidates that cannot be folded code point by code point."""
     found = np.empty(len(candidates), np.int64)
     count = 0
     for i in candidates:
@@ -170,9 +170,9 @@ def _merge_sort(hashes: Hashes, order: Ints) -> None:
 
 @kernel
 def _order(hashes: Hashes, count: int, order: Ints) -> None:
-    """order[:count] so that hashes[order] ascends; equal ones keep the order they came in.
+    """Set order[:count] so that hashes[order] ascends; equal hashes stay in arrival order.
 
-    Each hash counts those before it. For the dozen of a post that is faster than any sort, as it has nothing to guess.
+    Each hash counts those before it. For a dozen terms that is faster than any sort: no branch depends on data.
     """
     if count > RANKED_MAX:
         _merge_sort(hashes, order[:count])
@@ -209,7 +209,7 @@ def _keep(found: Room, count: int, room: Room, first: int) -> int:
 def cut_terms(
     rows: ByteRows, folded_before: Bytes, tables: FoldTables, chars_max: int, found: Room, room: Room, row: int
 ) -> int:
-    """Tokenizes from `row` on, while there is surely room; returns the first row that was not.
+    """Tokenize from `row` on, while there is certainly room; returns the first row that was not tokenized.
 
     `found` has a place for each term of the longest row.
     """

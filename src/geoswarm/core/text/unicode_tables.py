@@ -1,7 +1,7 @@
-"""What the tokenizer's kernel must know of each code point, as one flat array, built once per process.
+"""What the tokenizer's kernel needs for each code point, as flat arrays, built once per process.
 
 Not a Unicode library: the two tables answer "does it separate, is it copied, what does it fold to" for texts in which
-code points can be folded one by one, and say which cannot. Those texts are folded by `tokens.folded_text` first.
+code points can be folded one by one, and say which cannot. Those texts are folded by `tokens.fold_text` first.
 
 A text can be folded code point by code point when composing the result would change nothing. That is so when none of
 its code points can be composed with the one before it (Unicode's quick check for NFC, UAX #15 §9, answers "yes" for
@@ -32,13 +32,13 @@ WHOLE_TEXT = 2
 MARK = 256
 FOLD = 512
 FOLD_BYTES_MAX = 7
-"""What fits beside its length in 64 bits; longer images take the way round by the whole text."""
+"""Bytes that fit beside their number into 64 bits; texts with longer images are folded as a whole."""
 
 CODES = sys.maxunicode + 1
 _CODES_ASSIGNED = (range(0x80, 0x40000), range(0xE0000, 0xE1000))
-"""Unicode has assigned no letter, digit or mark beyond (planes 4 to 13 are empty, 15 and 16 private)."""
+"""Unicode has no letter, digit or mark outside these (planes 4 to 13 are empty, 15 and 16 private)."""
 _IOTA_SUBSCRIPT = "\u0345"
-"""The one mark that folds to a letter. Marks that came behind its base would have to move in front of that letter."""
+"""The one mark that folds to a letter. Marks after its base would have to move before that letter."""
 
 Kinds = npt.NDArray[np.uint16]
 
