@@ -15,12 +15,12 @@ PACKED = pa.schema(
     [
         pa.field("executor", pa.int32(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),  # of what is in it: one of the numbers below
+        pa.field("kind", pa.int8(), nullable=False),  # one of the numbers below
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
 EVENT_PARCEL, SUBSCRIPTION_PARCEL, PASSING_PARCEL = 0, 1, 2
-"""Events of the partition; subscriptions of the partition, on their way to its events; rows that go out as they are."""
+"""Kinds of parcels: events of the partition; its subscriptions, sent to its events; rows that go out unchanged."""
 
 
 def pack_parcels(parcels: Iterator[Parcel]) -> pa.RecordBatch:

@@ -1,7 +1,8 @@
-"""The loops that find which rectangles an area's rectangle meets, and which of those found ask for what is said.
+"""The loops that find the rectangles that an area's rectangle meets, and those whose words the event has.
 
-Arrays only; `areas.py` decides what is met. A subscription is entered in several cells of a level (`index.py`), and a
-large rectangle visits many, so both meet in several. Only the top left one that they share reports them:
+Arrays only; `areas.py` makes the exact test. A subscription is entered in several cells of a level
+(`core/index/cells.py`), and a large rectangle visits many, so both meet in several. Only the top left cell that they
+share reports them:
 
     ┌───┬───┬───┐
     │ a │ a │   │      area a, subscription s: four cells have a, four have s, and the one cell
@@ -26,7 +27,7 @@ from geoswarm.flow.match.word_match import is_satisfied
 
 @kernel
 def _gather_bits(v: int) -> int:
-    """0a0b0c0d -> abcd: of a Z-order code, its column; of its half, its row."""
+    """0a0b0c0d -> abcd: the column of a Z-order code, and the row of the code shifted by one bit."""
     v &= 0x55555555
     v = (v | (v >> 1)) & 0x33333333
     v = (v | (v >> 2)) & 0x0F0F0F0F
@@ -51,7 +52,7 @@ def find_boxes(
     boxes: Floats, frame: Floats, level: int, cells: Level, records: Records, now_us: int, before: Ints, most: int
 ) -> tuple[Ints, Ints]:
     """The live subscriptions of one level whose rectangles meet each box, one box after another, and where those of
-    each end. `before` counts what other levels found, up to each box: stops behind the box with which all are `most`.
+    each end. `before` counts what other levels found, up to each box: stops after the box that reaches `most` in all.
     """
     keys, starts, entries, rects = cells.keys, cells.starts, cells.entries, records.rects
     ends, found, n = np.empty(len(boxes), np.int64), np.empty(len(boxes) + 64, np.int64), 0
@@ -98,8 +99,8 @@ def find_boxes(
 
 @kernel
 def are_satisfied(tokens: Tokens, index: TextIndex, conditions: Conditions, said_by: Ints, ordinals: Ints) -> Bools:
-    """Of each pair (text said_by[i], subscription ordinals[i]): whether the text has what is asked for; texts
-    ascend."""
+    """Whether the text has the words of the subscription, for each pair (text said_by[i], subscription ordinals[i]);
+    texts ascend."""
     answers = np.zeros(len(ordinals), np.bool_)
     workspace, every = workspace_for(tokens, index), np.empty(0, np.bool_)
     seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)

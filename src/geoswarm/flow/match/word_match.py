@@ -1,4 +1,4 @@
-"""The loop that tests what is listed under the words of an event. Arrays only; `text_kernels.py` finds the lists.
+"""The loop that tests the entries listed for the words of an event. `core/index/word_kernels.py` finds the lists.
 
     13 lists ──box──► 56 of 160 entries ──signature──► 51 hits, and now and then a doubt ──rectangle, terms──► a hit
 
@@ -38,7 +38,7 @@ def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool
 
 @kernel
 def is_first(ordinal: int, place: int, seen: Hashes, conditions: Conditions) -> bool:
-    """Is this conjunction of the subscription satisfied, and none before it?"""
+    """Whether this conjunction of the subscription is satisfied, and none before it."""
     first = conditions.conjunctions_offsets[ordinal]
     if not is_satisfied(first + place, seen, conditions):
         return False
@@ -60,9 +60,9 @@ def match_text(
     hits: Hits,
     done: SearchProgress,
 ) -> SearchProgress:
-    """Look the words of every event up, and test what is listed under them. As `match_level`, it goes on from `done`
-    and stops where the room might not do. A subscription is found in the list of the first conjunction that the event
-    satisfies, so executors that share out the terms report it once."""
+    """Look up the words of every event, and test the entries listed for them. Like `match_level`, it continues from
+    `done` and stops where the room might not suffice. A subscription is found in the list of the first conjunction that
+    the event satisfies, so executors that divide the terms report it once."""
     entries, rects = index.boxed, records.rects
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
     workspace, levels = workspace_for(tokens, index), len(index.levels)

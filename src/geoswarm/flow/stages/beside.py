@@ -1,4 +1,4 @@
-"""Rows for what runs beside the matching and behind it: validated events, matches with their users, and pairs."""
+"""Rows for stages beside and after matching: validated events, matches with their users, and pairs."""
 
 from collections.abc import Iterator
 
@@ -16,7 +16,7 @@ USER_FIELD = pa.field("user", pa.string())
 
 
 def select_valid(task: BatchTask) -> Body:
-    """Events that validation lets pass; the others are filed on their way to the matcher."""
+    """Events that pass validation; the others are filed on the way to the matcher."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -26,7 +26,7 @@ def select_valid(task: BatchTask) -> Body:
 
 
 def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
-    """Matches as one row for each event and subscription, with the subscription's user; and the columns of that."""
+    """One row for each event and subscription, with the subscription's user; and the columns of these rows."""
     fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
     schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER_FIELD])
 
@@ -43,7 +43,7 @@ def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Sche
 
 
 def drop_followers(task: BatchTask) -> Body:
-    """Matches where events have no column for objects: who is on more than `inside` gets none of them."""
+    """Matches where events have no column for objects, without subscriptions that are not on `inside`."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:

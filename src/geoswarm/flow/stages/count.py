@@ -1,7 +1,7 @@
 """How many events of a batch fall into each cell, counted before anything is routed.
 
-Only a strategy that draws a plan for every batch asks for it. The batch is read once more for it, and areas are parsed
-for it as well, since most do not say where they are.
+Only a strategy that draws a plan for every batch needs it. The batch is read once more, and areas are parsed, since
+most of them have no x and y.
 """
 
 from collections.abc import Iterator
@@ -18,11 +18,11 @@ from geoswarm.model import GEOMETRY
 
 CELL_COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())])
 PLACED_BY = ("event_id", "x", "y", GEOMETRY.name)
-"""The columns that say where an event is, and whose it is."""
+"""The columns from which the place of an event is found."""
 
 
 def count_cells(grid: Grid) -> Body:
-    """Events outside the world, or nowhere, are not counted."""
+    """Events outside the world, or without a place, are not counted."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = np.zeros(grid.cells, np.int64)

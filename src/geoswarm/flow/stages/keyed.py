@@ -2,7 +2,7 @@
 
     rows -> feed -> route -> exchange -> work -> (exchange -> merge) -> out
 
-`flow/keyed/` has the operators and what an executor does for one; `run/keyed.py` the order of the steps.
+`flow/keyed/` has the operators and the work of an executor; `run/keyed.py` has the order of the steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -48,12 +48,12 @@ def route_keys(task: KeyedTask) -> Body:
 
 
 def work_on_keys(task: KeyedTask) -> Body:
-    """What the operator gives, as it goes out."""
+    """The rows that the operator gives, as they go out."""
     return _work_and(lambda given: given, task)
 
 
 def work_in_parts(task: KeyedTask) -> Body:
-    """What the operator gives, packed for the executor that merges it."""
+    """The rows that the operator gives, packed for the executor that merges them."""
     by, executors = task.operator.merge_by or "", np.array(task.plan.executors)
     return _work_and(lambda given: pack_parcels(route_given(given, by, executors)), task)
 

@@ -1,6 +1,6 @@
-"""unpack, match and observe: what a task does behind the exchange. One task is one executor.
+"""Unpack, match and observe: the work of a task after the exchange. One task is one executor.
 
-Which matcher a parcel gets is chosen in `matchers.py`.
+`matchers.py` chooses the matcher of a parcel.
 """
 
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import TEXT
 
 Shape = Callable[[MatchRun, int, LoadReport], Iterator[pa.RecordBatch]]
-"""What events met, the executor, and what it has counted so far, in; rows out."""
+"""Takes matches, the executor, and its counts so far; returns rows."""
 
 
 def match_events(task: BatchTask) -> Body:
@@ -32,7 +32,7 @@ def match_events(task: BatchTask) -> Body:
 
 
 def match_parts(task: BatchTask) -> Body:
-    """Where an event may come back in several rows: what it met here, packed for the executor that merges them."""
+    """Where an event may come back in several rows: its matches here, packed for the executor that merges them."""
     return _match_and(partial(_to_merger, task.plan().executors, task.follows), task)
 
 
@@ -40,7 +40,7 @@ def _match_and(shape: Shape, task: BatchTask) -> Body:
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted = LoadReport()
         asks_for_words = any(segment.text is not None for segment in task.subscriptions())
-        served = match_parcels(batches, task)  # off the clock: whichever partition comes first would pay for it
+        served = match_parcels(batches, task)  # not timed: the first partition would be charged for all
         for parcel, runs in served:
             if asks_for_words and TEXT.name in parcel.events.schema.names:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
@@ -72,7 +72,7 @@ def _serve(
 
 
 def _to_merger(executors: int, every: bool, met: MatchRun, here: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
-    """What events met here, to where the rest of their rows go; an event that went nowhere else stays."""
+    """Matches of this executor, packed for where the other rows of each event go; an event without others stays."""
     for rows in as_arrays(met, every):
         counted.in_transit += len(rows)
         numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT_NUMBER, COPIES))

@@ -1,8 +1,8 @@
-"""Which matcher a parcel gets, by the pipeline and by where the join is. The matchers themselves are in `flow/`.
+"""Chooses the matcher of a parcel, by the pipeline and the place of the join. The matchers are in `flow/`.
 
-static   parcels are served as they come, from what the worker has kept of the segments
-stream   subscriptions come with the events, in any order: parcels wait until all are there, and what a partition
-         needs is made once for all of its parcels, on the clock of the first
+static   parcels are matched as they come, with the segments that the worker keeps
+stream   subscriptions come with the events, in any order: parcels wait until all are there, and the matcher of a
+         partition is made once for all of its parcels, and timed with the first
 """
 
 from collections import defaultdict
@@ -21,11 +21,11 @@ from geoswarm.flow.route import Parcel, route
 from geoswarm.flow.stages.task import BatchTask
 
 ParcelMatches = Iterator[tuple[Parcel, Iterator[MatchRun]]]
-"""Each parcel, and what its events meet, found while it is asked for."""
+"""Each parcel and its matches, which are found while they are read."""
 
 
 def match_parcels(batches: Iterator[pa.RecordBatch], task: BatchTask) -> ParcelMatches:
-    """What does not depend on parcels is made by this call, the rest later."""
+    """Everything that does not depend on parcels is made by this call, the rest later."""
     if task.is_at_stream:
         return _at_stream(batches, task)
     if task.pipeline == "spis":
@@ -93,7 +93,7 @@ def _at_stream(batches: Iterator[pa.RecordBatch], task: BatchTask) -> ParcelMatc
 
 
 class _Prepared:
-    """What has come of a partition's subscriptions, as its matcher needs it: made when it is first asked for."""
+    """The matcher of a partition, from the subscriptions that came for it. It is made at the first use."""
 
     def __init__(self, payloads: list[pa.Buffer], task: BatchTask) -> None:
         self._payloads, self._task = payloads, task

@@ -1,6 +1,6 @@
-"""The merger: where an event may be in several parcels, its rows meet and go out as one.
+"""The merger: where an event may be in several parcels, its rows are joined into one.
 
-Only such batches have this stage (`BatchTask.splits_events`); else an event visits one executor and is whole.
+Only such batches have this stage (`BatchTask.splits_events`); otherwise an event goes to one executor.
 PS2Stream §III-B.
 """
 
@@ -39,7 +39,7 @@ def merge_parts(task: BatchTask) -> Body:
 
 
 def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """All rows of an event in one, and none too large to be put together."""
+    """Groups of rows: all rows of an event are in one, and none is too large to be concatenated."""
     count = 1 + sum(part.nbytes for part in halves) // GATHERED_BYTES_MAX
     numbers = [part.column(EVENT_NUMBER.name).to_numpy() for part in halves]
     for bucket in range(count):
@@ -52,7 +52,7 @@ def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 
 
 def _count_matched(rows: pa.RecordBatch) -> int:
-    """Events that met something; where objects are followed there are others, too."""
+    """Events that met a subscription; where objects are followed there are others, too."""
     return int(np.count_nonzero(np.diff(rows.column(SUB_IDS.name).offsets.to_numpy())))
 
 

@@ -1,4 +1,4 @@
-"""validate, route and pack: what a task does with events before the exchange."""
+"""Validate, route and pack: the work of a task before the exchange."""
 
 from collections.abc import Callable, Iterator
 
@@ -21,7 +21,7 @@ EVENT_BITS = 40
 EXECUTOR = pa.field("executor", pa.int32())
 
 Forward = Callable[[pa.RecordBatch, int, LoadReport], Iterator[pa.RecordBatch]]
-"""The events that may go on, the number of the task, and what the task has counted so far."""
+"""Takes valid events, the number of the task, and its counts so far; returns rows."""
 
 
 def route_packed(task: BatchTask) -> Body:
@@ -40,7 +40,7 @@ def route_packed(task: BatchTask) -> Body:
 
 
 def route_unpacked(task: BatchTask) -> Body:
-    """The same, one row per event: what a shuffle does by itself. Kept to measure `route_packed` against."""
+    """Events to their executors, one row each, as a plain shuffle does. Kept for comparison with `route_packed`."""
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         yield valid.append_column(EXECUTOR, pa.array(executors_of(valid, task.plan())))
@@ -49,7 +49,7 @@ def route_unpacked(task: BatchTask) -> Body:
 
 
 def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Dispatch]:
-    """Where an event may be in several parcels; events are numbered from `first_event` on."""
+    """Parcels where an event may be in several; events are numbered from `first_event` on."""
     plan, tuning = task.plan(), task.tuning
     if task.sends_candidates:
         limits = {"rows_max": tuning.match_rows_max, "pairs_max": tuning.match_pairs_max}
@@ -69,7 +69,7 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
             began_s = task.cpu_s()
             dead = DeadLetters("event", task.batch_id)
             valid = validate_events(batch, task.grid, dead, marks=task.packs)
-            if valid.schema != wanted:  # a setting of Spark's may ask for larger types than the parcels have
+            if valid.schema != wanted:  # a setting of Spark may give larger types than parcels have
                 valid = valid.cast(wanted)
             if len(dead):
                 task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
@@ -86,8 +86,8 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
 
 
 def send_subscriptions(task: BatchTask) -> Body:
-    """The subscriptions of every partition whose slot comes in, to its executor: where the join is at the stream.
-    Which partitions have events is not known before the batch has run."""
+    """Send the subscriptions of every partition, whose slots are the input, to its executor: where the join is at the
+    stream. Which partitions have events is not known before the batch has run."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, plan, shares = LoadReport(), task.plan(), task.shares()
