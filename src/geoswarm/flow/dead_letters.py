@@ -32,14 +32,14 @@ _GENERAL = {
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
     "full": "the engine holds as many subscriptions, or accounts of users, as it may",
-    "no-user": "an operation says no user, and Guard must know who asks",
+    "no-user": "an operation names no user, and Guard needs one",
     "user-name": "a user's name is too long, or no text",
     "blocked": "Guard or an operator has blocked the user",
     "user-rate": "the user does more operations a second than one user may",
     "user-subscriptions": "the user has as many live subscriptions as one user may",
     "user-cost": "the user's subscriptions together cost as much as those of one user may",
-    "not-owner": "the subscription is somebody else's",
-    "key": "the key of a row is missing, so nobody can be asked to remember it",
+    "not-owner": "the subscription belongs to another user",
+    "key": "the key of a row is null, so no executor can keep its state",
 }
 REASONS = _GENERAL | {reason: text for attribute in ATTRIBUTES for reason, text in attribute.reasons.items()}
 """All reasons to refuse a row, including those of each attribute of subscriptions, with a sentence for the docs."""

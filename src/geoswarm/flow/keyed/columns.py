@@ -1,6 +1,6 @@
-"""What the keyed operators share: picking columns of what comes in, and adding up groups of rows.
+"""Functions that the keyed operators share: picking columns of incoming rows, and adding up groups of rows.
 
-Not the operators themselves, and not how rows are grouped (`turn.py`).
+`turn.py` groups rows by key.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import KEY
 
 NAME_CHARS_MAX = 64
-"""Of an operator: its state lies in a folder of that name."""
+"""Characters of an operator's name: its state is in a folder of that name."""
 
 
 def check_name(name: str) -> str:
@@ -52,8 +52,8 @@ def key_field(keys: pa.Schema) -> pa.Field:
 
 
 def sum_groups(values: Array, starts: Ints) -> Array:
-    """Of each group of integers, the sum; a group may be empty. Differences of one running sum, so exact for integers
-    (they wrap round alike) and not for floats."""
+    """The sum of each group of integers; a group may be empty. It uses differences of one running sum, which is exact
+    for integers (overflow cancels out) and not for floats."""
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     return running[starts[1:]] - running[starts[:-1]]

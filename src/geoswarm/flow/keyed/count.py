@@ -1,12 +1,12 @@
 """How many rows a key had in the window, and the same for the words of texts.
 
-Rises and tops are `trending.py`. Mixed §V: word count on Social.
+`trending.py` finds terms that rise. Mixed §V: word count on Social.
 
-Of a batch, one row is kept per key that it has, so a count is the sum of what is held.
+A batch keeps one row for each of its keys, so a count is the sum of the held rows.
 
-A split key is counted in several places at once, of which any may have no rows in a batch and say nothing. So each
-place must be shown all that is held of the key, what the others kept included; `merge` takes that part of the count
-once, and adds up what is new:
+A split key is counted in several places at once, and any of them may have no rows in a batch and give nothing. So each
+place must get all held rows of the key, including those of the others; `merge` takes that part of the count once, and
+adds up the new rows:
 
     place 0    held 70    added 4    count 74
     place 1    held 70    added 3    count 73        merged: count 77, added 7
@@ -46,7 +46,7 @@ class Count(Operator):
         return pa.schema([key_field(fed), *numbers])
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """The key and nothing else: the exchange carries no more than is counted."""
+        """Only the key: the exchange carries nothing else."""
         return pa.RecordBatch.from_arrays([key_column(rows, self.key, self.name)], names=[KEY])
 
     def update(self, turn: Turn) -> Answer:
@@ -67,7 +67,7 @@ class Count(Operator):
 
 
 class WordCount(Count):
-    """Counts the texts of the window that have a term, term by term; what a term is, `core/text/tokens.py` says."""
+    """Counts the texts of the window that have a term, term by term; `core/text/tokens.py` defines terms."""
 
     def __init__(self, text: str = "text", window: int = 1, name: str = "word-count") -> None:
         super().__init__(text, window, name)
@@ -78,18 +78,18 @@ class WordCount(Count):
 
 
 def count_rows(turn: Turn) -> tuple[pa.RecordBatch, Ints]:
-    """What is kept: of each key of the turn, how many rows it has."""
-    kept = np.flatnonzero(turn.row_counts)  # a place of a split key may be shown it without rows
+    """The rows to keep: the number of rows of each key of the turn."""
+    kept = np.flatnonzero(turn.row_counts)  # one place of a split key may have no rows of it
     return make_batch([pa.array(turn.row_counts[kept])], COUNT_KEPT), kept
 
 
 def count_work(turn: Turn) -> Floats:
-    """Rows counted and rows looked up; the second are few once they are compacted."""
+    """Rows counted and rows looked up; there are few of the second once they are compacted."""
     return (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
 
 
 def add_up_counts(held: StateRows) -> StateRows:
-    """One row per key that has any, from the newest of their batches."""
+    """One row for each key that has any, with the newest of its batches."""
     sums = sum_groups(held.rows.column("count").to_numpy(), held.starts)
     some = np.flatnonzero(np.diff(held.starts))
     starts = np.concatenate([[0], np.cumsum(np.diff(held.starts) > 0)])

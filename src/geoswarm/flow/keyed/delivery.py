@@ -1,7 +1,7 @@
-"""What each user is sent of the stream of matches: some at once, the rest as one digest when the interval ends.
+"""Delivers matches to users: some at once, the rest as one digest when the interval ends.
 
-Who matches is settled before (`flow/match/`), and who is meant by a subscription, too: a row is one match of one user.
-The user is the key, so that the one with a million followed places is balanced like any other hot key.
+Matches and their users are found before (`flow/match/`): a row is one match of one user. The user is the key, so that a
+user with a million subscriptions is balanced like any other hot key.
 
     an interval of a user, per_interval = 3       ■ ■ ■ □ □ □ □ │ digest: 4 missed, the first digest_max by name
                                                   now           end
@@ -19,7 +19,7 @@ from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.model import TIMESTAMP
 
 DIGEST_MATCHES_MAX = 10_000
-"""Of one digest: it is one row, and a user reads no more."""
+"""Matches in one digest, which is one row; a user reads no more."""
 
 _IDS = pa.list_(pa.field("element", pa.int64()))
 _MATCH = pa.struct([pa.field("event_id", pa.int64()), pa.field("sub_id", pa.int64())])
@@ -52,7 +52,7 @@ class Delivery(Operator):
     ) -> None:
         if per_interval < 0 or (per_interval == 0 and not digest):
             raise InputError(
-                f"{per_interval} matches per interval {'with' if digest else 'without'} a digest tell a user nothing: "
+                f"{per_interval} matches per interval {'with' if digest else 'without'} a digest send a user nothing: "
                 "use 1 or more, or 0 with a digest"
             )
         if not 0 <= digest_max <= DIGEST_MATCHES_MAX:
@@ -88,7 +88,7 @@ class Delivery(Operator):
         groups = turn.row_groups
         place = np.arange(len(groups)) - turn.starts[groups]
         room = np.maximum(0, self.per_interval - sum_groups(turn.held.column("sent").to_numpy(), turn.held_starts))
-        late = place - room[groups]  # below 0: goes out
+        late = place - room[groups]  # below 0: goes out at once
         remembered = sum_groups(_lengths(turn.held.column("event_ids")), turn.held_starts)
         sent = np.minimum(turn.row_counts, room)
         kept = self._rows_to_keep(turn, sent, (late >= 0) & (late + remembered[groups] < self.digest_max))
@@ -109,19 +109,25 @@ class Delivery(Operator):
         return make_batch([_same("now", len(rows)), *columns, *blank], schema)
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
-        """The interval's digests. Of one user, what is held lies from oldest to newest, so the lists of his batches are
-        one list already."""
+        """The digests of the interval. The held rows of a user are from oldest to newest, so the lists of all batches
+        already form one list."""
         if not self.digest:
             return None
         missed = sum_groups(turn.held.column("missed").to_numpy(), turn.held_starts)
-        told = np.flatnonzero(missed)
+        users = np.flatnonzero(missed)
         event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
         offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
         pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(_MATCH))
-        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(told))
+        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(users))
         schema = self.given(turn.rows.schema)
-        blank = [pa.nulls(len(told), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
-        columns = [_same("digest", len(told)), turn.keys.take(pa.array(told)), *blank, pa.array(missed[told]), matches]
+        blank = [pa.nulls(len(users), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
+        columns = [
+            _same("digest", len(users)),
+            turn.keys.take(pa.array(users)),
+            *blank,
+            pa.array(missed[users]),
+            matches,
+        ]
         return make_batch(columns, schema)
 
     def compact(self, held: StateRows) -> StateRows:

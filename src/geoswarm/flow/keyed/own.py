@@ -1,9 +1,9 @@
 """A keyed stage that a user writes in plain Python, key by key, and the adaptor that makes an operator of it.
 
-Slow beside the others, by the nature of it: a call of Python per key and batch. Whoever needs speed writes an
-`Operator` (`operator.py`).
+It is slower than the other operators: one call of Python for each key and batch. For speed, write an `Operator`
+(`operator.py`).
 
-    class Longest(PerKey):                       # the longest trip of each vehicle, told whenever it grows
+    class Longest(PerKey):                       # the longest trip of each vehicle, sent whenever it grows
         given = pa.schema([("metres", pa.float64())])
 
         def init(self, key):
@@ -23,8 +23,8 @@ A key has one state per interval:
                  └─ merge ┘        └─ what `update` gets as `state`, and returns anew; `init(key)` at first
                      └─ what it gets as `window`; None if no earlier interval of the window has a state
 
-Every batch keeps the whole state of its interval, and the newest counts. States rest as JSON, so a state is what comes
-back from JSON as it went in: None, bool, int, finite float, str, and lists and dicts with str keys of these.
+Every batch keeps the whole state of its interval, and the newest counts. States are stored as JSON, so a state must be
+a value that JSON returns unchanged: None, bool, int, finite float, str, and lists and dicts with str keys of these.
 """
 
 from abc import ABC, abstractmethod
@@ -47,11 +47,11 @@ OWN_KEPT = pa.schema([pa.field("state", pa.string(), nullable=False)])
 
 
 class PerKey(ABC):
-    """What a user writes. One object serves all keys and may be called in any process: it must be picklable, and must
-    keep nothing between calls, because a batch may run again and keys change places. An exception stops the stream."""
+    """The class that a user writes. One object serves all keys and may be called in any process: it must be picklable,
+    and keep nothing between calls, because a batch may run again and keys move. An exception stops the stream."""
 
     given: pa.Schema
-    """Columns of the rows that `update` and `expire` return, which must have just these; `key` is added in front."""
+    """The exact columns of the rows that `update` and `expire` return; `key` is added before them."""
     order: tuple[str, ...] = ()
     """Columns by which the rows of a key are sorted before `update`; without them they come in any order."""
 
@@ -73,7 +73,7 @@ class PerKey(ABC):
 
 
 class Own(Operator):
-    """The operator that asks a stage. Gives `key` and the columns that the stage declares."""
+    """The operator that calls a stage. Gives `key` and the columns that the stage declares."""
 
     def __init__(self, stage: PerKey, key: str = KEY, window: int = 1, name: str = "own") -> None:
         if not isinstance(getattr(stage, "given", None), pa.Schema) or KEY in stage.given.names:
@@ -124,7 +124,7 @@ class Own(Operator):
         return Answer(make_batch([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
 
     def compact(self, held: StateRows) -> StateRows:
-        """The newest of each key."""
+        """Keeps the newest row of each key."""
         some = np.flatnonzero(np.diff(held.starts))
         last = held.starts[some + 1] - 1
         starts = np.concatenate([[0], np.cumsum(np.diff(held.starts) > 0)])
@@ -140,7 +140,7 @@ class Own(Operator):
             given += ((key, row) for row in self._rows(key, "expire", some))
         return self._batch(turn, given)
 
-    # -- what the stage is asked, and what it may answer
+    # -- calls of the stage, and checks of what it returns
 
     def _present(self, key: Key, written: str | None) -> State:
         return self._ask(key, "init", self.stage.init, key) if written is None else unpack_state(written)
@@ -198,9 +198,9 @@ class Own(Operator):
 
 
 def _as_array(values: list[Any], field: pa.Field) -> pa.Array | None:
-    """None if they are not what the field says."""
+    """The values as an array; None if they do not fit the field."""
     if pa.types.is_integer(field.type) and any(isinstance(value, float) for value in values):
-        return None  # Arrow would cut off what comes after the point
+        return None  # Arrow would cut off the decimals
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

@@ -1,7 +1,7 @@
 """TPC-H Q5 as a continuous query: the revenue of each nation of a region, from orders and lines that lie in one window.
 
-Two operators, one behind the other; the obvious answer is `run/oracle/q5.py`, the stream `lab/workload/tpch.py`. Mixed
-§V, "Dynamics on TPC-H for Q5".
+Two operators in a row; `run/oracle/q5.py` is the obvious version, `lab/workload/tpch.py` makes the stream. Mixed §V,
+"Dynamics on TPC-H for Q5".
 
     orders, lines ──► Q5Join, by order ──► what to add ──► Q5Totals, by nation ──► revenue of the window, at its end
                       customers and suppliers are looked up in arrays
@@ -30,9 +30,9 @@ from geoswarm.flow.keyed.columns import check_name, check_window, column, sum_gr
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 
 ORDER_KIND = 0
-"""In the column `kind`; a line is 1."""
+"""The value of the column `kind` for an order; a line has 1."""
 NATIONS_MAX = 1 << 10
-"""Windows and nations are brought together by one number, window × this + nation."""
+"""The limit of nations: rows are merged by one number, window × this + nation."""
 NO_NATION = -1
 _FED = pa.schema([(KEY, pa.int64()), ("is_order", pa.bool_()), ("nation", pa.int16()), ("revenue", pa.int64())])
 _GIVEN = pa.schema([("cell", pa.int64()), ("window", pa.int64()), ("nation", pa.int16()), ("revenue", pa.int64())])
@@ -86,7 +86,9 @@ class Q5Join(Operator):
         )
         revenue = np.where(is_order, 0, prices * (100 - discounts))
         chosen = np.isin(nation, self.nations) if self.early else nation != NO_NATION
-        if len(rows) and not chosen.any():  # one goes on for nobody, so that an interval without news is told, too
+        if (
+            len(rows) and not chosen.any()
+        ):  # one row goes on without a nation, so that an empty interval has a result, too
             chosen[0], nation[0] = True, NO_NATION
         columns = [pa.array(is_order), pa.array(nation), pa.array(revenue)]
         return pa.record_batch([column(rows, KEY, self.name).cast(pa.int64()), *columns], schema=_FED).filter(
@@ -124,17 +126,17 @@ class Q5Join(Operator):
         return pa.record_batch([*firsts.columns[:3], pa.array(revenue)], schema=_GIVEN)
 
     def _additions(self, now: int, earlier: Ints, nation: Array, revenue: Ints) -> pa.RecordBatch:
-        """Pairs whose later half came now and whose earlier half came then."""
+        """What pairs add to each window, whose later row came now and whose earlier row came in `earlier`."""
         place = np.searchsorted(self.nations, nation)
         sums = np.zeros((self.window + 1, len(self.nations)), np.int64)
         np.add.at(sums[0], place, revenue)
         np.subtract.at(sums, (earlier + self.window - now, place), revenue)  # from when it no longer counts
         sums = np.cumsum(sums[:-1], axis=0)
-        said = sums != 0
-        said[0] = True
-        ahead, place = np.nonzero(said)
+        given = sums != 0
+        given[0] = True
+        ahead, place = np.nonzero(given)
         window, nations = now + ahead, np.array(self.nations, np.int16)[place]
-        columns = (window * NATIONS_MAX + nations, window, nations, sums[said])
+        columns = (window * NATIONS_MAX + nations, window, nations, sums[given])
         return pa.record_batch([pa.array(values) for values in columns], schema=_GIVEN)
 
 
@@ -192,7 +194,7 @@ def nations_of(region: str, region_names: Sequence[str], nation_region: Ints) ->
 
 
 def _look_up(nation_of: Array, keys: Ints) -> Array:
-    """A key that is in no table joins with nothing."""
+    """The nation of each key; a key that is in no table has none."""
     known = (keys >= 0) & (keys < len(nation_of))
     return np.where(known, nation_of[np.where(known, keys, 0)], NO_NATION).astype(np.int16)
 

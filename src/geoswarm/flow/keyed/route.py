@@ -1,4 +1,4 @@
-"""Rows to the executors of their keys; what has no key goes to the dead letters. `run/spark/keyed.py` runs it."""
+"""Routes rows to the executors of their keys; rows without a key become dead letters."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from geoswarm.flow.route import Parcel
 
 
 def feed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
-    """What `feed` makes of such rows; an error if that cannot be routed."""
+    """The schema that `feed` returns for such rows; an error if they cannot be routed."""
     try:
         fed = operator.feed(pa.RecordBatch.from_pylist([], schema=rows)).schema
     except KeyError as missing:
@@ -31,7 +31,7 @@ def feed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
 
 
 def route_by_key(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
-    """`rows` are what `feed` made."""
+    """`rows` are those that `feed` returned."""
     keys = rows.column(KEY)
     if keys.null_count:
         missing = keys.is_null().to_numpy(zero_copy_only=False)
@@ -43,7 +43,7 @@ def route_by_key(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iter
 
 
 def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterator[Parcel]:
-    """Rows that must meet before they go out, to one of the executors by the column in which they agree."""
+    """Send rows that must be merged before they go out to one executor, by the column in which they agree."""
     if len(given):
         slots = key_ids(given.column(merge_by)).view(np.uint64) % np.uint64(len(executors))
         yield from split_by_owner(given, executors[slots.astype(np.int64)].astype(np.int32))

@@ -1,13 +1,13 @@
-"""Terms that rise: per region, those said more in the interval that ended than in the intervals before it.
+"""Finds terms that rise: in each region, those more common in the interval that ended than before it.
 
-Counts of words without regions are `count.py`. Regions are squares of a coarse lattice, nothing to do with the engine's
-grid: region (i, j) has its lower left corner at (i, j) * region_deg, and a point at floor(x / region_deg).
+`count.py` counts words without regions. Regions are squares of a coarse lattice, independent of the engine's grid:
+region (i, j) has its lower left corner at (i, j) * region_deg, and a point is in region floor(x / region_deg).
 
-The key is the region and the term, `12|-3|flood`, so that a busy region is many keys and can be balanced; no term has
-a `|` in it. When an interval has ended each executor gives the top of its own keys, region by region, and `merge` makes
-one top of several: the best of all are among the best of each.
+The key is the region and the term, `12|-3|flood`, so that a busy region is many keys and can be balanced; no term
+contains `|`. When an interval has ended each executor gives the top of its own keys, region by region, and `merge`
+makes one top of them: the best of all are among the best of each.
 
-    rise = (now + 1) / (mean + 1)      mean: of the window - 1 intervals before, those with nothing included
+    rise = (now + 1) / (mean + 1)      mean: over the window - 1 intervals before, including empty ones
 """
 
 import numpy as np
@@ -24,7 +24,7 @@ from geoswarm.flow.keyed.terms import prefix_terms, tokens_of
 
 SEPARATOR = "|"
 REGION_NUMBER_MAX = 2.0**53
-"""Beyond it neighbouring regions cannot be told apart."""
+"""Beyond it the numbers of neighbouring regions are the same float."""
 _NUMBER_BYTES = 18
 """Sign, sixteen digits and the separator."""
 
@@ -113,7 +113,7 @@ class Trending(Operator):
         return self._rank(given, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
 
     def _rank(self, terms: pa.RecordBatch, regions: Ints) -> pa.RecordBatch:
-        """The top of each region; what rank they had before does not matter."""
+        """The top of each region; earlier ranks are ignored."""
         keys = pa.table({"region": regions, "rise": terms.column("rise"), "term": terms.column("term")})
         by = [("region", "ascending"), ("rise", "descending"), ("term", "ascending")]
         order: Ints = pc.sort_indices(keys, sort_keys=by).to_numpy().astype(np.int64)
@@ -131,7 +131,7 @@ def _codes(values: pa.StringArray) -> Ints:
 
 @kernel
 def _prefixes(columns: Ints, lines: Ints) -> tuple[Ints, Bytes]:
-    """`12|-3|` for each event: where it begins, and the bytes."""
+    """The prefix of each event, such as `12|-3|`: where it begins, and the bytes."""
     offsets = np.zeros(len(columns) + 1, np.int64)
     data = np.empty(len(columns) * 2 * _NUMBER_BYTES, np.uint8)
     for i in range(len(columns)):
@@ -141,7 +141,7 @@ def _prefixes(columns: Ints, lines: Ints) -> tuple[Ints, Bytes]:
 
 @kernel
 def _write(number: int, data: Bytes, at: int) -> int:
-    """The number in decimal and the separator; returns where they end."""
+    """Write the number in decimal and the separator; returns where they end."""
     if number < 0:
         data[at] = 45  # "-"
         at += 1

@@ -1,9 +1,9 @@
-"""Rows put together by key, and what is held of those keys looked up beside them: what an operator's turn is made of.
+"""Makes an operator's turn: rows grouped by key, and the state of these keys.
 
-Where state lies is not decided here (`store/keyed_state.py`), nor who works on a key (`core/keys/plan.py`).
+`store/keyed_state.py` stores the state, `core/keys/plan.py` has the executor of each key.
 
-Keys are sorted and looked up by 64-bit ids. A text's id is a hash; where two texts share one they are told apart by
-the text itself, so that a collision costs time and changes nothing.
+Keys are sorted and looked up by 64-bit ids. The id of a text is a hash; where two texts share one, the texts themselves
+are compared, so that a collision costs time and changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Key
         chosen = np.argsort(ids, kind="stable")
     rows, ids = rows.take(pa.array(chosen)), ids[chosen]
     first = _first_of_key(ids, rows.column(by))
-    if first is None:  # texts that share an id lie mixed
+    if first is None:  # rows of texts that share an id are mixed
         by_text = np.lexsort((_ranks(rows.column(by)), ids))  # stable, so each key's rows stay in order
         rows, ids = rows.take(pa.array(by_text)), ids[by_text]
         first = _first_of_key(ids, rows.column(by), mixed=True)
@@ -61,7 +61,7 @@ def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Key
 
 
 def _first_of_key(ids: Ints, keys: pa.Array, mixed: bool = False) -> Bools | None:
-    """Which rows begin a key; None if an id that several keys share would have to be sorted out first."""
+    """Which rows begin a key; None if rows of several keys with the same id are mixed, and must be sorted first."""
     first = np.ones(len(ids), np.bool_)
     first[1:] = ids[1:] != ids[:-1]
     if pa.types.is_integer(keys.type) or not len(ids):
@@ -83,8 +83,8 @@ def _ranks(keys: pa.Array) -> Ints:
 def turn_of(
     grouped: KeyGroups, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
 ) -> Turn:
-    """The keys with what is held of them. Beside each shelf stands which of the keys are looked for on it: None is
-    all. Shelves come from oldest to newest."""
+    """The turn of these keys with their state. With each shelf comes which of the keys are looked up on it; None: all.
+    Shelves come from oldest to newest."""
     parts: list[pa.RecordBatch] = []
     groups, batches, intervals = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for shelf, wanted in shelves:
@@ -129,14 +129,14 @@ def _find(shelf: Shelf, grouped: KeyGroups, wanted: Bools | None) -> tuple[Ints,
 
 
 def make_shelf(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
-    """Rows, with their key, in the order that a shelf has."""
+    """A shelf of rows, which have their key, in the order of a shelf."""
     ids = key_ids(rows.column(KEY))
     order = np.lexsort((batches, ids))
     return Shelf(ids[order], batches[order], rows.take(pa.array(order)), interval)
 
 
 def compact_shelves(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
-    """Several shelves of one interval as one."""
+    """One compacted shelf from several of one interval."""
     rows = pa.concat_batches([shelf.rows for shelf in shelves])
     batches = np.concatenate([shelf.batches for shelf in shelves])
     numbered = rows.append_column(_BATCH, pa.array(batches))

@@ -1,7 +1,7 @@
-"""What one executor does for a keyed operator in one batch: find what is held, ask the operator, file what it keeps.
+"""The work of one executor for a keyed operator in one batch: find the state, call the operator, file what it keeps.
 
-The same however often it is run: it reads what the batch before left and writes files of its own, which count only if
-the driver names them in the commit of the batch (`state.py`). The files themselves are `store/keyed_state.py`'s.
+It can be run again with the same result: it reads the state after the batch before and writes new files, which count
+only if the driver names them in the commit of the batch (`state.py`). `store/keyed_state.py` reads and writes files.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -26,7 +26,7 @@ class KeyedFiles(Protocol):
 
     @property
     def place(self) -> str:
-        """Names the folder among all checkpoints."""
+        """The name of the folder, unique among all checkpoints."""
 
     def read_plan(self, epoch: int, seal: str) -> KeyPlan: ...
 
@@ -51,16 +51,16 @@ class KeyedTask:
     operator: Operator
     moment: Moment
     before: Commit
-    """What the batch may see."""
+    """The state that the batch may see."""
     plan_epoch: int
     plan_seal: str
     fed: pa.Schema
     cpu_s: Callable[[], float]
     """The CPU time of the calling thread."""
     fresh_name: Callable[[], str]
-    """A name that no other attempt at any task has."""
+    """Returns a name that no other attempt at any task has."""
     attempt: str = ""
-    """Sets apart what several attempts at one batch report."""
+    """Separates the reports of several attempts at one batch."""
 
     @cached_property
     def plan(self) -> KeyPlan:
@@ -68,7 +68,7 @@ class KeyedTask:
 
     @cached_property
     def plans(self) -> dict[int, KeyPlan]:
-        """Those that files were written under."""
+        """The plans under which files were written, by epoch."""
         epochs = {file.epoch for file in self.before.files}
         return {epoch: self.state.read_plan(epoch, self.before.seals[epoch]) for epoch in epochs}
 
@@ -77,12 +77,12 @@ class KeyedTask:
 
     @property
     def columns(self) -> pa.Schema:
-        """Of rows of state."""
+        """The columns of rows of state."""
         return state_schema(self.operator, self.fed.field(KEY).type)
 
     @property
     def merges(self) -> bool:
-        """Whether what is given has to meet once more before it goes out."""
+        """Whether the given rows must be merged before they go out."""
         if self.operator.merge_by is None:
             return False
         return self.operator.merges_always or bool(len(self.plan.split_keys))
@@ -95,17 +95,17 @@ class KeyedTask:
 
 @dataclass
 class KeyedReport:
-    """What a task reports to the driver."""
+    """The report of a task to the driver."""
 
     rows: int = 0
     dead: int = 0
     sent: int = 0
-    """Of the rows, those that went to the executor of their key; the others have died, or pass by."""
+    """Rows that went to the executor of their key; the others were refused, or go out without the operator."""
     given: int = 0
     cpu_us: int = 0
     added: list[StateFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """Files that are merged into one of those."""
+    """Names of files that are merged into one of the added files."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,7 +139,7 @@ class ExecutorWork:
         self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows of the executor in this batch; what the operator gives for them."""
+        """The rows that the operator gives for all rows of the executor in this batch."""
         began_s = self._task.cpu_s()
         given = [*self._endings()]
         for number, rows in enumerate(_buckets(batches)):
@@ -152,7 +152,7 @@ class ExecutorWork:
         self.report.cpu_us = int((self._task.cpu_s() - began_s) * 1e6)
         yield from (part for part in given if len(part))
 
-    # -- what is held
+    # -- the state of keys
 
     def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
@@ -164,7 +164,7 @@ class ExecutorWork:
             self._shelves[file.name] = self._task.state.open(file, self._schema)
         return self._shelves[file.name]
 
-    # -- what is kept
+    # -- filing rows to keep
 
     @property
     def loads(self) -> bytes:
@@ -193,8 +193,8 @@ class ExecutorWork:
     # -- ends of intervals
 
     def _endings(self) -> Iterator[pa.RecordBatch]:
-        """What the operator has to say of an interval that has ended since the batch before, and of those that leave
-        the window now."""
+        """The rows that the operator gives for an interval that has ended since the batch before, and for those that
+        leave the window now."""
         task, ended = self._task, self._task.before.interval
         operator, now = task.operator, task.moment.interval
         if now == ended or not task.before.files:
@@ -214,8 +214,8 @@ class ExecutorWork:
                     yield from _some(operator.expire(turn))
 
     def _mine(self, files: Sequence[StateFile]) -> Iterator[KeyGroups]:
-        """The keys that kept something in these files, of one interval, and that this executor speaks for: those that
-        the interval's last plan gave to it, or to one that has left and whose work it has taken over."""
+        """The keys with rows in these files, of one interval, for which this executor is responsible: those that the
+        interval's last plan gave to it, or to an executor that has left and whose work it has taken over."""
         if not files:
             return
         last = self._task.plans[max(file.epoch for file in files)]
@@ -249,7 +249,7 @@ class ExecutorWork:
 
 
 def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of a key in one, and none too large to be put together."""
+    """Groups of rows: all rows of a key are in one, and none is too large to be concatenated."""
     count = 1 + sum(batch.nbytes for batch in batches) // GATHERED_BYTES_MAX
     for bucket in range(count):
         parts = [b if count == 1 else b.filter(pa.array(key_ids(b.column(KEY)) % count == bucket)) for b in batches]
@@ -258,14 +258,14 @@ def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def merge_given(batches: Sequence[pa.RecordBatch], operator: Operator) -> Iterator[pa.RecordBatch]:
-    """Rows that were given in several places, put together where they agree in `merge_by`."""
+    """Merges rows that were given in several places, where they agree in `merge_by`."""
     if batches and operator.merge_by is not None:
         grouped = group(pa.concat_batches(batches), by=operator.merge_by)
         yield operator.merge(grouped.rows, grouped.starts)
 
 
 _open_shelves: dict[str, dict[str, Shelf]] = {}
-"""Of each operator, what this worker has mapped. Names of files are never used again, so none can be stale."""
+"""The files of each operator that this worker has mapped. Names are never used again, so none can be stale."""
 
 
 def _shelves_of(task: KeyedTask) -> dict[str, Shelf]:

@@ -1,12 +1,12 @@
-"""RIhPS and RIsPS: the router finds who may match, and whoever has these subscriptions tests. Distributor §4.2.
+"""RIhPS and RIsPS: the router finds candidates, and the partitions of the candidates test them. Distributor §4.2.
 
     router     event ── index that every worker has ──► candidates ── the partition of each ──► (event, candidates)
     partition  (event, candidates) ── the partition's own list ──► rectangle, region ──► matches
 
 The index has the rectangle round every region, and beside each subscription its partition ("partition ID–subscription
-ID"); where words are asked for, it is the index of words, which leaves nothing to test but the place. An event has
-candidates in several partitions, so its rows meet again in the merger (`flow/merge.py`). What partition a subscription
-has is said in `shares.py`.
+ID"); for subscriptions with words it is the index of words, after which only the place is left to test. An event has
+candidates in several partitions, so the merger joins its rows (`flow/merge.py`). `shares.py` has the partition of each
+subscription.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,11 +35,11 @@ from geoswarm.flow.sound import drop_mark
 from geoswarm.model import TEXT
 
 CANDIDATES = pa.field("_candidates", pa.list_(pa.field("element", pa.int64())), nullable=False)
-"""Of an event on its way to a partition: the subscriptions there that it may match."""
+"""The column of candidates: the subscriptions of a partition that the event may match."""
 
 
 class ReplicatedIndex(NamedTuple):
-    """The index of all subscriptions. What it finds are places in the two arrays."""
+    """The index of all subscriptions. It finds positions in the two arrays."""
 
     for_points: list[Searchable]
     for_areas: list[Searchable]
@@ -48,8 +48,8 @@ class ReplicatedIndex(NamedTuple):
 
 
 def index_boxes(segment: Searchable, grid: Grid) -> CellIndex:
-    """What points may meet of those whose regions are no rectangles, and who ask for no words, by the rectangle round
-    each."""
+    """The index, by the rectangle round each, of the regions that are not rectangles, that a point may meet, and that
+    have no words."""
     regions = segment.regions
     if regions is None:
         return {}
@@ -63,7 +63,7 @@ def index_boxes(segment: Searchable, grid: Grid) -> CellIndex:
 
 
 def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> ReplicatedIndex:
-    """Of each segment: itself, its regions as `boxed`, and the slots of its subscriptions as `shares.homes`."""
+    """`parts` has for each segment: itself, its regions as `index_boxes`, and its slots as `home_slots`."""
     for_points, for_areas, first = list[Searchable](), list[Searchable](), 0
     for segment, boxes, _ in parts:
         count = len(segment.records.ids)
@@ -89,8 +89,8 @@ def route_candidates(
     pairs_max: int,
     every: bool = False,
 ) -> Iterator[Dispatch]:
-    """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere: one
-    without candidates goes to the partition of its own place."""
+    """`events` are validated, and numbered from `first_event` on. With `every`, an event without candidates goes to the
+    partition of its own place."""
     travelling = number_in_order(events, first_event, plan.grid)
     places, done = locate_events(travelling, plan.grid), 0
     points = np.flatnonzero(places.number < 0)
@@ -109,7 +109,7 @@ def route_candidates(
 def _near_areas(
     events: pa.RecordBatch, areas: Areas, index: ReplicatedIndex, grid: Grid, now_us: int, pairs_max: int
 ) -> Iterator[MatchRun]:
-    """Candidates of events that are areas: where the rectangles meet, and the words are said."""
+    """Candidates of events that are areas: the rectangles meet, and the event has the words."""
     tokens = tokenize(events.column(TEXT.name)) if TEXT.name in events.schema.names else None
     start = 0
     while start < len(events):
@@ -140,7 +140,7 @@ def _words_hold(rows: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens 
 
 
 def _dispatch(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool) -> Iterator[Dispatch]:
-    """To every partition that has candidates of an event: the event, with these."""
+    """Send each event, with its candidates, to every partition that has some of them."""
     rows, slots, ends, candidates = _by_partition(met, plan, index, every)
     copies = np.bincount(rows, minlength=len(met.events)).astype(np.int32)
     events = met.events.set_column(met.events.schema.get_field_index(COPIES.name), COPIES, pa.array(copies))
@@ -159,8 +159,8 @@ def _dispatch(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool) ->
 
 
 def _by_partition(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool) -> tuple[Ints, Slots, Ints, SubIds]:
-    """A row for each event and partition that has candidates of it, by partition: event, slot, end of its candidates
-    in the array of all."""
+    """A row for each event and partition that has candidates of it, by partition: event, slot, and the end of its
+    candidates in the array of all."""
     rows, slots = np.repeat(np.arange(len(met.events)), np.diff(met.offsets)), index.slots[met.subs]
     candidates = index.ids[met.subs]
     order = argsort(slots.astype(np.uint32), np.arange(len(slots)), len(plan.partitions))
@@ -179,7 +179,7 @@ def _by_partition(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool
 
 
 def verify(events: pa.RecordBatch, shares: Sequence[PartitionSubs], grid: Grid, now_us: int) -> MatchRun:
-    """What the events of a parcel match of their candidates. `shares` are those that their partition has."""
+    """The matches of a parcel's events among their candidates. `shares` are those of their partition."""
     lists = events.column(CANDIDATES.name)
     offsets = lists.offsets.to_numpy()
     rows, wanted = np.repeat(np.arange(len(events)), np.diff(offsets)), lists.flatten().to_numpy()

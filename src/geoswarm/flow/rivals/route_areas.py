@@ -1,8 +1,8 @@
-"""Events to every partition that they meet, where a partition is matched by what it has and nothing else.
+"""Routes events to every partition that they meet, where a partition has only its own subscriptions.
 
 A point meets one. An area may meet several, by the rectangle round it; each pair that they find is reported by one of
-them (`pairs.reported_here`), and the event's rows meet again in the merger. In the engine's own pipeline this is not
-so: every worker has all subscriptions, and an area goes to one (`flow/route.py`). Distributor §4.2 (sPS).
+them (`pairs.are_reported_here`), and the merger joins the event's rows. The engine's own pipeline is different: every
+worker has all subscriptions, and an area goes to one (`flow/route.py`). Distributor §4.2 (sPS).
 """
 
 from collections.abc import Iterator
@@ -21,13 +21,13 @@ from geoswarm.flow.route_terms import COPIES, Dispatch
 
 
 def events_at_home(events: pa.RecordBatch, plan: Plan, partition: int) -> pa.RecordBatch:
-    """Those of a partition's events whose own place is there: each event is in one partition so."""
+    """The events of a partition whose own place is there, so that each event counts in one partition."""
     slots = plan.route(plan.grid.locate(*xy(events)))
     return events.filter(pa.array(slots == slot_of_partition(plan, partition)))
 
 
 def route_areas(events: pa.RecordBatch, plan: Plan, first_event: int) -> Iterator[Dispatch]:
-    """`events` have been validated; they are numbered from `first_event` on."""
+    """`events` are validated, and numbered from `first_event` on."""
     travelling = number_in_order(events, first_event, plan.grid)
     boxes = locate_events(travelling, plan.grid).boxes
     met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(boxes.T)))

@@ -1,7 +1,7 @@
 """sPS: every event against every subscription of its partition, without an index. Distributor §4.2.
 
-`match/match.py` gives the same answer by an index (sPIS). What having none costs is the point of this file: a kernel
-compares rectangles, all of them, and only what passes is looked at more closely.
+`match/match.py` finds the same with an index (sPIS). This file shows the cost of having none: a kernel compares all
+rectangles, and only those that meet are tested further.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,7 +26,7 @@ from geoswarm.flow.sound import drop_mark
 from geoswarm.model import TEXT
 
 SCAN_ROOM_PER_EVENT = 16
-"""Pairs per event that a run has room for; where more pass, runs are shorter."""
+"""Room for pairs of each event in a run; if there are more, runs are shorter."""
 SCAN_ROOM_MIN = 65_536
 
 
@@ -40,7 +40,7 @@ def scan(
     rows_max: int,
     pairs_max: int,
 ) -> Iterator[MatchRun]:
-    """As `match.match`, for the events of a partition in any order; `shares` are what it has of each segment."""
+    """Like `match.match`, for the events of a partition in any order; `shares` are its parts of the segments."""
     places, tokens, slot = locate_events(events, plan.grid), None, slot_of_partition(plan, partition)
     events = drop_mark(events)
     if TEXT.name in events.schema.names and any(len(share.terms) for share in shares):
@@ -55,7 +55,7 @@ def scan(
             found.append((start + np.repeat(np.arange(len(counts)), counts), share, members))
         kept = list[tuple[Ints, SubIds]]()
         for rows, share, members in found:
-            few = np.searchsorted(rows, end)  # what was scanned later may have found less room
+            few = np.searchsorted(rows, end)  # later shares may have had room for fewer events
             rows, members = rows[:few], members[:few]
             if places.areas is not None:
                 here = are_reported_here(places, rows, share.rects[members], plan, slot)
@@ -68,7 +68,7 @@ def scan(
 def _select_matches(
     places: EventPlaces, tokens: Tokens | None, rows: Ints, share: PartitionSubs, ordinals: Ints, now_us: int
 ) -> tuple[Ints, SubIds]:
-    """Of pairs whose rectangles meet: those that match."""
+    """The pairs that match, of those whose rectangles meet."""
     conditions = share.segment.conditions
     if len(share.terms) and conditions is not None:
         if tokens is not None:
@@ -82,13 +82,13 @@ def _select_matches(
 
 @kernel
 def _find_meeting(boxes: Floats, rects: Floats, room: int) -> tuple[Ints, Ints]:
-    """How many rectangles each box meets, and which, of as many boxes as fit into the room, and of one at least."""
+    """How many rectangles each box meets, and which, for as many boxes as fit into the room."""
     counts, members = np.empty(len(boxes), np.int64), np.empty(room, np.int64)
     n, i = 0, 0
     while i < len(boxes) and n + len(rects) <= room:
         x0, y0, x1, y1, before = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3], n
         for r in range(len(rects)):
-            members[n] = r  # the next one overwrites it if it was none: no branch depends on the outcome
+            members[n] = r  # overwritten by the next if it does not meet: no branch depends on the outcome
             n += (rects[r, 0] <= x1) & (x0 <= rects[r, 2]) & (rects[r, 1] <= y1) & (y0 <= rects[r, 3])
         counts[i] = n - before
         i += 1

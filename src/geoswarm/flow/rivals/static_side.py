@@ -1,10 +1,10 @@
-"""The subscriptions of a partition on their way to its events, where the join is at the stream.
+"""Sends the subscriptions of a partition to its events, where the join is at the stream.
 
-    sender     list of the partition ── what of it is live ──► parcels of at most 64 MB, one array after another
-    receiver   parcels ──► one list of its own ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
+    sender     list of the partition ── live ones ──► parcels of at most 64 MB, one array after another
+    receiver   parcels ──► one list ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
 
-Nothing is kept from one batch to the next: that is what the mode is to be compared for. The parcels of subscriptions go
-the way of those of events, and are of another kind (`flow/exchange.py`). Distributor §4.5 (STRL).
+Nothing is kept from one batch to the next: the mode exists to measure that. Parcels of subscriptions travel like those
+of events, with another kind (`flow/exchange.py`). Distributor §4.5 (STRL).
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,7 +38,7 @@ from geoswarm.flow.route import Parcel
 from geoswarm.model import NEVER_US
 
 PARCEL_BYTES_MAX = 64 << 20
-"""Of subscriptions; a row of Spark's may have 2 GB."""
+"""Bytes of a parcel of subscriptions; a row of Spark may have 2 GB."""
 SUBSCRIPTION_BYTES = 48
 WIRE = pa.schema(
     [
@@ -62,7 +62,7 @@ class SubscriptionList(NamedTuple):
     expires_us: Ints
     words: Expressions
     shaped: Ints
-    """Rows whose regions are no rectangles; ascending."""
+    """Rows whose regions are not rectangles; ascending."""
     shapes: Shapes
     predicates: Bytes
 
@@ -126,7 +126,7 @@ class SubscriptionList(NamedTuple):
         return cls(words=Expressions.from_arrays(words), shapes=Shapes.from_arrays(shapes), **plain)
 
     def searchable(self) -> Searchable:
-        """As a segment that has no index yet."""
+        """The list as a segment without an index."""
         records = Records(self.rects, self.ids, self.expires_us, _NONE_DEAD)
         asks = np.diff(self.words.conjunctions_offsets) > 0
         regions = None
@@ -138,7 +138,7 @@ class SubscriptionList(NamedTuple):
         return Searchable(records, {}, None, conditions_of(self.words) if asks.any() else None, regions)
 
     def build_index(self, grid: Grid) -> Searchable:
-        """As a segment with the index that a segment has."""
+        """The list as a segment with an index."""
         bare = self.searchable()
         asks = np.diff(self.words.conjunctions_offsets) > 0
         plain, regions = ~asks, bare.regions
@@ -154,7 +154,7 @@ class SubscriptionList(NamedTuple):
 
 
 def subscription_parcels(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
-    """What a partition has, for whoever has its events."""
+    """The subscriptions of a partition as parcels, for each executor that has its events."""
     partition = plan.partitions[slot]
     owners = range(plan.executors) if partition.executor == ALL_EXECUTORS else (partition.executor,)
     for share in shares:
@@ -182,7 +182,7 @@ def _take_expressions(conditions: Conditions, ordinals: Ints) -> Expressions:
 
 
 def _strings(rows: ByteRows) -> pa.StringArray:
-    """A vocabulary lies in one piece (`Expressions.to_arrays`)."""
+    """The words of a vocabulary, which lie one after the other (`Expressions.to_arrays`)."""
     if not len(rows.begins):
         return pa.array([], pa.string())
     offsets = np.append(rows.begins, rows.ends[-1])
@@ -192,7 +192,7 @@ def _strings(rows: ByteRows) -> pa.StringArray:
 def drop_foreign_pairs(
     parcel: Parcel, runs: Iterator[MatchRun], share: PartitionSubs, plan: Plan
 ) -> Iterator[MatchRun]:
-    """What a parcel's events met of the partition's own subscriptions, without the pairs that another partition
+    """The matches of a parcel's events with the partition's own subscriptions, without the pairs that another partition
     reports."""
     slot, places, done = slot_of_partition(plan, parcel.partition), locate_events(parcel.events, plan.grid), 0
     for met in runs:

@@ -1,6 +1,6 @@
-"""Events that may be in several parcels: how they are numbered, and cut into pieces that can be packed.
+"""Numbers events that may be in several parcels, and cuts them into pieces that can be packed.
 
-Which parcels an event is in is for `replicated_index.py`, and `route_areas.py` where it meets several partitions.
+`replicated_index.py` and `route_areas.py` decide which parcels an event is in.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from geoswarm.flow.route_terms import travel_schema
 
 
 def number_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.RecordBatch:
-    """In Z-order, each with its number, which goes by the order they came in, and no copies yet."""
+    """The events in Z-order, each with its number in arrival order, and no copies yet."""
     order = sort_order(codes_of(*xy(events), frame_of(grid)), CODE_MAX)
     copies = pa.array(np.zeros(len(events), np.int32))
     columns = [*events.take(pa.array(order)).columns, pa.array(first_event + order), copies]
@@ -25,5 +25,5 @@ def number_in_order(events: pa.RecordBatch, first_event: int, grid: Grid) -> pa.
 
 
 def pieces(sizes: Ints, bytes_max: int = GATHERED_BYTES_MAX) -> Iterator[tuple[int, int]]:
-    """Rows of these bytes, in pieces (first, end) that fit one column. At least one, which may be empty."""
+    """Pieces (first, end) of rows of these sizes that fit into one column: at least one, which may be empty."""
     yield from cuts(sizes, bytes_max) if len(sizes) else [(0, 0)]
