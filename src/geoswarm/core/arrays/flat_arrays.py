@@ -1,4 +1,4 @@
-"""Arrays in one flat file, which can be mapped without a copy. Bytes in, bytes out; `storage.py` has the files.
+"""Arrays in one flat file, which can be mapped without a copy. Bytes in, bytes out; `store/storage.py` has the files.
 
 ┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
 │ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple

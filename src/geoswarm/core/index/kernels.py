@@ -1,4 +1,4 @@
-"""The loops that match points against one level of one segment. Arrays only; `match.py` checks and packs.
+"""The loops that match points against one level of one segment. Arrays only; `flow/match/match.py` checks and packs.
 
 Points come sorted by Z-order code, so the position in a level's keys only ever moves forward: a gallop finds the
 next key in a step or two.

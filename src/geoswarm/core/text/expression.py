@@ -82,7 +82,7 @@ class Expressions(NamedTuple):
         return Expression(rows) if rows else None
 
     def to_arrays(self) -> dict[str, Array]:
-        """As flat arrays, for a memory-mapped file: the vocabulary as `vocabulary_offsets` and `vocabulary_bytes`."""
+        """Flat arrays for a memory-mapped file: the vocabulary as `vocabulary_offsets` and `vocabulary_bytes`."""
         words = rows_of(self.vocabulary)
         offsets = np.append(words.begins, words.ends[-1:]) if len(words.begins) else np.zeros(1, np.int64)
         return {
