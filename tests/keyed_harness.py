@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.keyed.operator import KEY, Held, Moment, Operator, Turn
+from geoswarm.flow.keyed.operator import KEY, Moment, Operator, StateRows, Turn
 
 INTERVAL_US = 10_000_000
 Row = dict[str, Any]
@@ -213,7 +213,7 @@ class KeyedWorld:
         flat = [kept for key in keys for kept in chosen[key]]
         rows = pa.RecordBatch.from_pylist([kept.row for kept in flat], schema=self.operator.kept)
         starts = _starts([chosen[key] for key in keys])
-        fewer = self.operator.compact(Held(rows, starts, np.array([kept.batch for kept in flat], np.int64)))
+        fewer = self.operator.compact(StateRows(rows, starts, np.array([kept.batch for kept in flat], np.int64)))
         assert fewer.rows.schema == self.operator.kept
         assert len(fewer.rows) == len(fewer.batches) == fewer.starts[-1]
         assert len(fewer.starts) == len(keys) + 1

@@ -12,7 +12,7 @@ from geoswarm.control.balance.merge import find_rectangles
 from geoswarm.control.balance.static import StaticUniform
 from geoswarm.control.strategy import Decision, RoundReport
 from geoswarm.core.space.change import Change, Divide, Merge, Move, Split
-from geoswarm.core.space.partition import EVERYBODY, Axis
+from geoswarm.core.space.partition import ALL_EXECUTORS, Axis
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.core.text.tokens import hash_terms
@@ -73,7 +73,7 @@ def _without_terms(plan: Plan) -> Plan:
 
 def _random_change(plan: Plan, rng: np.random.Generator) -> Change:
     p = plan.partitions[int(rng.integers(len(plan.partitions)))]
-    owners = rng.integers(EVERYBODY, plan.executors, 2).tolist()
+    owners = rng.integers(ALL_EXECUTORS, plan.executors, 2).tolist()
     kind, axis = rng.random(), _axis(p.row1 > p.row0, p.col1 > p.col0, rng)
     if len(plan.partitions) > PARTITIONS_MAX or kind < 0.3:
         groups = find_rectangles(list(plan.partitions))

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from geoswarm.core.keys.plan import KeyPlan, parts_of
 from geoswarm.flow.keyed.operator import Moment, Operator
-from geoswarm.flow.keyed.route import fed_schema
-from geoswarm.flow.keyed.state import Clock, Files
+from geoswarm.flow.keyed.route import feed_schema
+from geoswarm.flow.keyed.state import FileChanges, IntervalClock
 from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.run.keyed import apply_operator
 from geoswarm.store.keyed_state import KeyedState
@@ -36,7 +36,7 @@ class SteppedKeyed:
         operator, state = self.operator, self.state
         before = state.before(number)
         moment = Moment(number, interval, interval * 1_000_000)
-        fed, name = fed_schema(operator, rows.schema), uuid.uuid4().hex[:12]
+        fed, name = feed_schema(operator, rows.schema), uuid.uuid4().hex[:12]
         task = KeyedTask(
             state, operator, moment, before, self.plan.epoch, self._seal, fed, lambda: 0.0, _fresh_name, name
         )
@@ -45,12 +45,14 @@ class SteppedKeyed:
         assert set(worked) == set(self.plan.executors)
         state.forget_reports(task.reports)
         if commit:
-            files = Files(
+            files = FileChanges(
                 [file for report in worked.values() for file in report.added],
                 {gone for report in worked.values() for gone in report.gone},
             )
             plan = (self.plan.epoch, self._seal)
-            state.commit(before.after(moment, operator.window, files, plan, str(task.columns), Clock(1_000_000)))
+            state.commit(
+                before.after(moment, operator.window, files, plan, str(task.columns), IntervalClock(1_000_000))
+            )
         return given
 
 

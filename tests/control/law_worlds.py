@@ -20,9 +20,9 @@ from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
-from geoswarm.flow.observe import Load, LoadReport, Said, count_points
+from geoswarm.flow.observe import Load, LoadReport, Quote, count_points
 from geoswarm.model import EVENT
 from worlds import expression, sentence
 
@@ -134,14 +134,14 @@ class World:
         took_us = (3 * events + checks) * self.rng.lognormal(0.0, 0.2, len(events))
         for slot in np.flatnonzero(events).tolist():
             part, visits = plan.partitions[slot], int(events[slot])
-            owners = range(plan.executors) if part.executor == EVERYBODY else [part.executor]
+            owners = range(plan.executors) if part.executor == ALL_EXECUTORS else [part.executor]
             for owner in owners:
                 share = Load(visits // len(owners), 0, 0, int(np.ceil(took_us[slot] / len(owners))))
                 report.add(part.id, owner, share)
             if counts_points:
                 report.add_stat(part.id, count_points(_batch(points[slots == slot]), plan, part.id))
         if self.has_words:
-            report.said = [Said(x, y, text) for (x, y), text in zip(points.tolist(), texts.to_pylist(), strict=True)]
+            report.said = [Quote(x, y, text) for (x, y), text in zip(points.tolist(), texts.to_pylist(), strict=True)]
         return report
 
     def _drift(self) -> None:

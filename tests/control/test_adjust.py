@@ -99,7 +99,7 @@ def test_a_partition_larger_than_the_gap_is_cut_in_two() -> None:
 def test_a_cell_too_hot_for_one_executor_is_shared_by_terms_and_again_when_it_grows_hotter() -> None:
     rng = np.random.default_rng(1)
     sample = words_around(rng, 400, 300, 3.5, 0.1)  # all in cell (4, 3)
-    plan = uniform(GRID, 1).followed_by(Plan(0, GRID, 3, (Partition(0, 0, 0, 7, 7, 0),), 1), "")
+    plan = uniform(GRID, 1).replace_by(Plan(0, GRID, 3, (Partition(0, 0, 0, 7, 7, 0),), 1), "")
     costs = Costs(c1_check=0.06, c2_event=0.6)  # an event is compared with much, and a copy of it costs little
     coordinator = Coordinator(Ps2Adjusted(global_every_rounds=0, costs=costs))
     maxima = []

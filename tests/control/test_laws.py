@@ -16,7 +16,7 @@ from geoswarm.control.registry import strategies
 from geoswarm.control.strategy import PlansBatches, Sample, Strategy
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.change import Move
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 
@@ -105,7 +105,7 @@ def check_answer(strategy: Strategy, shown: Question) -> None:
     assert before >= 0
     proposed = plan.apply(decision.changes)
     if decision.fresh is not None:
-        proposed = plan.followed_by(decision.fresh, strategy.name)
+        proposed = plan.replace_by(decision.fresh, strategy.name)
     assert not is_worse(strategy.estimate(proposed, report), before)
     assert proposed.executors == plan.executors
     heaped = plan.apply([Move(p.id, 0) for p in plan.partitions])
@@ -129,7 +129,7 @@ def test_a_plan_for_a_batch_has_no_more_on_one_executor_than_the_plan_before_it(
 
 def most_events(plan: Plan, events_of_cell: Ints) -> int:
     owners = plan.executor_of_slot[plan.slot_of_cell]
-    assert EVERYBODY not in owners
+    assert ALL_EXECUTORS not in owners
     return int(np.bincount(owners, events_of_cell, minlength=plan.executors).max())
 
 

@@ -14,7 +14,7 @@ from geoswarm.control.balance.swarm import DecisionMachine, Swarm
 from geoswarm.control.estimate import executor_costs
 from geoswarm.core.space.change import Merge
 from geoswarm.core.space.partition import Partition
-from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.redraw import redraw_stats
 from geoswarm.core.stats.triostat import Box
 from geoswarm.errors import InputError, SettingsError
 
@@ -57,7 +57,7 @@ def test_loads_in_loads_out(loads: Loads, after: list[float], decision: str) -> 
     plan, stats = line(loads)
     found = eager_swarm().rebalance(plan, report_of(stats))
     assert found.why["decision"] == decision
-    assert executor_costs(plan.apply(found.changes), redrawn(stats, plan.apply(found.changes))).tolist() == after
+    assert executor_costs(plan.apply(found.changes), redraw_stats(stats, plan.apply(found.changes))).tolist() == after
 
 
 def test_the_reasons_carry_the_numbers_of_a_split() -> None:

@@ -22,7 +22,7 @@ from geoswarm.core.stats.aqwa import Aqwa
 from geoswarm.core.stats.triostat import Box, TrioStat
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
-from geoswarm.flow.observe import COUNTS, NOTHING, Load, LoadReport, Said
+from geoswarm.flow.observe import COUNT_NAMES, NO_LOAD, Load, LoadReport, Quote
 from geoswarm.run.sim.spans import Span
 from worlds import sentence
 
@@ -72,12 +72,12 @@ def load(rng: np.random.Generator) -> Load:
 
 
 def load_report(rng: np.random.Generator) -> LoadReport:
-    counts: dict[str, Any] = {name: int(rng.integers(0, 99)) for name in COUNTS}
+    counts: dict[str, Any] = {name: int(rng.integers(0, 99)) for name in COUNT_NAMES}
     report = LoadReport(**counts)
     for _ in range(4):
         report.add(int(rng.integers(3)), int(rng.integers(2)), load(rng))
         report.add_stat(int(rng.integers(3)), triostat(rng))
-    report.said = [Said(float(rng.random()), 0.5, sentence(rng))]
+    report.said = [Quote(float(rng.random()), 0.5, sentence(rng))]
     return report
 
 
@@ -89,7 +89,7 @@ def span(rng: np.random.Generator) -> Span:
 
 FILL: dict[str, tuple[Callable[[np.random.Generator], Any], Any]] = {
     "Aqwa": (aqwa, Aqwa.empty(ROWS, COLUMNS)),
-    "Load": (load, NOTHING),
+    "Load": (load, NO_LOAD),
     "LoadReport": (load_report, LoadReport()),
     "Span": (span, None),
     "TermCounts": (term_counts, TermCounts.empty(64)),

@@ -14,7 +14,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.cut import TermCut
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.areas import areas_of
-from geoswarm.flow.match.match import Met, match
+from geoswarm.flow.match.match import MatchRun, match
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
@@ -301,7 +301,7 @@ def test_a_huge_area_that_many_ask_for_goes_out_in_pieces() -> None:
     geometries = pa.array([b"x" * 1_000_000, *[b""] * 999])
     batch = pa.record_batch({"event_id": np.arange(1000), "geometry": geometries})
     offsets = np.concatenate([[0], np.full(1000, 3000)])
-    out = list(as_pairs(Met(batch, offsets, np.arange(3000))))
+    out = list(as_pairs(MatchRun(batch, offsets, np.arange(3000))))
     assert sum(map(len, out)) == 3000
     assert max(part.nbytes for part in out) <= OUTPUT_BYTES_MAX + (1 << 20)
 

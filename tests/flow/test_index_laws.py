@@ -16,7 +16,7 @@ from geoswarm.core.arrays.jit import Bools, Floats
 from geoswarm.core.index.cells import CellIndex, build
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.index.regions import Regions, build_regions
-from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.words import build_text, conditions_of
 from geoswarm.core.shapes.shapes import of_polygons
 from geoswarm.core.space.grid import Grid
@@ -85,7 +85,7 @@ def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable,
         build_text(GRID, rects, words) if has_words.any() else None,
         conditions_of(words) if has_words.any() else None,
         regions,
-        Rest(),
+        RestIndex(),
     )
     sides = dict(zip(("xmin", "ymin", "xmax", "ymax"), rects.T, strict=True))
     geometry = [shapely.to_wkb(triangle) if has else None for triangle, has in zip(triangles, has_shape, strict=True)]

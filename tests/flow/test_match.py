@@ -10,7 +10,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.index.cells import ENTRIES_MAX, build
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
-from geoswarm.flow.match.match import Met, Searchable, match
+from geoswarm.flow.match.match import MatchRun, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
 from geoswarm.model import TIMESTAMP
@@ -29,7 +29,7 @@ def run(
     *,
     rows_max: int = 1000,
     pairs_max: int = 1_000_000,
-) -> list[Met]:
+) -> list[MatchRun]:
     return [
         met
         for parcel in route(batch, uniform(grid, 3))
@@ -37,7 +37,7 @@ def run(
     ]
 
 
-def pairs_in(mets: list[Met]) -> list[tuple[int, int]]:
+def pairs_in(mets: list[MatchRun]) -> list[tuple[int, int]]:
     return pairs_of(pa.table(batch) for met in mets for batch in as_pairs(met))
 
 

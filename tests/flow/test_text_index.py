@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints
 from geoswarm.core.index import words as text
 from geoswarm.core.index.cells import build, codes_of, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records
-from geoswarm.core.index.words import CELLS_MAX, build_text, conditions_of, wanted
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress
+from geoswarm.core.index.words import CELLS_PER_SUBSCRIPTION_MAX, build_text, conditions_of, wanted_tokens
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.expression import Expressions, compile_expressions, satisfied
 from geoswarm.core.text.frequencies import TermCounts
@@ -95,7 +95,7 @@ def find_pairs(
     """As `match.py` searches: room for what comes next, again and again."""
     assert segment.text is not None
     assert segment.conditions is not None
-    hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), Progress(0, 0, 0)
+    hits, done = Hits(np.empty(len(points.codes), np.int64), np.empty(room, np.int64)), SearchProgress(0, 0, 0)
     while done.points < len(points.codes):
         done = match_text(points, tokens, segment.text, segment.conditions, segment.records, now_us, probe, hits, done)
         if done.wanted > len(hits.subs):
@@ -161,7 +161,7 @@ def test_terms_whose_hashes_collide_are_kept_apart_by_their_bytes(
 def test_every_match_is_under_a_token_that_a_router_sends(seed: int) -> None:
     world = World(seed, subs=15)
     segment = world.searchable()
-    asked = wanted(world.points, world.tokens, [segment, Searchable(world.records(), {})])
+    asked = wanted_tokens(world.points, world.tokens, [segment, Searchable(world.records(), {})])
     assert sorted(find_pairs(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
 
 
@@ -177,7 +177,7 @@ def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None
         GRID, rects, words, np.array([{"flood": 1, "river": 9, "dam": 2}[w] for w in words.vocabulary.to_pylist()])
     )
     segment = Searchable(Records(rects, np.arange(2), NO_EXPIRY, NONE_DEAD), {}, index, conditions_of(words))
-    asked = wanted(Points(codes[order], x[order], y[order]), tokens, [segment])
+    asked = wanted_tokens(Points(codes[order], x[order], y[order]), tokens, [segment])
     told = {
         (i, term)
         for i, row in enumerate(order)
@@ -194,7 +194,7 @@ def test_a_segment_without_subscriptions_for_words_has_an_empty_index() -> None:
     segment = Searchable(world.records(), {}, index, conditions_of(words))
     assert len(index.boxed) == 0
     assert find_pairs(world.points, world.tokens, segment) == []
-    assert not wanted(world.points, world.tokens, [segment]).any()
+    assert not wanted_tokens(world.points, world.tokens, [segment]).any()
 
 
 def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_size() -> None:
@@ -206,7 +206,7 @@ def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_
     per_subscription = np.bincount((index.boxed[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64), minlength=200)
     conjunctions = np.diff(words.conjunctions_offsets)
     assert (per_subscription >= conjunctions).all()
-    assert (per_subscription <= CELLS_MAX * conjunctions).all()
+    assert (per_subscription <= CELLS_PER_SUBSCRIPTION_MAX * conjunctions).all()
 
 
 def test_a_subscription_is_listed_under_its_rarest_term() -> None:
@@ -307,7 +307,7 @@ def test_counts_of_terms_add_up_fade_and_never_read_too_little() -> None:
     wide = TermCounts.empty()
     wide.add(tokenize(pa.array(texts[0] + texts[1])))
     assert wide.read(hashes).tolist() == exact
-    assert wide.faded(0.5).read(hashes).tolist() == [count / 2 for count in exact]
+    assert wide.fade(0.5).read(hashes).tolist() == [count / 2 for count in exact]
     with pytest.raises(InputError, match="64 and 65536"):
         parts[0] + wide
     with pytest.raises(InputError, match="power of two"):

@@ -14,7 +14,7 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.flow.keyed.operator import Answer, Moment
 from geoswarm.flow.keyed.transitions import Transitions, without_object
-from geoswarm.flow.keyed.turn import Shelf, compacted, group, shelved, turn_of
+from geoswarm.flow.keyed.turn import Shelf, compact_shelves, group, make_shelf, turn_of
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, SUB_IDS
@@ -51,7 +51,7 @@ class Memory:
                 if len(answer.kept):
                     keys = grouped.keys.take(pa.array(answer.kept_groups))
                     kept = pa.record_batch([keys, *answer.kept.columns], names=["key", *self.operator.kept.names])
-                    fresh.append(shelved(kept, np.full(len(kept), moment.batch), moment.interval))
+                    fresh.append(make_shelf(kept, np.full(len(kept), moment.batch), moment.interval))
         self.shelves = [*seen, *fresh]
         self._compact()
         return given
@@ -74,7 +74,7 @@ class Memory:
             some = [shelf for shelf in self.shelves if shelf.interval == interval and self.rng.random() < 0.4]
             if len(some) > 1:
                 rest = [shelf for shelf in self.shelves if all(shelf is not gone for gone in some)]
-                self.shelves = [*rest, compacted(some, self.operator)]
+                self.shelves = [*rest, compact_shelves(some, self.operator)]
 
 
 class Lookup:

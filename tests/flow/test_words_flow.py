@@ -9,12 +9,12 @@ import pytest
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.space.change import Divide
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY, Partition
+from geoswarm.core.space.partition import ALL_EXECUTORS, Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import StreamError
-from geoswarm.flow.merge import joined
-from geoswarm.flow.observe import Said, some_said
+from geoswarm.flow.merge import join_rows
+from geoswarm.flow.observe import Quote, quote_events
 from geoswarm.flow.route import route
 from geoswarm.model import SUB_IDS
 from geoswarm.run.oracle.oracle import Oracle
@@ -86,9 +86,9 @@ def test_events_without_a_text_column_meet_only_those_who_ask_for_no_words(tmp_p
 def test_a_text_that_is_no_utf8_is_quoted_all_the_same() -> None:
     texts = pa.array([b"flood \xff river", b"dam", None], pa.binary()).view(pa.string())
     rows = pa.record_batch({"x": [1.0, 2.0, 3.0], "y": [4.0, 5.0, 6.0], "text": texts})
-    assert some_said(rows) == [Said(1.0, 4.0, "flood \ufffd river"), Said(2.0, 5.0, "dam"), Said(3.0, 6.0, None)]
-    assert len(some_said(rows, 2)) == 2
-    assert some_said(rows, 0) == []
+    assert quote_events(rows) == [Quote(1.0, 4.0, "flood \ufffd river"), Quote(2.0, 5.0, "dam"), Quote(3.0, 6.0, None)]
+    assert len(quote_events(rows, 2)) == 2
+    assert quote_events(rows, 0) == []
 
 
 def numbered_rows(numbers: list[int], ids: list[int], subs: list[list[int]]) -> pa.RecordBatch:
@@ -99,7 +99,7 @@ def numbered_rows(numbers: list[int], ids: list[int], subs: list[list[int]]) -> 
 
 def test_the_rows_of_an_event_become_one() -> None:
     first, second = numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([8, 7], [2, 1], [[13, 14], [15]])
-    whole = joined([first, second, first.slice(0, 0)])
+    whole = join_rows([first, second, first.slice(0, 0)])
     assert dict(zip(whole["event_id"].to_pylist(), whole["sub_ids"].to_pylist(), strict=True)) == {
         1: [11, 15],
         2: [12, 13, 14],
@@ -108,12 +108,12 @@ def test_the_rows_of_an_event_become_one() -> None:
 
 def test_one_number_for_two_events_is_never_believed() -> None:
     with pytest.raises(StreamError, match="another order"):
-        joined([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
+        join_rows([numbered_rows([7, 8], [1, 2], [[11], [12]]), numbered_rows([7, 8], [2, 1], [[13], [14]])])
 
 
 def test_events_of_a_shared_partition_go_to_the_same_executors_when_a_task_runs_again_in_another_order() -> None:
     grid = Grid(*BOUNDS, columns=4, rows=4)
-    everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, EVERYBODY),), 1)
+    everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, ALL_EXECUTORS),), 1)
     rows, rng = events(np.random.default_rng(2), 300), np.random.default_rng(3)
     went = {i: p.executor for p in route(rows, everybody) for i in p.events["event_id"].to_pylist()}
     again = route(rows.take(pa.array(rng.permutation(300))), everybody)

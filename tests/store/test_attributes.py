@@ -16,8 +16,8 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.subscriptions.columns import (
     ATTRIBUTES,
-    COLUMNS,
     OPERATION,
+    OPERATION_COLUMNS,
     operation_batch,
     operation_table,
     registration,
@@ -92,11 +92,11 @@ def test_what_was_said_is_shown(tmp_path: Path) -> None:
 
 def test_no_two_attributes_use_one_name() -> None:
     assert len({attribute.name for attribute in ATTRIBUTES}) == len(ATTRIBUTES)
-    assert len({column.name for column in COLUMNS}) == len(COLUMNS) == len(OPERATION)
+    assert len({column.name for column in OPERATION_COLUMNS}) == len(OPERATION_COLUMNS) == len(OPERATION)
 
 
 def test_the_docs_list_every_column() -> None:
-    rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in COLUMNS]
+    rows = [f"| `{column.name}` | {column.type} | {column.meaning} |" for column in OPERATION_COLUMNS]
     assert "\n".join(rows) in RUNNING.read_text()
 
 

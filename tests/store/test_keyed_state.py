@@ -15,7 +15,7 @@ from geoswarm.core.keys.hashing import key_ids
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.keyed import turn as turns
 from geoswarm.flow.keyed.count import Count
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.flow.keyed.state import DELTAS_MAX, NOTHING_KEPT
 from geoswarm.flow.keyed.turn import group
 from geoswarm.store import local_files
@@ -233,15 +233,15 @@ def test_state_of_different_operators_lies_apart(tmp_path: Path) -> None:
 
 def test_held_rows_that_compact_drops_are_gone_and_the_rest_keep_their_batch() -> None:
     class Last(Tell):
-        def compact(self, held: Held) -> Held:
+        def compact(self, held: StateRows) -> StateRows:
             ends = held.starts[1:] - 1
-            return Held(held.rows.take(pa.array(ends)), np.arange(len(ends) + 1), held.batches[ends])
+            return StateRows(held.rows.take(pa.array(ends)), np.arange(len(ends) + 1), held.batches[ends])
 
     shelves = [
-        turns.shelved(pa.record_batch({KEY: ["a", "b"], "number": [b, b + 10]}), np.full(2, b, np.int64), 0)
+        turns.make_shelf(pa.record_batch({KEY: ["a", "b"], "number": [b, b + 10]}), np.full(2, b, np.int64), 0)
         for b in (1, 2)
     ]
-    whole = turns.compacted(shelves, Last(1))
+    whole = turns.compact_shelves(shelves, Last(1))
     assert sorted(zip(whole.rows.column(KEY).to_pylist(), whole.rows.column("number").to_pylist(), strict=True)) == [
         ("a", 2),
         ("b", 12),

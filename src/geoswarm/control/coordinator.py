@@ -66,7 +66,7 @@ class Coordinator:
             return RoundOutcome(None, entry)
         try:
             if decision.fresh is not None:
-                proposed = plan.followed_by(decision.fresh, self.strategy.name)
+                proposed = plan.replace_by(decision.fresh, self.strategy.name)
             else:
                 proposed = plan.apply(decision.changes)
         except PlanError as error:

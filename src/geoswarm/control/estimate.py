@@ -10,9 +10,9 @@ import numpy as np
 
 from geoswarm.control.strategy import RoundReport
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.redraw import redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
 
@@ -26,10 +26,10 @@ def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
     if missing:
         raise InputError(
             f"{len(missing)} of {len(plan.partitions)} partitions of plan {plan.epoch} have no statistics, such as "
-            f"{missing[0]}: give each an empty one, or `redraw.redrawn` ones"
+            f"{missing[0]}: give each an empty one, or `redraw.redraw_stats` ones"
         )
     costs = np.array([stats[p.id].cost for p in plan.partitions])
-    shared = plan.executor_of_slot == EVERYBODY
+    shared = plan.executor_of_slot == ALL_EXECUTORS
     owned = np.bincount(plan.executor_of_slot[~shared], weights=costs[~shared], minlength=plan.executors)
     every: Floats = owned + costs[shared].sum() / plan.executors
     return every
@@ -37,7 +37,7 @@ def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
 
 def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:
     """The cost of the costliest executor under `plan`, which may differ from the plan of the statistics."""
-    return float(executor_costs(plan, redrawn(stats, plan)).max())
+    return float(executor_costs(plan, redraw_stats(stats, plan)).max())
 
 
 def by_cost(plan: Plan, report: RoundReport) -> float:

@@ -23,10 +23,10 @@ from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.density import Density
-from geoswarm.core.stats.redraw import queries_near, redrawn
+from geoswarm.core.stats.redraw import queries_near, redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import InputError
-from geoswarm.flow.observe import LoadReport, Said
+from geoswarm.flow.observe import LoadReport, Quote
 
 SAMPLE_MAX = 10_000
 """The most events, and the most subscriptions, that a sample for a strategy has."""
@@ -47,7 +47,7 @@ class ControlLoop:
         """`queries` are read at the start, when partitions are new, and for strategies that need a sample."""
         self.plan = plan
         self._coordinator, self._round_s, self._queries = Coordinator(strategy), round_s, queries
-        self._said: deque[Said] = deque(maxlen=SAMPLE_MAX)
+        self._said: deque[Quote] = deque(maxlen=SAMPLE_MAX)
         self._stats: dict[int, TrioStat] = {}
         self._density = Density(plan.grid)
         if self.needs_stats:
@@ -84,7 +84,7 @@ class ControlLoop:
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
             with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
-                plan = before.followed_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+                plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
         self._load = LoadReport()  # it was measured with another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
@@ -156,4 +156,4 @@ class ControlLoop:
         new = [p for p in plan.partitions if p.id not in self._stats]
         near = queries_near(self._queries.live_rects(), plan.grid, new) if new else None
         queries = {} if near is None else {p.id: near for p in new}
-        self._stats = redrawn(self._stats, plan, queries)
+        self._stats = redraw_stats(self._stats, plan, queries)

@@ -1,4 +1,4 @@
-"""What every entry of the journal is: a frozen dataclass that names its kind. Whoever makes an entry declares it.
+"""The base of every entry of the journal: a frozen dataclass that names its kind, declared where it is made.
 
 Rounds are declared in `control/outcome.py`, Guard's in `guard/findings.py`, all others in `store/journal/entries.py`.
 How a declaration becomes a line of JSON, and a line the declared value, is `store/journal/mapping.py`.
@@ -7,7 +7,7 @@ How a declaration becomes a line of JSON, and a line the declared value, is `sto
 from typing import ClassVar
 
 Figure = float | int | str
-"""A number or a word that somebody who decides writes down beside the decision."""
+"""A number or a word that a strategy writes down beside its decision."""
 FLAT = {"flat": True}
 """Metadata of a field whose own fields are written beside those of the entry, not inside an object."""
 

@@ -13,8 +13,8 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, TEXT
 
-RESERVED = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
-"""Names that matches use themselves, or that are used on the way to them."""
+RESERVED_COLUMNS = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
+"""Names of columns that the engine adds to events or to matches."""
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -44,18 +44,18 @@ _ACCEPTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
         "WKB as binary, or WKT or GeoJSON as string, since it says which area an event is",
     ),
 }
-"""By column: which types are taken, and what to say of others."""
+"""For each column: which types are accepted, and the message for others."""
 
 
 def conform_events(rows: pa.Schema) -> pa.Schema:
-    """The columns in the engine's types and order: those that every event has, then all others as they are, MALFORMED
-    included."""
-    placed = GEOMETRY.name not in rows.names  # an area knows where it is
+    """The columns in the engine's types and order: those that every event has, then all others unchanged, including
+    MALFORMED."""
+    placed = GEOMETRY.name not in rows.names  # the geometry of an area gives its place
     for name in EVENT.names:
         if name not in rows.names and (placed or name not in ("x", "y")):
             raise SchemaError(f"events have no column {name}, only {', '.join(rows.names)}: add it, or rename one")
     extra = [field for field in rows if field.name not in EVENT.names]
-    clash = [field.name for field in extra if field.name.casefold() in (*RESERVED, *EVENT.names)]
+    clash = [field.name for field in extra if field.name.casefold() in (*RESERVED_COLUMNS, *EVENT.names)]
     if clash:
         raise SchemaError(f"events have columns {clash}, which matches use themselves: rename them")
     for field in rows:
@@ -68,7 +68,7 @@ def conform_events(rows: pa.Schema) -> pa.Schema:
 
 
 def cast_events(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch in the columns that `conform_events` gave; a column that is not there is null."""
+    """A batch with the columns that `conform_events` returned; a missing column is null."""
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names

@@ -1,7 +1,7 @@
-"""Rows that cannot go on, each with a reason a program can count and a sentence a person can act on.
+"""Rows that are refused, each with a reason that programs count and a sentence that tells people what to do.
 
-Who turns a row away decides why (`flow/validate.py`, each attribute in `core/subscriptions/`, `store/subscriptions/`);
-this only collects.
+This file only collects them: `flow/validate.py`, the attributes in `core/subscriptions/` and `store/subscriptions/`
+refuse rows.
 """
 
 import json
@@ -18,10 +18,10 @@ from geoswarm.core.subscriptions.columns import ATTRIBUTES
 from geoswarm.model import DEAD_LETTER
 
 MALFORMED = "_malformed"
-"""The column in which a source hands over the text of a row it could not parse."""
+"""The column in which a source gives the text of a row that it could not parse."""
 
 TEXT_MAX = 10_000
-"""Characters kept of a row and of what is said about it."""
+"""Characters that are kept of a row and of its sentence."""
 
 _GENERAL = {
     "malformed": "the source could not parse the row",
@@ -32,17 +32,17 @@ _GENERAL = {
     "duplicate": "the id is registered already",
     "unknown-id": "no live subscription has the id",
     "full": "the engine holds as many subscriptions, or accounts of users, as it may",
-    "no-user": "an operation says no user, and Guard must know who asks",
+    "no-user": "an operation names no user, and Guard needs one",
     "user-name": "a user's name is too long, or no text",
     "blocked": "Guard or an operator has blocked the user",
     "user-rate": "the user does more operations a second than one user may",
     "user-subscriptions": "the user has as many live subscriptions as one user may",
     "user-cost": "the user's subscriptions together cost as much as those of one user may",
-    "not-owner": "the subscription is somebody else's",
-    "key": "the key of a row is missing, so nobody can be asked to remember it",
+    "not-owner": "the subscription belongs to another user",
+    "key": "the key of a row is null, so no executor can keep its state",
 }
 REASONS = _GENERAL | {reason: text for attribute in ATTRIBUTES for reason, text in attribute.reasons.items()}
-"""Why a row may be turned away, those of each attribute of subscriptions included, with a sentence for the docs."""
+"""All reasons to refuse a row, including those of each attribute of subscriptions, with a sentence for the docs."""
 
 
 class DeadLetters:
@@ -60,27 +60,27 @@ class DeadLetters:
         detail: str,
         each: Iterable[Mapping[str, Any]] | None = None,
     ) -> None:
-        """`detail` may name the row's columns in braces: "subscription {sub_id} has no xmin"; and what `each` says of
-        one chosen row after another."""
+        """`detail` may name in braces the row's columns ("subscription {sub_id} has no xmin") and the names in `each`,
+        which has one mapping for each chosen row."""
         if not chosen.any():
             return
         assert reason in REASONS, reason
         more = iter(each) if each is not None else repeat({})
-        for row, said_besides in zip(_rows(batch.filter(pa.array(chosen))), more, strict=False):
+        for row, further in zip(_rows(batch.filter(pa.array(chosen))), more, strict=False):
             raw = row.pop(MALFORMED, None)
             text = raw if raw is not None else json.dumps(row, default=_plain)
-            said = detail.format(**row, **said_besides)
-            self._rows.append((self._batch_id, self._kind, reason, said[:TEXT_MAX], text[:TEXT_MAX]))
+            sentence = detail.format(**row, **further)
+            self._rows.append((self._batch_id, self._kind, reason, sentence[:TEXT_MAX], text[:TEXT_MAX]))
 
     def add_more(self, reason: str, count: int, detail: str) -> None:
-        """So many rows at once, which are counted and not kept."""
+        """Count `count` more rows, which are not kept."""
         assert reason in REASONS, reason
         text = json.dumps({"operations": count})
         self._rows.append((self._batch_id, self._kind, reason, detail[:TEXT_MAX], text))
         self._unwritten += count - 1
 
     def __len__(self) -> int:
-        """Rows that were turned away, those included that are only counted."""
+        """Rows that were refused, including those that are only counted."""
         return len(self._rows) + self._unwritten
 
     def table(self) -> pa.Table:
@@ -89,7 +89,7 @@ class DeadLetters:
 
 
 class Triage:
-    """One batch under inspection: each row dies at most once, of the first reason that holds."""
+    """One batch that is being checked: each row is refused at most once, for the first reason that holds."""
 
     def __init__(self, batch: pa.RecordBatch, dead: DeadLetters) -> None:
         self._batch, self._dead = batch, dead
@@ -101,14 +101,14 @@ class Triage:
         self.doomed |= fresh
 
     def turn_away_one(self, row: int, reason: str, detail: str) -> None:
-        """For details that are the row's own: many rows cost no more than as many."""
+        """Refuse one row, with a detail of its own. The cost is that of one row, not of the batch."""
         if not self.doomed[row]:
             self._dead.add(self._batch.slice(row, 1), np.ones(1, np.bool_), reason, detail)
             self.doomed[row] = True
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """As Python values. Whatever is in a bad row, looking at it must not raise: the stream would stop for ever."""
+    """The rows as Python values. Reading a bad row must never raise: the stream would stop for ever."""
     columns = [_values(column) for column in batch.columns]
     return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 

@@ -15,15 +15,15 @@ PACKED = pa.schema(
     [
         pa.field("executor", pa.int32(), nullable=False),
         pa.field("partition", pa.int32(), nullable=False),
-        pa.field("kind", pa.int8(), nullable=False),  # of what is in it: one of the numbers below
+        pa.field("kind", pa.int8(), nullable=False),  # one of the numbers below
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-EVENTS, SUBSCRIPTIONS, PASSING = 0, 1, 2
-"""Events of the partition; subscriptions of the partition, on their way to its events; rows that go out as they are."""
+EVENT_PARCEL, SUBSCRIPTION_PARCEL, PASSING_PARCEL = 0, 1, 2
+"""Kinds of parcels: events of the partition; its subscriptions, sent to its events; rows that go out unchanged."""
 
 
-def pack(parcels: Iterator[Parcel]) -> pa.RecordBatch:
+def pack_parcels(parcels: Iterator[Parcel]) -> pa.RecordBatch:
     executors, partitions, kinds, ends = [], [], [], [0]
     payloads = pa.BufferOutputStream()
     for parcel in parcels:
@@ -38,7 +38,7 @@ def pack(parcels: Iterator[Parcel]) -> pa.RecordBatch:
     return pa.record_batch([*numbers, binary], schema=PACKED)
 
 
-def unpack(rows: pa.RecordBatch, events: pa.Schema) -> Iterator[Parcel]:
+def unpack_parcels(rows: pa.RecordBatch, events: pa.Schema) -> Iterator[Parcel]:
     for i in range(len(rows)):
         payload = rows.column("payload")[i].as_buffer()
         yield Parcel(

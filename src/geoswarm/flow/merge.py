@@ -1,8 +1,8 @@
-"""What each event met, as the rows that go out: one per event with an array, or one per pair.
+"""Turns matches into the rows that go out: one for each event with an array, or one for each pair.
 
-Every (event, subscription) pair appears once: a live subscription rests in one segment, and where terms are divided it
-is found under one of them only. An event that visited several executors for its terms comes back in several rows;
-`joined` makes them one again (the merger of PS2Stream §III-B).
+Every (event, subscription) pair appears once: a live subscription is in one segment, and where terms are divided it is
+found by one of them only. An event that was sent to several executors for its terms comes back in several rows;
+`join_rows` makes them one again (the merger of PS2Stream §III-B).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,20 +13,20 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import cuts, row_bytes
 from geoswarm.core.arrays.jit import Bools
 from geoswarm.errors import StreamError
-from geoswarm.flow.match.match import Met
+from geoswarm.flow.match.match import MatchRun
 from geoswarm.model import EVENT, SUB_ID, SUB_IDS
 
 OUTPUT_BYTES_MAX = 64 << 20
-"""Of one batch of pairs; an Arrow column of text may hold 2 GB."""
+"""Bytes of one batch of pairs; an Arrow column of text may hold 2 GB."""
 
 
 def match_schema(events: pa.Schema, matches: str) -> pa.Schema:
-    """The schema of what goes out: the event's own columns, then its subscriptions."""
+    """The schema of matches: the event's own columns, then its subscriptions."""
     return events.append(SUB_IDS if matches == "arrays" else SUB_ID)
 
 
-def as_arrays(met: Met, every: bool = False) -> Iterator[pa.RecordBatch]:
-    """One row per event that met something, or per `every` event."""
+def as_arrays(met: MatchRun, every: bool = False) -> Iterator[pa.RecordBatch]:
+    """One row for each event that met a subscription; with `every`, for each event."""
     counts = np.diff(met.offsets)
     rows = np.arange(len(counts)) if every else np.flatnonzero(counts)
     if not len(rows):
@@ -37,8 +37,8 @@ def as_arrays(met: Met, every: bool = False) -> Iterator[pa.RecordBatch]:
     yield pa.record_batch([*events.columns, lists], schema=match_schema(events.schema, "arrays"))
 
 
-def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Rows of `as_arrays` with the column `_event`, one for each event: what it met anywhere, in one array."""
+def join_rows(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """Joins rows of `as_arrays`, with the column `_event`: one row for each event, with all its subscriptions."""
     rows = pa.concat_batches([part for part in parts if len(part)] or parts[:1])
     numbers = rows.column("_event").to_numpy()
     order = np.argsort(numbers, kind="stable")
@@ -55,8 +55,8 @@ def joined(parts: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _check_numbers(rows: pa.RecordBatch, first: Bools) -> None:
-    """Numbers follow the order of rows. A task that Spark runs again may meet them in another order, if the stream
-    promises none; then one number is two events."""
+    """Events are numbered in the order of rows. A task that Spark runs again may read them in another order, if the
+    stream promises none; then two events have one number."""
     again = np.flatnonzero(~first)
     for name in EVENT.names:
         values = rows.column(name)
@@ -67,15 +67,15 @@ def _check_numbers(rows: pa.RecordBatch, first: Bools) -> None:
             )
 
 
-def apart(rows: pa.RecordBatch) -> Met:
+def split_arrays(rows: pa.RecordBatch) -> MatchRun:
     """The inverse of `as_arrays`."""
     lists = rows.column(SUB_IDS.name)
     offsets = lists.offsets.to_numpy().astype(np.int64)
-    return Met(rows.drop_columns([SUB_IDS.name]), offsets - offsets[0], lists.flatten().to_numpy())
+    return MatchRun(rows.drop_columns([SUB_IDS.name]), offsets - offsets[0], lists.flatten().to_numpy())
 
 
-def as_pairs(met: Met, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:
-    """One row per event and subscription, in batches of about `bytes_max`: a long text is repeated in each row."""
+def as_pairs(met: MatchRun, bytes_max: int = OUTPUT_BYTES_MAX) -> Iterator[pa.RecordBatch]:
+    """One row for each event and subscription, in batches of about `bytes_max`: a long text is repeated in each row."""
     rows = np.repeat(np.arange(len(met.events)), np.diff(met.offsets))
     schema = match_schema(met.events.schema, "pairs")
     for first, end in cuts(row_bytes(met.events)[rows], bytes_max):

@@ -1,7 +1,7 @@
-"""What one task counted, per partition, in a form that two tasks can merge.
+"""The counts of one task for each partition, in a form that can be added up over tasks.
 
-A task writes its counts to a file named by batch and task, so that a retried or speculative attempt replaces the
-one before it and nothing is counted twice; the driver adds the files up. It does not decide anything.
+A task writes its counts to a file named by batch and task, so that a retried or speculative attempt replaces the one
+before it and nothing is counted twice; the driver adds the files up.
 """
 
 from base64 import b64decode, b64encode
@@ -25,63 +25,63 @@ class Load(NamedTuple):
     """Events that met at least one subscription."""
     matches: int
     cpu_us: int
-    """Thread time spent on matching these events."""
+    """CPU time of the thread for matching these events."""
 
     def __add__(self, other: "Load") -> "Load":  # type: ignore[override]
         return Load(*(a + b for a, b in zip(self, other, strict=True)))
 
 
-NOTHING = Load(0, 0, 0, 0)
-SAID_MAX, SAID_OF_TASK_MAX, SAID_CHARS_MAX = 64, 512, 1000
-"""Events of a parcel and of a task that its report quotes, and characters of each: 50 kB of short posts a task."""
+NO_LOAD = Load(0, 0, 0, 0)
+PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, QUOTE_CHARS_MAX = 64, 512, 1000
+"""Events that a report quotes of a parcel and of a task, and characters of each: 50 kB of short posts a task."""
 
 
-class Said(NamedTuple):
-    """An event that is quoted: where it was, and its text."""
+class Quote(NamedTuple):
+    """The place and the text of an event, quoted in a report."""
 
     x: float
     y: float
     text: str | None
 
 
-COUNTS = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
+COUNT_NAMES = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
 
 
 @dataclass
 class LoadReport:
-    """Empty when made; `add` what was seen; `+` what another task saw; read the totals."""
+    """Empty at first; `add` the counts of a parcel; `+` those of another task; read the totals."""
 
     partitions: dict[int, Load] = field(default_factory=dict)
     executors: dict[int, Load] = field(default_factory=dict)
-    """The same once more, by who did it: several may have shared a partition."""
+    """The same loads by executor: several executors may have shared a partition."""
     events_in: int = 0
     """Rows that reached validation."""
     dead: int = 0
-    """Rows that it turned away."""
+    """Rows that validation refused."""
     route_cpu_us: int = 0
     copies: int = 0
-    """Rows that an event was sent as, beyond the first."""
+    """Rows beyond the first in which an event was sent."""
     dropped: int = 0
-    """Events that were sent nowhere, since nobody asks for what they say."""
+    """Events that were sent nowhere, since no subscription there asks for their words."""
     repeated: int = 0
     """Rows that the merger joined to another of the same event."""
     in_transit: int = 0
-    """Rows on their way to the merger; 0 when all have come."""
+    """Rows sent to the merger and not yet received; 0 at the end."""
     stats: dict[int, TrioStat] = field(default_factory=dict)
-    """The round's collectors, by partition; empty where nobody balances by them."""
-    said: list[Said] = field(default_factory=list)
-    """Some of the events, where anybody asks for words."""
+    """The round's collectors, by partition; empty if the strategy does not use them."""
+    said: list[Quote] = field(default_factory=list)
+    """Some of the events, if any subscription asks for words."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
-        self.partitions[partition] = self.partitions.get(partition, NOTHING) + load
-        self.executors[executor] = self.executors.get(executor, NOTHING) + load
+        self.partitions[partition] = self.partitions.get(partition, NO_LOAD) + load
+        self.executors[executor] = self.executors.get(executor, NO_LOAD) + load
 
     def include(self, other: "LoadReport") -> None:
         """Add in place what another task counted."""
         for mine, theirs in ((self.partitions, other.partitions), (self.executors, other.executors)):
             for key, load in theirs.items():
-                mine[key] = mine.get(key, NOTHING) + load
-        for name in COUNTS:
+                mine[key] = mine.get(key, NO_LOAD) + load
+        for name in COUNT_NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for partition, stat in other.stats.items():
             self.add_stat(partition, stat)
@@ -99,7 +99,7 @@ class LoadReport:
 
     @property
     def events(self) -> int:
-        """Rows that validation let pass."""
+        """Rows that passed validation."""
         return sum(load.events for load in self.partitions.values()) - self.copies + self.dropped
 
     @property
@@ -114,7 +114,7 @@ class LoadReport:
         return {
             "partitions": {str(k): list(v) for k, v in sorted(self.partitions.items())},
             "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
-            **{name: getattr(self, name) for name in COUNTS},
+            **{name: getattr(self, name) for name in COUNT_NAMES},
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
             "said": [list(one) for one in self.said],
         }
@@ -125,22 +125,22 @@ class LoadReport:
             {int(k): Load(*v) for k, v in written[by].items()} for by in ("partitions", "executors")
         )
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
-        said = [Said(*one) for one in written.get("said", ())]
-        return cls(partitions, executors, **{name: written[name] for name in COUNTS}, stats=stats, said=said)
+        said = [Quote(*one) for one in written.get("said", ())]
+        return cls(partitions, executors, **{name: written[name] for name in COUNT_NAMES}, stats=stats, said=said)
 
 
-def some_said(events: pa.RecordBatch, most: int = SAID_MAX) -> list[Said]:
-    """At most so many of the events, evenly spread."""
+def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:
+    """At most `most` of the events, evenly spread."""
     chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
     rows = events.select(["x", "y", TEXT.name]).take(pa.array(chosen))
     x, y, texts = rows.columns
-    bytes_of = rows_of(texts)  # it need not be UTF-8: Spark does not check
-    said = [bytes_of.text(i)[:SAID_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
-    return [Said(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
+    bytes_of = rows_of(texts)  # may be invalid UTF-8: Spark does not check
+    said = [bytes_of.text(i)[:QUOTE_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
+    return [Quote(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:
-    """The collectors of a partition after a parcel of events: two updates a point."""
+    """The collectors of a partition for a parcel of events: two updates a point."""
     stat = TrioStat.empty(plan.partition(partition))
     rows, columns = np.divmod(plan.grid.locate(*xy(events)).astype(np.int64), plan.grid.columns)
     stat.add_points(rows, columns)

@@ -1,7 +1,7 @@
-"""Each event to the partition that holds its cell, and through it to its executor, or to all executors in turn.
+"""Routes each event to the partition of its cell, and so to its executor, or to all executors in turn.
 
-Within a partition the events leave in Z-order, which is the order the matcher wants them in: sorting once here, while
-the columns are gathered anyway, spares it there. SWARM §4.1.1: O(1) per point.
+Within a partition the events are in Z-order, which the matcher needs: sorting here, while the columns are gathered
+anyway, saves it there. SWARM §4.1.1: O(1) per point.
 """
 
 from collections.abc import Iterator
@@ -13,17 +13,17 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import column_of, row_of
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 
-SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort wants its keys
+SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort needs its keys
 
 
 class Parcel(NamedTuple):
-    """The events of one partition, in Z-order; or of another `kind` (`exchange.py`)."""
+    """The events of one partition, in Z-order; or rows of another `kind` (`exchange.py`)."""
 
     partition: int
     executor: int
@@ -37,14 +37,14 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
         return
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
-    order = sorted_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
-    yield from in_lanes(events, order, slots[order], plan)
+    order = sort_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
+    yield from split_into_parcels(events, order, slots[order], plan)
 
 
-def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
-    """Row `rows[i]` goes to `slots[i]`; a row may go to several. Within a parcel rows stay in the order they have."""
+def split_into_parcels(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
+    """Send row `rows[i]` to `slots[i]`; a row may go to several. Within a parcel rows keep their order."""
     lanes, slot_of_lane, owner_of_lane = _lanes(events, rows, slots, plan)
-    order = sorted_order(lanes, len(slot_of_lane) - 1)
+    order = sort_order(lanes, len(slot_of_lane) - 1)
     gathered = events.take(pa.array(rows[order]))
     sizes = np.bincount(lanes, minlength=len(slot_of_lane))
     ends = np.cumsum(sizes)
@@ -54,17 +54,17 @@ def in_lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) ->
 
 
 def executors_of(events: pa.RecordBatch, plan: Plan) -> ExecutorIds:
-    """The executor of each event, in the order they came: what the row exchange shuffles by."""
+    """The executor of each event, in arrival order, by which the row exchange shuffles."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
     lanes, _, owner_of_lane = _lanes(events, np.arange(len(events)), slots, plan)
     return owner_of_lane[lanes]
 
 
 def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, ExecutorIds]:
-    """A lane is what one parcel goes by: a slot, or one executor's share of a slot that is everybody's. Returns the
+    """A lane is the way of one parcel: a slot, or one executor's part of a slot that all executors share. Returns the
     lane of each event, and the slot and the executor of each lane."""
     owners = plan.executor_of_slot
-    shared = owners == EVERYBODY
+    shared = owners == ALL_EXECUTORS
     every_slot = np.arange(len(owners), dtype=np.int32)
     if not shared.any():
         return slots, every_slot, owners
@@ -78,12 +78,12 @@ def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> t
 
 
 def _turns(events: pa.RecordBatch, executors: int) -> Ints:
-    """Whose turn each event is. By what it is, not by its place in the batch: a task that Spark runs again may meet its
-    events in another order, and must send each where it sent it before."""
+    """The executor for each event of a shared slot, by the event's values, not by its place in the batch: a task that
+    Spark runs again may read its events in another order, and must send each where it sent it before."""
     mixed = np.zeros(len(events), np.uint64)
     for name in ("event_id", "x", "y"):
         mixed ^= events.column(name).to_numpy().view(np.uint64)
-        mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio: it carries every bit into the upper ones
+        mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads every bit to the upper ones
         mixed ^= mixed >> np.uint64(29)
     return ((mixed >> np.uint64(32)) % np.uint64(executors)).astype(np.int64)
 

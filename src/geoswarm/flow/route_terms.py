@@ -1,13 +1,13 @@
-"""Routing where terms are divided: an event goes to each partition of its place that has a list under one of its terms.
+"""Routes where terms are divided: an event goes to each partition of its place that has a list for one of its terms.
 
-`route.py` does the rest of plans. Some events go nowhere, because nobody there asks for anything that they say; some go
-to several executors, and their halves meet again in `merge.py`. PS2Stream §IV-C: H1 is the plan's `TermCut`, H2 is the
-index itself, which every worker has (`core/index/words.py`).
+`route.py` handles other plans. Some events go nowhere, because no subscription there asks for their words; some go to
+several executors, and `merge.py` joins their rows. PS2Stream §IV-C: H1 is the plan's `TermCut`, H2 is the index itself,
+which every worker has (`core/index/words.py`).
 
-    event ── cell ──► rectangle, not divided ───────────────► its partition, if anybody asks
-                 └──► divided ── each wanted term ── share ─► the partition that has it
-                              ├─ somebody asks for no words ► the partition that has share 0
-                              └─ it has a geometry ─────────► that one alone, which looks everything up for it
+    event ── cell ──► rectangle, not divided ───────────────► its partition, if a term is wanted there
+                 └──► divided ── each wanted term ── share ─► the partition that has the share
+                              ├─ some ask for no words ─────► the partition that has share 0
+                              └─ it has a geometry ─────────► that one alone, which searches all terms for it
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,32 +18,32 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.index.kernels import Points
-from geoswarm.core.index.words import wanted
+from geoswarm.core.index.words import wanted_tokens
 from geoswarm.core.space.holders import Holders, holders
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import Directory, ShareIds, share_of
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.match import Searchable
-from geoswarm.flow.route import Parcel, SlotKeys, in_lanes, locate_slots
+from geoswarm.flow.route import Parcel, SlotKeys, locate_slots, split_into_parcels
 from geoswarm.model import GEOMETRY, TEXT
 
-EVENT, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
-"""Columns that the merger needs: a number that is the event's alone, and how many parcels it is in."""
+EVENT_NUMBER, COPIES = pa.field("_event", pa.int64(), nullable=False), pa.field("_copies", pa.int32(), nullable=False)
+"""Columns that the merger needs: the unique number of an event, and the number of parcels that it is in."""
 
 
-def numbered(events: pa.Schema) -> pa.Schema:
-    """Events as they travel where terms are divided."""
-    return events.append(EVENT).append(COPIES)
+def travel_schema(events: pa.Schema) -> pa.Schema:
+    """The columns of events that may be in several parcels."""
+    return events.append(EVENT_NUMBER).append(COPIES)
 
 
-class Sent(NamedTuple):
+class Dispatch(NamedTuple):
     parcels: Iterator[Parcel]
     copies: int
-    """More than one of each event."""
+    """Rows beyond the first of each event."""
     dropped: int
     """Events that go nowhere."""
 
@@ -62,16 +62,16 @@ class _Ways(NamedTuple):
 
 def route_terms(
     events: pa.RecordBatch, plan: Plan, segments: Sequence[Searchable], first_event: int, *, every: bool = False
-) -> Sent:
-    """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere."""
+) -> Dispatch:
+    """`events` are validated, and numbered from `first_event` on. With `every`, each event goes somewhere."""
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
     codes = codes_of(x, y, frame_of(plan.grid))
-    order = sorted_order(codes, CODE_MAX)
+    order = sort_order(codes, CODE_MAX)
     texts = events.column(TEXT.name) if TEXT.name in events.schema.names else pa.nulls(len(events), pa.string())
-    # The index is searched in the order of its cells; everything below is in that order.
+    # The index is searched in Z-order; all arrays below are in that order.
     tokens = tokenize(texts.take(pa.array(order)))
-    asked = wanted(Points(codes[order], x[order], y[order]), tokens, segments)
+    asked = wanted_tokens(Points(codes[order], x[order], y[order]), tokens, segments)
     plain = every or any(s.levels or (s.regions is not None and s.regions.cells) for s in segments)
     whole = np.zeros(len(events), np.bool_)
     if GEOMETRY.name in events.schema.names:
@@ -81,9 +81,9 @@ def route_terms(
     copies = np.bincount(rows, minlength=len(events)).astype(np.int32)
     numbers = np.arange(first_event, first_event + len(events))
     columns = [*events.columns, pa.array(numbers), pa.array(copies)]
-    travelling = pa.record_batch(columns, schema=numbered(events.schema))
+    travelling = pa.record_batch(columns, schema=travel_schema(events.schema))
     dropped = int(np.count_nonzero(copies == 0))
-    return Sent(in_lanes(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
+    return Dispatch(split_into_parcels(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
 
 
 def _ways(plan: Plan) -> _Ways:
@@ -103,7 +103,7 @@ def _ways(plan: Plan) -> _Ways:
 def _targets(
     slots: SlotKeys, tokens: Tokens, asked: Bools, plain: bool, whole: Bools, ways: _Ways
 ) -> tuple[Ints, SlotKeys]:
-    """(event, slot) for every parcel that an event is in, in the order of the events. Whoever is `whole` is in one."""
+    """(event, slot) for every parcel that an event is in, in the order of events. A `whole` event is in one only."""
     room = len(slots) + len(tokens.hashes)
     places, targets = np.empty(room, np.int64), np.empty(room, np.uint32)
     held = ways.holders

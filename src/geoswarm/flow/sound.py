@@ -1,6 +1,6 @@
-"""The mark of events whose geometry validation found fit as it is, so that no later stage checks it again.
+"""The mark of events whose geometry passed validation unchanged, so that no later stage checks it again.
 
-An event keeps its geometry as it came, and everybody who needs the area reads that. Checking takes several times as
+An event keeps its geometry as it came, and every stage that needs the area reads it. Checking takes several times as
 long as reading, and an area may meet many partitions. The mark is a column from validation to the matcher.
 """
 
@@ -9,14 +9,14 @@ import pyarrow as pa
 from geoswarm.model import GEOMETRY
 
 SOUND = pa.field("_sound", pa.bool_(), nullable=False)
-"""Plain WKB (`core/shapes/wkb.py`), read without complaint, and taken as it came."""
+"""Whether the geometry is plain WKB (`core/shapes/wkb.py`) that was accepted unchanged."""
 
 
-def marked(events: pa.Schema) -> pa.Schema:
-    """Events as they leave validation, where they are marked: only if some could be areas."""
+def marked_schema(events: pa.Schema) -> pa.Schema:
+    """The columns of events after validation: with the mark, if events may be areas."""
     return events.append(SOUND) if GEOMETRY.name in events.names else events
 
 
-def unmarked(events: pa.RecordBatch) -> pa.RecordBatch:
-    """As they came."""
+def drop_mark(events: pa.RecordBatch) -> pa.RecordBatch:
+    """The events without the mark."""
     return events.drop_columns([SOUND.name]) if SOUND.name in events.schema.names else events

@@ -1,9 +1,9 @@
-"""The first stage of both roads: rows that are malformed become dead letters with a reason, the others go on.
+"""The first stage for events and for operations: bad rows become dead letters with a reason, the others go on.
 
-Looks at one row at a time and knows no history: a duplicate `register` or a `cancel` of an unknown id is found where
-the subscriptions are (`store/subscriptions/`). Nothing is repaired or dropped: rows in = rows on + dead letters. Events
-that are areas are validated in `validate_areas.py`; what an attribute of a subscription may be is declared with the
-attribute (`core/subscriptions/`), and asked here in the order of its table.
+Each row is checked alone: a duplicate `register` or a `cancel` of an unknown id is found where the subscriptions are
+(`store/subscriptions/`). Nothing is repaired or dropped: rows in = valid rows + dead letters. Events that are areas are
+validated in `validate_areas.py`; each attribute of a subscription declares its own checks (`core/subscriptions/`),
+which run here in the order of its table.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.flow.operations import operation_codes
-from geoswarm.flow.sound import SOUND, unmarked
+from geoswarm.flow.sound import SOUND, drop_mark
 from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import EVENT, GEOMETRY
 
@@ -32,8 +32,8 @@ _UNPARSED = "cannot be parsed: fix the producer"
 
 
 def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks: bool = False) -> pa.RecordBatch:
-    """The events that can be routed. Columns beyond those that have a meaning may hold anything. With `marks`, areas
-    that need not be checked again are marked (`sound.py`)."""
+    """The events that can be routed. Columns that the engine does not use may hold anything. With `marks`, areas that
+    need not be checked again are marked (`sound.py`)."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
@@ -51,7 +51,7 @@ def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, mar
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])
     if not marks:
-        batch = unmarked(batch)
+        batch = drop_mark(batch)
     elif SOUND.name not in batch.schema.names and GEOMETRY.name in batch.schema.names:
         batch = batch.append_column(SOUND, pa.array(np.zeros(len(batch), np.bool_)))
     return batch.filter(pa.array(~triage.doomed)) if triage.doomed.any() else batch
@@ -59,21 +59,21 @@ def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, mar
 
 @dataclass(frozen=True)
 class ValidatedOperations:
-    """`operations[REGION]` are the regions of all rows: attributes are the keys, as of `Subs`."""
+    """`operations[REGION]` are the regions of all rows: attributes are the keys, as in `Subs`."""
 
     rows: pa.RecordBatch
-    """All of them as they came, without MALFORMED."""
+    """All rows as they came, without MALFORMED."""
     fit: Bools
     """Which may be applied."""
     values: dict[str, Any]
-    """Of each attribute, by its name: the values of all rows, of which those of fit rows that put something count."""
+    """The values of each attribute, by its name. Only those of fit rows that register or replace count."""
 
     def __getitem__(self, attribute: Attribute[V, S]) -> V:
         values: V = self.values[attribute.name]
         return values
 
     def subs(self, chosen: Ints) -> Subs:
-        """The subscriptions that some rows put."""
+        """The subscriptions that some rows register or replace."""
         ids = np.asarray(self.rows.column("sub_id").take(pa.array(chosen)), np.int64)
         return Subs(ids, {a.name: a.take(self.values[a.name], chosen) for a in ATTRIBUTES})
 
@@ -94,7 +94,7 @@ def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: De
 
 
 def conform_operations(table: pa.Table) -> pa.Table:
-    """Operations with all columns of the schema, in its order; columns a source left out are null."""
+    """Operations with all columns of the schema, in its order; missing columns are null."""
     columns = [_conform_column(table, field) for field in OPERATION]
     names = list(OPERATION.names)
     if MALFORMED in table.schema.names:

@@ -1,8 +1,8 @@
-"""Validate events that are areas: their `geometry` is read, and gives them the place they are routed by.
+"""Validates events that are areas: their `geometry` is read, and gives the place by which they are routed.
 
-What a geometry must be is decided in `core/shapes/parse.py`, as for subscriptions. A point as geometry is a point;
-lines are refused. The matcher reads the geometry once more (`flow/match/areas.py`): what travels is the event as it
-came, with a mark if it need not be checked again (`flow/sound.py`).
+`core/shapes/parse.py` decides which geometries are accepted, as for subscriptions. A point as geometry is a point;
+lines are refused. The matcher reads the geometry once more (`flow/match/areas.py`): the event travels as it came, with
+a mark if it need not be checked again (`flow/sound.py`).
 """
 
 import re
@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import Triage
@@ -24,16 +24,16 @@ _SRID = re.compile(rb"^\s*SRID\s*=\s*\d{1,9}\s*;", re.IGNORECASE)
 
 
 def has_areas(batch: pa.RecordBatch) -> bool:
-    """Whether any event has a geometry; most streams have none, and pay for this question only."""
+    """Whether any event has a geometry; most streams have none, and this check is all that they pay."""
     return GEOMETRY.name in batch.schema.names and batch.column(GEOMETRY.name).null_count < len(batch)
 
 
 def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
-    """Turn away geometries that cannot be read; fill `x` and `y`, of a point always, of an area where they are null;
-    and mark what is sound."""
+    """Refuse geometries that cannot be read; fill in `x` and `y`, of a point always, of an area where they are null;
+    and mark sound geometries."""
     column = batch.column(GEOMETRY.name)
     shapes, refused, _, sound = parse_shapes(column, grid)
-    boxes = rectangles(shapes, grid)
+    boxes = bounding_rectangles(shapes, grid)
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
     are_points = np.zeros(len(batch), np.bool_)
     for row, reason, detail in refused:
@@ -57,7 +57,7 @@ def _fill_places(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> p
 
 
 def _point_of(raw: bytes) -> shapely.Point | None:
-    """The point that a geometry without an area is; None: it is none. Text need not be UTF-8."""
+    """A geometry without an area as a point; None: it is not a point. Text need not be UTF-8."""
     with np.errstate(all="ignore"):
         if raw[0] <= 1:
             read = shapely.from_wkb(raw, on_invalid="ignore")

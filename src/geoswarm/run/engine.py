@@ -240,7 +240,7 @@ class BaseEngine:
         checkpoint = self._checkpoint
         try:
             before, fresh = checkpoint.plan, draw(checkpoint.grid, self.contract.executors)
-            checkpoint.adopt_plan(before.followed_by(fresh, fresh.drawn_by))
+            checkpoint.adopt_plan(before.replace_by(fresh, fresh.drawn_by))
         except BaseException:
             checkpoint.close()
             raise

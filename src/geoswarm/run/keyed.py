@@ -22,8 +22,8 @@ from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.keyed.operator import Moment, Operator
-from geoswarm.flow.keyed.route import fed_schema
-from geoswarm.flow.keyed.state import Commit, Files
+from geoswarm.flow.keyed.route import feed_schema
+from geoswarm.flow.keyed.state import Commit, FileChanges
 from geoswarm.flow.keyed.work import KeyedReport, KeyedTask, KeyLoads
 from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
 from geoswarm.run.rows import Rows
@@ -107,7 +107,7 @@ class KeyedRun:
             before,
             self.plan.epoch,
             self._seal,
-            fed_schema(operator, rows.schema),
+            feed_schema(operator, rows.schema),
             cpu_s=time.thread_time,
             fresh_name=fresh_name,
             attempt=fresh_name(),  # tasks of a killed driver may still be reporting
@@ -208,7 +208,9 @@ class KeyedRun:
         added = [file for report in worked.values() for file in report.added]
         gone = {name for report in worked.values() for name in report.gone}
         plan = task.plan_epoch, task.plan_seal
-        return before.after(moment, self.operator.window, Files(added, gone), plan, str(task.columns), self._clock)
+        return before.after(
+            moment, self.operator.window, FileChanges(added, gone), plan, str(task.columns), self._clock
+        )
 
 
 def fresh_name() -> str:

@@ -14,7 +14,7 @@ import pyarrow as pa
 from geoswarm.config import KeyTuning
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.keyed.operator import Operator
-from geoswarm.flow.keyed.route import fed_schema
+from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.model import DEAD_LETTER
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
@@ -64,7 +64,7 @@ class BaseKeyedStream:
         """The first step of every `start`; `columns` are those of the rows."""
         if self._run is not None and self._run.is_active:
             raise StreamError("this stream is running already: stop it first, or use another checkpoint")
-        fed_schema(self.operator, columns)  # what cannot work is refused before the stream starts
+        feed_schema(self.operator, columns)  # what cannot work is refused before the stream starts
         target = as_sink(sink)
         target.bind(self._storage.read_document("identity.json")["id"])
         return target

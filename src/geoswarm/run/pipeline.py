@@ -22,10 +22,10 @@ from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.stages.beside import pairs_with_users, select_valid
-from geoswarm.flow.stages.count import COUNTS, PLACED_BY, count_cells, sum_cells
+from geoswarm.flow.stages.count import CELL_COUNTS, PLACED_BY, count_cells, sum_cells
 from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
-from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_rows, send_subscriptions
+from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
@@ -113,7 +113,7 @@ class Pipeline:
         def replan() -> Plan:
             grid = self._checkpoint.grid
             names = [name for name in PLACED_BY if name in batch.events.schema.names]
-            counted = batch.events.select(names).map(count_cells(grid), COUNTS).to_arrow()
+            counted = batch.events.select(names).map(count_cells(grid), CELL_COUNTS).to_arrow()
             return self._steering.plan_batch(batch.number, sum_cells(counted, grid))
 
         now_us = int(self._clock() * 1e6)
@@ -150,7 +150,7 @@ class Pipeline:
 def exchange(events: Rows, task: BatchTask) -> Rows:
     """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
     if not task.packs:
-        return events.map(route_rows(task), task.events.append(EXECUTOR)).exchange(task.plan().executors)
+        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(task.plan().executors)
     routed = events.map(route_packed(task), PACKED)
     if task.is_at_stream:
         slots = events.numbers(len(task.plan().partitions))

@@ -17,9 +17,9 @@ from geoswarm.config import KeyTuning, Tuning
 from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.keyed.operator import Operator
-from geoswarm.flow.keyed.route import fed_schema
+from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.transitions import Transitions
-from geoswarm.flow.stages.beside import USER, drop_followers, split_into_pairs
+from geoswarm.flow.stages.beside import USER_FIELD, drop_followers, split_into_pairs
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
 from geoswarm.run.keyed import KeyedRun
@@ -57,12 +57,12 @@ def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None
             raise SettingsError(f"stage {stage.operator.name} is on {stage.on!r}: use events or matches")
         rows = events
         if stage.on == "matches":
-            if USER.name in rows.names:
+            if USER_FIELD.name in rows.names:
                 raise SchemaError(
-                    f"events have a column {USER.name}, which stages on matches make themselves: rename it"
+                    f"events have a column {USER_FIELD.name}, which stages on matches make themselves: rename it"
                 )
-            rows = rows.append(SUB_ID).append(USER)
-        fed_schema(stage.operator, rows)
+            rows = rows.append(SUB_ID).append(USER_FIELD)
+        feed_schema(stage.operator, rows)
 
 
 def _check_names(stages: Sequence[Stage]) -> None:

@@ -18,7 +18,7 @@ from geoswarm.core.index.words import build_text, conditions_of
 from geoswarm.core.shapes.shapes import Shapes, of_polygons
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.expression import Expressions, compile_expressions
-from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.exchange import pack_parcels, unpack_parcels
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.observe import count_points
@@ -49,7 +49,7 @@ def warm_up() -> int:
     schema = EVENT.append(TEXT)
     events = pa.RecordBatch.from_pylist(rows, schema=schema)
     plan, found = uniform(grid, 2), 0
-    for parcel in unpack(pack(route(events, plan)), schema):
+    for parcel in unpack_parcels(pack_parcels(route(events, plan)), schema):
         count_points(parcel.events, plan, parcel.partition)
         for met in match(parcel.events, [segment], grid, 0, rows_max=10, pairs_max=10):
             found += sum(len(rows) for rows in as_arrays(met)) and len(met.subs)

@@ -21,7 +21,7 @@ import pyarrow as pa
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.keyed.operator import Moment
-from geoswarm.flow.keyed.state import NOTHING_KEPT, Clock, Commit, StateFile
+from geoswarm.flow.keyed.state import NOTHING_KEPT, Commit, IntervalClock, StateFile
 from geoswarm.flow.keyed.turn import Shelf
 from geoswarm.flow.keyed.work import KeyedReport
 from geoswarm.store import dead_files
@@ -75,7 +75,7 @@ class KeyedState:
             raise CorruptState(f"{self.folder} was written by another version of geoswarm: use that one, or remove it")
         body["files"] = tuple(StateFile(**file) for file in body["files"])
         body["seals"] = {int(epoch): seal for epoch, seal in body["seals"].items()}
-        body["clock"] = Clock(**body["clock"]) if body["clock"] else None
+        body["clock"] = IntervalClock(**body["clock"]) if body["clock"] else None
         return Commit(**body)
 
     def _forget(self, batch: int) -> None:

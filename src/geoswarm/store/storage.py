@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow.fs as pafs
 
-from geoswarm.core.arrays.flat_arrays import checksum, pack, unpack
+from geoswarm.core.arrays.flat_arrays import checksum, pack_arrays, unpack_arrays
 from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.store import local_files
@@ -245,7 +245,7 @@ class Storage:
 
     def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> int:
         """Returns the bytes written."""
-        chunks = pack(arrays)
+        chunks = pack_arrays(arrays)
         self.write(name, *chunks)
         return sum(map(len, chunks))
 
@@ -260,7 +260,7 @@ class Storage:
         except ValueError:
             raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
         try:
-            return unpack(self.vault.decrypt(name, memoryview(mapped)))
+            return unpack_arrays(self.vault.decrypt(name, memoryview(mapped)))
         except CorruptState:
             self.forget(name)
             raise

@@ -4,7 +4,7 @@ import numpy as np
 
 from geoswarm.control.keyed.problem import KeyStats
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 
@@ -32,7 +32,7 @@ def random_world(rng: np.random.Generator, executors: int, keys: int, skew: floa
     load = np.ceil(100.0 / rng.permutation(np.arange(1, keys + 1)) ** skew * rng.uniform(1, 20))
     state = np.ceil(load * rng.uniform(0.2, 5.0, keys))
     listed = rng.choice(keys, keys // 10, replace=False)
-    targets: Owners = rng.integers(0, executors, len(listed)).astype(np.int32)
+    targets: KeyOwners = rng.integers(0, executors, len(listed)).astype(np.int32)
     return KeyPlan.first(range(executors)).with_table(ids[listed], targets), KeyStats(ids, load, state)
 
 

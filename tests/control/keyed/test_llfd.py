@@ -7,7 +7,7 @@ import pytest
 
 from geoswarm.control.keyed.llfd import SLACK, llfd, loads_of
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 
 # fmt: off
 GOLDEN: tuple[int, ...] = (
@@ -23,7 +23,7 @@ GOLDEN: tuple[int, ...] = (
 """CRC-32 of items, targets and loads of cases 0, 1, ..., computed with the first version."""
 
 
-def case(seed: int) -> tuple[Floats, Floats, Ints, Owners, int, float]:
+def case(seed: int) -> tuple[Floats, Floats, Ints, KeyOwners, int, float]:
     """(load, rank, count, owner, executors, most load): with ties, with nothing to do, with too much."""
     rng = np.random.default_rng(seed)
     executors, items = int(rng.integers(1, 13)), int(rng.integers(1, 400))

@@ -10,9 +10,9 @@ import shapely
 from core.shapes.drawn import WORLD, blobs, probe_points
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.index.cells import codes_of, frame_of
-from geoswarm.core.shapes.cover import CELLS_MAX, Cover, cover
+from geoswarm.core.shapes.cover import COVER_CELLS_MAX, Cover, cover
 from geoswarm.core.shapes.exact import points_in
-from geoswarm.core.shapes.shapes import concatenate, no_shapes, of_circles, of_polygons
+from geoswarm.core.shapes.shapes import concatenate_shapes, no_shapes, of_circles, of_polygons
 from geoswarm.core.space.grid import Grid
 
 STEP = 360 / 65536  # the side of a cell at level 0, which is exact in binary
@@ -34,7 +34,7 @@ def test_a_point_of_a_polygon_lies_in_one_of_its_cells_and_core_cells_hold_no_ot
     rng = np.random.default_rng(int(radius * 1000))
     polygons, frame = blobs(rng, 6, 30, radius), frame_of(WORLD)
     found = cover(of_polygons(polygons), frame)
-    assert np.diff(found.starts).max() <= CELLS_MAX
+    assert np.diff(found.starts).max() <= COVER_CELLS_MAX
     for i, polygon in enumerate(polygons):
         xy = probe_points(rng, polygon, STEP)
         cells, core = count_cells(found, i, xy[:, 0], xy[:, 1], frame)
@@ -96,7 +96,7 @@ def test_islands_far_apart_are_all_covered(islands: int) -> None:
     x, y = rng.uniform(-170, 170, islands), rng.uniform(-80, 80, islands)
     land = shapely.multipolygons(shapely.box(x, y, x + 1e-6, y + 1e-6))
     found = cover(of_polygons(np.array([land, land])), frame)
-    assert np.diff(found.starts).max() <= CELLS_MAX
+    assert np.diff(found.starts).max() <= COVER_CELLS_MAX
     for shape in (0, 1):
         assert (count_cells(found, shape, x, y, frame)[0] == 1).all()
 
@@ -113,7 +113,7 @@ def test_circles_are_covered_over_the_poles_and_the_antimeridian() -> None:
             [7.0, 1.0, 3.0],
         ]
     )
-    shapes, frame = concatenate([of_circles(circles), no_shapes(1)]), frame_of(WORLD)
+    shapes, frame = concatenate_shapes([of_circles(circles), no_shapes(1)]), frame_of(WORLD)
     found = cover(shapes, frame)
     assert found.starts[-1] == found.starts[-2]
     for i, (lon, lat, metres) in enumerate(circles):

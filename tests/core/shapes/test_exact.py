@@ -8,10 +8,10 @@ import shapely
 from core.shapes.drawn import WORLD, blob, blobs, probe_points
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.shapes.areas import areas_in
-from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, boxes, distance_m, rectangles
+from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, bounding_rectangles, boxes, distance_m
 from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.shapes import Geometries, Shapes, concatenate, no_shapes, of_circles, of_polygons
+from geoswarm.core.shapes.shapes import Geometries, Shapes, concatenate_shapes, no_shapes, of_circles, of_polygons
 from geoswarm.errors import InputError
 
 
@@ -105,8 +105,8 @@ def test_a_circle_holds_the_points_within_its_metres_over_pole_and_antimeridian(
 
 def test_every_shape_has_a_rectangle_round_it() -> None:
     square = of_polygons(np.array([shapely.box(1, 2, 3, 4)]))
-    shapes = concatenate([of_circles(np.array([[179.9, 0.0, 5e4], [0.0, 90.0, 1e5]])), no_shapes(1), square])
-    got = rectangles(shapes, WORLD)
+    shapes = concatenate_shapes([of_circles(np.array([[179.9, 0.0, 5e4], [0.0, 90.0, 1e5]])), no_shapes(1), square])
+    got = bounding_rectangles(shapes, WORLD)
     assert got[0, [0, 2]].tolist() == [-180, 180]
     np.testing.assert_allclose(got[0, [1, 3]], [-0.44967, 0.44967], atol=1e-4)
     np.testing.assert_allclose(got[1], [-180, 89.1007, 180, 90], atol=1e-4)
@@ -181,7 +181,7 @@ def test_the_whole_earth_as_a_circle_holds_every_area() -> None:
 def test_shapes_survive_taking_joining_and_a_file() -> None:
     rng = np.random.default_rng(1)
     polygons = blobs(rng, 6)
-    shapes = concatenate([of_polygons(polygons), no_shapes(2), of_circles(np.array([[1.0, 2.0, 300.0]]))])
+    shapes = concatenate_shapes([of_polygons(polygons), no_shapes(2), of_circles(np.array([[1.0, 2.0, 300.0]]))])
     assert len(shapes) == 9
     again = Shapes.from_arrays(shapes.to_arrays()).take(np.array([8, 3, 6, 3]))
     assert again.metres.tolist() == [300.0, 0.0, 0.0, 0.0]

@@ -16,7 +16,7 @@ from core.shapes.drawn import WORLD, blobs, ring
 from geoswarm.core.arrays.jit import Array
 from geoswarm.core.shapes.checks import VERTICES_MAX
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.parse import Parsed, parse_shapes
+from geoswarm.core.shapes.parse import ParsedShapes, parse_shapes
 from geoswarm.core.shapes.shapes import Geometries, of_polygons
 from geoswarm.core.shapes.tangle import tangles
 from geoswarm.core.space.grid import Grid
@@ -27,7 +27,7 @@ SQUARE = "POLYGON((0 0,4 0,4 4,0 4,0 0))"
 PLANE = Grid(0.0, 0.0, 700_000.0, 1_300_000.0, columns=100, rows=100)
 
 
-def read(*texts: str, grid: Grid = WORLD) -> Parsed:
+def read(*texts: str, grid: Grid = WORLD) -> ParsedShapes:
     return parse_shapes(pa.array(texts), grid)
 
 

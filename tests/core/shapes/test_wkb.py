@@ -7,7 +7,7 @@ import shapely
 from shapely import MultiPolygon, Point, Polygon, box
 
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.wkb import are_plain, decode
+from geoswarm.core.shapes.wkb import are_plain, decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.areas import areas_of
@@ -40,7 +40,7 @@ def test_sound_polygons_are_as_geos_reads_them(seed: int) -> None:
     column = pa.array(shapely.to_wkb(np.array(some_polygons(np.random.default_rng(seed), 40))).tolist(), pa.binary())
     column = column.slice(3)  # where the buffers begin earlier
     assert are_plain(column).all()
-    expected, read = parse_shapes(column, WORLD).shapes, decode(column)
+    expected, read = parse_shapes(column, WORLD).shapes, decode_wkb(column)
     for name, array in expected.to_arrays().items():
         np.testing.assert_array_equal(read.to_arrays()[name], array, err_msg=name)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.space.change import Divide, Merge, Move
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.plan import ID_MAX, Plan
+from geoswarm.core.space.plan import PARTITION_ID_MAX, Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
@@ -137,8 +137,14 @@ def test_a_plan_from_before_terms_could_be_divided_is_read() -> None:
 
 def test_a_plan_for_every_batch_never_runs_out_of_ids() -> None:
     plan = uniform(GRID, 3)
-    late = Plan(5, GRID, 3, tuple(replace(p, id=ID_MAX - 5 + i) for i, p in enumerate(plan.partitions)), ID_MAX - 1)
-    after = late.followed_by(plan, "x")
+    late = Plan(
+        5,
+        GRID,
+        3,
+        tuple(replace(p, id=PARTITION_ID_MAX - 5 + i) for i, p in enumerate(plan.partitions)),
+        PARTITION_ID_MAX - 1,
+    )
+    after = late.replace_by(plan, "x")
     assert [p.id for p in after.partitions] == [0, 1, 2]
     assert after.epoch == 6
     assert all(p.parent == () for p in after.partitions)

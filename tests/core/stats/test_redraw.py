@@ -11,7 +11,7 @@ from geoswarm.core.space.change import Merge, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Axis
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import redrawn, split, union
+from geoswarm.core.stats.redraw import redraw_stats, split_stat, unite_stats
 from geoswarm.core.stats.triostat import PRE_SPAN, SPAN, Box, N, Q, R, TrioStat
 from geoswarm.errors import InputError
 
@@ -35,7 +35,7 @@ def test_a_half_is_exact_along_the_cut_and_has_exact_totals_across(
     other: Axis = "column" if axis == "row" else "row"
     handed_in = data.draw(st.sampled_from([None, boxes_of(queries)]))
     for place, half in zip(
-        halves_of(box, axis, after), split(stat_of(box, points, queries), axis, after, handed_in), strict=True
+        halves_of(box, axis, after), split_stat(stat_of(box, points, queries), axis, after, handed_in), strict=True
     ):
         want = stat_of(place, points_within(place, points), queries)
         assert half.box == place
@@ -58,11 +58,11 @@ def test_halves_merged_again_hold_the_points_and_queries_of_the_whole(
     axis, after = data.draw(st.sampled_from(cuts_of(box)))
     parts = [stat_of(b, points_within(b, points), queries) for b in halves_of(box, axis, after)]
     want = stat_of(box, points, queries)
-    whole = union(parts, boxes_of(queries))
+    whole = unite_stats(parts, boxes_of(queries))
     for got, lines in zip(whole.axes, want.axes, strict=True):
         assert np.array_equal(got[[N, Q, SPAN]], lines[[N, Q, SPAN]])
         assert (got[R] >= lines[R]).all()
-    blind = union(parts)
+    blind = unite_stats(parts)
     assert blind.trio.n == want.trio.n
     assert blind.trio.q >= want.trio.q
     whole.close_round()  # what was only bounded is replaced
@@ -81,7 +81,7 @@ def test_a_split_within_a_round_loses_nothing_that_was_being_counted(
     axis, after = data.draw(st.sampled_from(cuts_of(box)))
     stat = stat_of(box, points[::2], queries[::2])
     arrive(stat, points[1::2], queries[1::2])
-    for place, half in zip(halves_of(box, axis, after), split(stat, axis, after, boxes_of(queries)), strict=True):
+    for place, half in zip(halves_of(box, axis, after), split_stat(stat, axis, after, boxes_of(queries)), strict=True):
         half.close_round()
         want = stat_of(place, points_within(place, points[::2]), queries[::2])
         arrive(want, points_within(place, points[1::2]), queries[1::2])
@@ -104,7 +104,7 @@ def test_a_plan_redrawn_in_several_steps_at_once_keeps_every_point_and_query() -
     assert [p.id for p in old_plan.partitions] == [3, 4, 5, 6]
     plan = old_plan.apply([Merge((3, 4), 0), Split(7, "row", 2, (0, 1)), Split(9, "column", 3, (1, 2)), Move(5, 3)])
     old = stats_of(old_plan, points, queries)
-    new = redrawn(old, plan, {p.id: boxes_of(queries) for p in plan.partitions})
+    new = redraw_stats(old, plan, {p.id: boxes_of(queries) for p in plan.partitions})
     assert new[5] is old[5]
     assert new[6] is old[6]
     want = stats_of(plan, points, queries)
@@ -118,12 +118,12 @@ def test_statistics_that_leave_cells_out_cannot_be_redrawn() -> None:
     old = stats_of(plan, [], [])
     del old[6]
     with pytest.raises(InputError, match="cover 0 of 15 cells of partition 7"):
-        redrawn(old, plan.split(6, "column", 8, (0, 1)))
+        redraw_stats(old, plan.split(6, "column", 8, (0, 1)))
 
 
 def test_parts_that_form_no_rectangle_are_not_united() -> None:
     parts = [TrioStat.empty(Box(0, 0, 1, 1)), TrioStat.empty(Box(2, 2, 3, 3))]
     with pytest.raises(InputError, match="2 statistics fill 8 of the 16 cells"):
-        union(parts)
+        unite_stats(parts)
     with pytest.raises(InputError, match="no statistics"):
-        union([])
+        unite_stats([])

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from core.stats.by_hand import Cell, Rect, arrive, boxes_of, by_hand, cuts_of, halves_of, rects, stat_of, worlds
 from geoswarm.core.space.partition import Axis
-from geoswarm.core.stats.redraw import split
+from geoswarm.core.stats.redraw import split_stat
 from geoswarm.core.stats.triostat import PRE_SPAN, Q_NEW, SPAN, SPAN_NEW, Box, N, Q, R, Trio, TrioStat
 from geoswarm.errors import CorruptState, InputError
 
@@ -203,4 +203,4 @@ def test_a_cut_must_leave_cells_on_both_sides(after: int) -> None:
     with pytest.raises(InputError, match="no cut behind row"):
         stat.halves_at("row", after)
     with pytest.raises(InputError, match="no cut behind row"):
-        split(stat, "row", after)
+        split_stat(stat, "row", after)

@@ -11,7 +11,14 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from geoswarm.core.text.expression import Expression, Expressions, compile_expressions, concatenate, parse, satisfied
+from geoswarm.core.text.expression import (
+    Expression,
+    Expressions,
+    compile_expressions,
+    concatenate_expressions,
+    parse,
+    satisfied,
+)
 from geoswarm.core.text.grammar import CONJUNCTIONS_MAX, EXPRESSION_CHARS_MAX, NESTING_MAX, TERMS_MAX
 from geoswarm.core.text.tokens import TERM_CHARS_MAX, terms_of
 from geoswarm.errors import InputError
@@ -223,7 +230,7 @@ def test_rows_can_be_taken_and_put_together_again(choices: list[list[int]]) -> N
     assert [rows_of(part) for part in parts] == [[every[row] for row in rows] for rows in choices]
     for part in parts:
         assert len(part.vocabulary) == len(np.unique(part.terms))
-    joined = concatenate(parts)
+    joined = concatenate_expressions(parts)
     assert rows_of(joined) == [every[row] for rows in choices for row in rows]
     assert len(set(joined.vocabulary.to_pylist())) == len(joined.vocabulary)
 
@@ -242,7 +249,7 @@ def test_expressions_survive_a_memory_mapped_file(tmp_path: Path) -> None:
         again = Expressions.from_arrays(mapped)
         again.vocabulary.validate(full=True)
         assert rows_of(again) == rows_of(expressions)
-        assert rows_of(concatenate([again, whole])) == rows_of(expressions) + rows_of(whole)
+        assert rows_of(concatenate_expressions([again, whole])) == rows_of(expressions) + rows_of(whole)
 
 
 def test_rows_of_other_types_of_text_compile_too() -> None:

@@ -250,7 +250,7 @@ class Ps2Adjusted:
     def _worsens(self, plan: Plan, fresh: Plan, report: RoundReport) -> bool:
         """Whether the measured round contradicts the sample, which may be of earlier rounds. The coordinator would then
         refuse the fresh plan, and the round would end without a local adjustment."""
-        now, then = (self.estimate(p, report) for p in (plan, plan.followed_by(fresh, self.name)))
+        now, then = (self.estimate(p, report) for p in (plan, plan.replace_by(fresh, self.name)))
         return is_worse(then, now)
 
     def _worst(self, plan: Plan, text: TextSample) -> float:

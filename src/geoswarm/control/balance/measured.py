@@ -21,7 +21,7 @@ from geoswarm.core.space.change import Change, Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Axis
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.redraw import redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.parameters import check_arguments
 
@@ -110,7 +110,7 @@ def _times_us(plan: Plan, report: RoundReport) -> dict[int, float]:
     times = {p.id: known.get(p.id, 0.0) for p in plan.partitions if p.id in report.stats}
     if len(times) == len(plan.partitions):
         return times
-    drawn = redrawn(report.stats, plan)
+    drawn = redraw_stats(report.stats, plan)
     fresh = [p for p in plan.partitions if p.id not in times]
     weights = {p.id: drawn[p.id].trio.n * drawn[p.id].trio.q for p in fresh}
     for p in fresh:

@@ -29,7 +29,7 @@ from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.change import Merge
 from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import union
+from geoswarm.core.stats.redraw import unite_stats
 from geoswarm.core.stats.triostat import TrioStat
 
 PARTITIONS_MAX = 128
@@ -55,7 +55,7 @@ def find_merges(plan: Plan, stats: Mapping[int, TrioStat]) -> Merges:
             if merged & set(group):
                 continue
             pieces = [stats[i] for i in group]
-            cost = costs[executor] - sum(s.cost for s in pieces) + union(pieces).cost  # at most
+            cost = costs[executor] - sum(s.cost for s in pieces) + unite_stats(pieces).cost  # at most
             if is_worse(float(cost), ceiling):
                 left_out += 1
                 continue

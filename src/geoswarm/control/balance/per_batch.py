@@ -38,7 +38,7 @@ class PerBatch(Static):
         """Repeated halving is greedy: where the layout in force suits the batch better, it stays."""
         weights = weight_of_cell.astype(np.float64)
         fresh = weighted_plan(plan.grid, plan.executors, weights)
-        return plan.followed_by(min(fresh, plan, key=lambda drawn: _heaviest(drawn, weights)), self.name)
+        return plan.replace_by(min(fresh, plan, key=lambda drawn: _heaviest(drawn, weights)), self.name)
 
 
 class PerBatchWeighed(PerBatch):

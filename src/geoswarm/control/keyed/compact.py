@@ -24,7 +24,7 @@ from geoswarm.control.keyed.llfd import by_executor
 from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners, scramble, stir
+from geoswarm.core.keys.hashing import KeyOwners, scramble, stir
 from geoswarm.core.keys.plan import KeyPlan
 
 
@@ -128,7 +128,7 @@ def with_means(compact: Compact, case: Case) -> Compact:
     return replace(compact, vectors=replace(compact.vectors, load=means))
 
 
-def expand(compact: Compact, trial: Trial, case: Case, limits: Limits) -> Owners:
+def expand(compact: Compact, trial: Trial, case: Case, limits: Limits) -> KeyOwners:
     """The owner of each key: from a vector, the keys move whose load is nearest to the vector's; for ties, those with
     the largest γ."""
     owner = trial.at[compact.member]
@@ -147,7 +147,7 @@ def expand(compact: Compact, trial: Trial, case: Case, limits: Limits) -> Owners
     return owner
 
 
-def load_errors(trial: Trial, case: Case, owner: Owners) -> Floats:
+def load_errors(trial: Trial, case: Case, owner: KeyOwners) -> Floats:
     """The error of each executor's planned load, as a share of the load that its keys really have."""
     loads = case.loads(owner)
     return np.abs(trial.loads - loads) / np.where(loads > 0.0, loads, 1.0)

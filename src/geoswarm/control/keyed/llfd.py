@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 
 SLACK = 1e-9
 """Sums of floats depend on their order, so a load above its bound by less than this share is within it."""
@@ -57,7 +57,7 @@ def _rise(heap: Ints, start: int, hole: int, rank: Floats) -> None:
 
 
 @kernel
-def by_executor(at: Owners, executors: int) -> tuple[Ints, Ints]:
+def by_executor(at: KeyOwners, executors: int) -> tuple[Ints, Ints]:
     """Items grouped by executor, and the start of each group."""
     starts = np.zeros(executors + 1, np.int64)
     for i in range(len(at)):
@@ -72,7 +72,7 @@ def by_executor(at: Owners, executors: int) -> tuple[Ints, Ints]:
 
 
 @kernel
-def loads_of(load: Floats, count: Ints, at: Owners, executors: int) -> Floats:
+def loads_of(load: Floats, count: Ints, at: KeyOwners, executors: int) -> Floats:
     loads = np.zeros(executors)
     for i in range(len(load)):
         loads[at[i]] += load[i] * count[i]
@@ -112,7 +112,9 @@ class Placing(NamedTuple):
 
 
 @kernel
-def llfd(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats, load_max: float) -> tuple[Ints, Owners]:
+def llfd(
+    load: Floats, rank: Floats, count: Ints, at: KeyOwners, loads: Floats, load_max: float
+) -> tuple[Ints, KeyOwners]:
     """The units that were moved, as items and executors in the order of placing. `loads` is updated in place.
 
     `rank` is ψ, largest first. A unit may be placed where it was; nothing else moves.
@@ -137,7 +139,7 @@ def llfd(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats, loa
 
 
 @kernel
-def _begin_placing(load: Floats, rank: Floats, count: Ints, at: Owners, loads: Floats) -> Placing:
+def _begin_placing(load: Floats, rank: Floats, count: Ints, at: KeyOwners, loads: Floats) -> Placing:
     executors, items = len(loads), len(load)
     heap, starts = by_executor(at, executors)
     held, least = np.zeros(executors), np.full(executors, np.inf)

@@ -22,7 +22,7 @@ import numpy as np
 from geoswarm.control.keyed.llfd import SLACK, llfd
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 
@@ -30,11 +30,11 @@ from geoswarm.core.keys.plan import KeyPlan
 class Trial:
     """One run of the three phases."""
 
-    at: Owners
+    at: KeyOwners
     """The owner of each item after Phase I."""
     items: Ints
     """The items of units that were moved, in the order of placing."""
-    targets: Owners
+    targets: KeyOwners
     """The executor that each of these units was placed at."""
     loads: Floats
     table: int
@@ -42,7 +42,7 @@ class Trial:
     trials: int = 1
     """The number of runs that it took to find this one."""
 
-    def owner(self) -> Owners:
+    def owner(self) -> KeyOwners:
         """The owner of each item, if each is one key."""
         owner = self.at.copy()
         owner[self.items] = self.targets
@@ -144,7 +144,7 @@ def _until_it_fits(search: Search, rank: Floats) -> tuple[Trial, int]:
     return trial, trials
 
 
-def trim_table(case: Case, owner: Owners, limits: Limits) -> Owners:
+def trim_table(case: Case, owner: KeyOwners, limits: Limits) -> KeyOwners:
     """The owners with at most A_max entries in the table, the heaviest: other keys return to their hash."""
     listed = np.flatnonzero(owner != case.home)
     if limits.table_is_soft or len(listed) <= limits.table_max:

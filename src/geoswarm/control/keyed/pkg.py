@@ -12,7 +12,7 @@ import numpy as np
 
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, keep_plan
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 DEALS_PER_KEY = 16
@@ -20,7 +20,7 @@ DEALS_PER_KEY = 16
 
 
 @kernel
-def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
+def deal_tuples(first: KeyOwners, second: KeyOwners, loads: Floats) -> KeyOwners:
     """The executor of each tuple, in order; `loads`, the tuples so far per executor, is updated in place."""
     chosen = np.empty(len(first), np.int32)
     for i in range(len(first)):
@@ -30,7 +30,7 @@ def deal_tuples(first: Owners, second: Owners, loads: Floats) -> Owners:
 
 
 @kernel
-def _deal(load: Floats, first: Owners, second: Owners, loads: Floats) -> int:
+def _deal(load: Floats, first: KeyOwners, second: KeyOwners, loads: Floats) -> int:
     """The number of keys that went to both executors; `loads` is updated in place."""
     ways = np.zeros(len(load), np.int8)
     for _ in range(DEALS_PER_KEY):
@@ -44,7 +44,7 @@ def _deal(load: Floats, first: Owners, second: Owners, loads: Floats) -> int:
     return both
 
 
-def choices(plan: KeyPlan, keys: Ints) -> tuple[Owners, Owners]:
+def choices(plan: KeyPlan, keys: Ints) -> tuple[KeyOwners, KeyOwners]:
     """The two executors of each key, by two hashes."""
     return plan.homes(keys), plan.homes(~keys)
 

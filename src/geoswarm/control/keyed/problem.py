@@ -15,7 +15,7 @@ import numpy as np
 
 from geoswarm.control.keyed.llfd import SLACK, loads_of
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
 
@@ -82,9 +82,9 @@ class KeyStats:
 class Case:
     load: Floats
     state: Floats
-    owner: Owners
+    owner: KeyOwners
     """F(k), the executor of each key, as a position."""
-    home: Owners
+    home: KeyOwners
     """h(k), the executor of each key's hash, as a position."""
     executors: int
     count: Ints
@@ -98,7 +98,7 @@ class Case:
         load, state = (np.ascontiguousarray(a, np.float64) for a in (stats.load, stats.state))
         return cls(load, state, owner, home, len(plan.executors), np.ones(len(load), np.int64))
 
-    def loads(self, owner: Owners) -> Floats:
+    def loads(self, owner: KeyOwners) -> Floats:
         return loads_of(self.load, self.count, owner, self.executors)
 
     @cached_property
@@ -120,8 +120,8 @@ class Rebalance:
     plan: KeyPlan
     moved: Ints
     """Keys whose state moves to another executor."""
-    sources: Owners
-    targets: Owners
+    sources: KeyOwners
+    targets: KeyOwners
     loads: Floats
     """The load that each executor would have had in the interval."""
     why: Mapping[str, float | int | str] = field(default_factory=dict)
@@ -156,7 +156,7 @@ class Planner(Protocol):
 
 
 def answer(
-    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: Owners, **more: float | int | str
+    plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: KeyOwners, **more: float | int | str
 ) -> Rebalance:
     """The plan that gives each key to `owner`, or the old one if this is not worth it."""
     before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)

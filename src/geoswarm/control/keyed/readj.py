@@ -19,7 +19,7 @@ from pydantic import Field
 from geoswarm.control.keyed.llfd import SLACK
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 STEPS_MAX = 20_000
@@ -61,7 +61,7 @@ def _best_swap_sorted(load: Floats, gives: Ints, takes: Ints, gap: float) -> tup
 
 @kernel
 def _readjust(
-    load: Floats, state: Floats, tracked: Ints, owner: Owners, loads: Floats, bound: float, is_sorted: bool
+    load: Floats, state: Floats, tracked: Ints, owner: KeyOwners, loads: Floats, bound: float, is_sorted: bool
 ) -> int:
     """The number of steps; `owner` and `loads` are updated in place. `tracked` is by descending load."""
     executors = len(loads)
@@ -93,7 +93,7 @@ def _readjust(
     return STEPS_MAX
 
 
-def readjust_keys(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[Owners, bool, int]:
+def readjust_keys(case: Case, limits: Limits, sigma: float, is_sorted: bool = False) -> tuple[KeyOwners, bool, int]:
     """The owner of each key, whether that is balanced, and the number of keys that took part."""
     tracked = np.flatnonzero((case.load >= sigma * case.mean) & (case.load > 0.0))
     tracked = tracked[np.argsort(-case.load[tracked], kind="stable")]

@@ -10,12 +10,12 @@ import numpy as np
 
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
 
 
 @kernel
-def _deal(load: Floats, order: Ints, executors: int) -> Owners:
+def _deal(load: Floats, order: Ints, executors: int) -> KeyOwners:
     owner, loads = np.empty(len(load), np.int32), np.zeros(executors)
     for i in order:
         owner[i] = np.argmin(loads)
@@ -23,7 +23,7 @@ def _deal(load: Floats, order: Ints, executors: int) -> Owners:
     return owner
 
 
-def deal_keys(load: Floats, executors: int) -> Owners:
+def deal_keys(load: Floats, executors: int) -> KeyOwners:
     """The executor of each key. At most (4/3 - 1/(3 N_D)) of the best possible maximum (Theorem 1, Lemma 3)."""
     return _deal(load, np.argsort(-load, kind="stable"), executors)
 

@@ -24,7 +24,7 @@ from geoswarm.control.layout.text_sample import ANYTHING, TextSample, distinct_c
 from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 
 
@@ -147,7 +147,7 @@ def _event_pairs(plan: Plan, sample: TextSample, owners: _TermOwners) -> _Pairs:
     events = sample.asked.rows
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
     found = owners.of(places, sample.asked.terms)
-    return _Pairs(events, np.where(found == EVERYBODY, events % plan.executors, found))
+    return _Pairs(events, np.where(found == ALL_EXECUTORS, events % plan.executors, found))
 
 
 def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int, last: int) -> _Pairs:
@@ -160,7 +160,7 @@ def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int
     place, term = np.divmod(nth, terms_per_query[query])
     terms = postings.terms[postings.offsets[first + query] + term]
     found = owners.of(met.slots[met.offsets[query] + place], terms)
-    is_shared = found == EVERYBODY
+    is_shared = found == ALL_EXECUTORS
     all_of_them = np.tile(np.arange(plan.executors), int(is_shared.sum()))
     rows = first + np.concatenate([query[~is_shared], np.repeat(query[is_shared], plan.executors)])
     return _Pairs(rows, np.concatenate([found[~is_shared], all_of_them]))

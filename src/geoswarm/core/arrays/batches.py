@@ -1,4 +1,4 @@
-"""Arrow batches as the stages want them: coordinates as arrays, and fewer, longer batches."""
+"""Arrow batches as the stages need them: coordinates as arrays, and fewer, longer batches."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Floats, Ints
 
 GATHERED_BYTES_MAX = 256 << 20
-"""Keeps what one task packs at once far below the 2 GB that an Arrow binary column may hold."""
+"""Bytes that one task packs at once: far below the 2 GB that an Arrow binary column may hold."""
 
 
 def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
@@ -21,8 +21,8 @@ def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
 def gather(
     batches: Iterator[pa.RecordBatch], rows_max: int, bytes_max: int = GATHERED_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """A parcel per partition costs the same whether it holds ten events or ten thousand. What is too large is cut; one
-    row may have more than `bytes_max`."""
+    """The same rows in batches of about `rows_max` rows and at most `bytes_max` bytes; a single row may have more.
+    A parcel per partition costs the same whether it holds ten events or ten thousand."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in (piece for whole in batches for piece in _cut(whole, bytes_max)):
@@ -48,7 +48,7 @@ def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
 
 
 def row_bytes(batch: pa.RecordBatch) -> Ints:
-    """Of each row: text and geometries by their own length, everything else by its mean."""
+    """The size of each row: text and geometries by their own length, all other columns by their mean."""
     sizes, rest = np.zeros(len(batch), np.int64), 0
     for column in batch.columns:
         if pa.types.is_binary(column.type) or pa.types.is_string(column.type):
@@ -59,7 +59,7 @@ def row_bytes(batch: pa.RecordBatch) -> Ints:
 
 
 def cuts(sizes: Ints, bytes_max: int) -> Iterator[tuple[int, int]]:
-    """Runs (first, end) of rows of these sizes that have at most `bytes_max` together; one row may have more."""
+    """Runs (first, end) of rows that have at most `bytes_max` together; a single row may have more."""
     ends, first = np.cumsum(sizes), 0
     while first < len(sizes):
         done = int(ends[first - 1]) if first else 0

@@ -1,4 +1,4 @@
-"""Arrays in one flat file: whoever maps it has them without a copy. Bytes in, bytes out; files are `storage.py`'s.
+"""Arrays in one flat file, which can be mapped without a copy. Bytes in, bytes out; `store/storage.py` has the files.
 
 ┌────────┬─────────────┬───────────────────────────────┬─────────┬─────────┐
 │ magic  │ header size │ header: names, types, offsets,│ array 0 │ array 1 │ ...   each at a multiple
@@ -19,24 +19,24 @@ MAGIC = b"GEOSWRM1"
 ALIGNMENT_BYTES = 64
 
 
-def pack(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
+def pack_arrays(arrays: Mapping[str, Array]) -> list[bytes | memoryview]:
     digest, places, offset = xxhash.xxh3_64(), {}, 0
     chunks: list[bytes | memoryview] = []
     for key, given in arrays.items():
         array = np.ascontiguousarray(given)
         places[key] = [array.dtype.str, list(array.shape), offset]
-        chunks += [_bytes(array), b"\0" * (_aligned(array.nbytes) - array.nbytes)]
-        offset += _aligned(array.nbytes)
+        chunks += [_bytes(array), b"\0" * (_round_up(array.nbytes) - array.nbytes)]
+        offset += _round_up(array.nbytes)
     for chunk in chunks:
         digest.update(chunk)
     header = json.dumps({"arrays": places, "size": offset, "seal": digest.hexdigest()}).encode()
-    header = header.ljust(_aligned(24 + len(header)) - 24)  # no byte of the file is left unsealed
+    header = header.ljust(_round_up(24 + len(header)) - 24)  # no byte of the file is left unsealed
     head = len(header).to_bytes(8, "little") + header
     return [MAGIC, head, bytes.fromhex(checksum(head)), *chunks]
 
 
-def unpack(data: memoryview) -> dict[str, Array]:
-    """Raises ValueError if anything of it is not what was packed."""
+def unpack_arrays(data: memoryview) -> dict[str, Array]:
+    """Raises ValueError if any byte differs from what was packed."""
     if bytes(data[:8]) != MAGIC:
         raise ValueError(f"starts with {bytes(data[:8])!r} instead of {MAGIC!r}: not a geoswarm file, or cut short")
     size = int.from_bytes(data[8:16], "little")
@@ -63,5 +63,5 @@ def _bytes(array: Array) -> memoryview:
     return memoryview(array.reshape(-1).view(np.uint8).data)
 
 
-def _aligned(size: int) -> int:
+def _round_up(size: int) -> int:
     return -(-size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES

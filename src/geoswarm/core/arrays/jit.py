@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T", bound=np.generic)
 
 
 def kernel(function: F) -> F:
@@ -35,6 +36,13 @@ def _pass_over_stale_index(compiled: Any) -> None:
         return found
 
     index._load_index = load_or_nothing
+
+
+def read_only(array: npt.NDArray[T]) -> npt.NDArray[T]:
+    """A view that cannot be written to, as arrays of Arrow and of mapped files: a kernel is then compiled once."""
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 Array = npt.NDArray[Any]

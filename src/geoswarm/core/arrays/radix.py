@@ -28,7 +28,7 @@ def _pass(keys: ZCodes, order: Ints, shift: int, out: Ints) -> None:
 
 @kernel
 def argsort(keys: ZCodes, order: Ints, key_max: int) -> Ints:
-    """`order` rearranged so that `keys[order]` ascends; equal keys keep the order they came in."""
+    """`order` rearranged so that `keys[order]` ascends; equal keys stay in arrival order."""
     shift = 0
     while (key_max >> shift) > 0:
         out = np.empty_like(order)
@@ -38,5 +38,5 @@ def argsort(keys: ZCodes, order: Ints, key_max: int) -> Ints:
     return order
 
 
-def sorted_order(keys: ZCodes, key_max: int) -> Ints:
+def sort_order(keys: ZCodes, key_max: int) -> Ints:
     return argsort(keys, np.arange(len(keys), dtype=np.int64), key_max)

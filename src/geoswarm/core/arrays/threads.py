@@ -1,4 +1,4 @@
-"""A loop over many rows on all cores of the machine. For kernels, which release the GIL; others gain nothing."""
+"""A loop over many rows on all cores of the machine. Only for kernels: other code does not release the GIL."""
 
 import os
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-ROWS_MIN = 2048
-"""Of a piece; fewer are done before a thread has started."""
+PIECE_ROWS_MIN = 2048
+"""Rows of a piece: fewer are done before a thread has started."""
 PIECES_PER_CORE = 4
-"""Rows differ in cost, and all cores should end together."""
+"""Pieces for each core: rows differ in cost, and all cores should end together."""
 
 
-def in_pieces(work: Callable[[int, int], T], rows: int) -> list[T]:
-    """`work(first, end)` of consecutive pieces of `rows`, in their order; at least one, which may be empty."""
+def run_in_pieces(work: Callable[[int, int], T], rows: int) -> list[T]:
+    """The results of `work(first, end)` for consecutive pieces of `rows`: at least one piece, which may be empty."""
     cores = os.cpu_count() or 1
-    count = max(1, min(PIECES_PER_CORE * cores, rows // ROWS_MIN)) if cores > 1 else 1
+    count = max(1, min(PIECES_PER_CORE * cores, rows // PIECE_ROWS_MIN)) if cores > 1 else 1
     ends = [rows * k // count for k in range(count + 1)]
     if count == 1:
         return [work(0, rows)]

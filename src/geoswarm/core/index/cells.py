@@ -1,4 +1,4 @@
-"""Which subscriptions to test where: the flat index of one segment, a grid at every scale.
+"""The index of the rectangles of one segment: a grid at every scale, and the subscriptions of each cell.
 
 Built once from rectangles, never changed. The world is cut into 2^16 × 2^16 cells at level 0, and into cells of twice
 the side at each level above. A rectangle is entered at the finest level where it meets at most 9 cells, so a city block
@@ -9,14 +9,14 @@ costs as many entries as a continent, and the cell that a point is looked up in 
                                    ├─▀▀┼▀──┤
                                    └───┴───┘
 
-This grid is not the plan's: how finely work is divided says nothing about how finely subscriptions lie. Each level is
-three arrays, and cells are numbered along the Z-order curve, so the code of a cell is a prefix of its children's:
+This grid is not the plan's: how finely work is divided has nothing to do with how densely subscriptions lie. Each level
+is three arrays, and cells are numbered along the Z-order curve, so the code of a cell is a prefix of its children's:
 
     keys      sorted codes that have entries        [ 3 | 9 | 12 ]
     starts    where a key's entries begin           [ 0 | 2 | 3 | 7 ]
     entries   ordinals of subscriptions             [ a b | a | c d e f ]
 
-PS2Stream §IV-D keeps one grid per worker. Subscriptions that ask for words are in `text.py` instead.
+PS2Stream §IV-D keeps one grid per worker. Subscriptions that ask for words are in `words.py` instead.
 """
 
 from typing import NamedTuple
@@ -24,11 +24,11 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, ZCodes, kernel
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.space.grid import Grid, column_of, row_of, zcode
 
 LEVELS = 17
-"""Level 16 is the world in one cell."""
+"""The number of levels: at level 16 the world is one cell."""
 ENTRIES_MAX = 9
 """Entries of one subscription: about 6 on average, 25 bytes. More would test fewer candidates, at more memory."""
 CODE_MAX = (1 << 32) - 1
@@ -41,7 +41,7 @@ class Level(NamedTuple):
 
 
 CellIndex = dict[int, Level]
-"""By level; levels without entries are absent."""
+"""The levels that have entries, by their number."""
 
 
 def frame_of(grid: Grid) -> Floats:
@@ -56,12 +56,12 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
     index: CellIndex = {}
     for level in np.flatnonzero(counts).tolist():
         keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
-        index[level] = sorted_level(keys, ordinals, CODE_MAX >> (2 * level))
+        index[level] = build_level(keys, ordinals, CODE_MAX >> (2 * level))
     return index
 
 
-def sorted_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
-    order = sorted_order(keys, key_max)
+def build_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
+    order = sort_order(keys, key_max)
     ascending = keys[order]
     first = np.ones(len(keys), np.bool_)
     first[1:] = ascending[1:] != ascending[:-1]

@@ -1,4 +1,4 @@
-"""The loops that match points against one level of one segment. Arrays only; `match.py` checks and packs.
+"""The loops that match points against one level of one segment. Arrays only; `flow/match/match.py` checks and packs.
 
 Points come sorted by Z-order code, so the position in a level's keys only ever moves forward: a gallop finds the
 next key in a step or two.
@@ -22,12 +22,12 @@ class Points(NamedTuple):
 
 
 class Records(NamedTuple):
-    """What a segment knows of its subscriptions, by ordinal."""
+    """The subscriptions of a segment, by ordinal."""
 
     rects: Floats  # (n, 4): xmin, ymin, xmax, ymax
     ids: SubIds
     expires_us: Ints  # empty: none of them expires
-    dead: Bytes  # bitmap of the cancelled; empty: none is
+    dead: Bytes  # bitmap of cancelled subscriptions; empty: none is cancelled
 
 
 class Hits(NamedTuple):
@@ -42,12 +42,12 @@ class Hits(NamedTuple):
         return Hits(self.ends, grown)
 
 
-class Progress(NamedTuple):
+class SearchProgress(NamedTuple):
     """How far a search has come."""
 
     points: int
     hits: int
-    wanted: int
+    wanted: int  # room for hits that the next point may need; 0: the search is complete
 
 
 @kernel
@@ -83,13 +83,13 @@ def are_live(ordinals: Ints, records: Records, now_us: int) -> Bools:
 
 @kernel
 def match_level(
-    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: Progress
-) -> Progress:
+    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     """Test every entry of each point's cell at one level, `shift` being the bits by which its codes are shorter.
 
-    A candidate is written before it is known to be a hit, and the next one overwrites it if it was none: no branch
-    depends on the outcome, which no processor can predict. Goes on from `done` and stops at a point whose cell might
-    not fit into the room that is left; `wanted` then says how much would."""
+    A candidate is written before it is tested, and the next one overwrites it if it is no hit: no branch depends on the
+    outcome, which no processor can predict. The search continues from `done` and stops at a point whose cell might not
+    fit into the room that is left; `wanted` is then the room that it needs."""
     keys, starts, entries, rects = level.keys, level.starts, level.entries, records.rects
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
     at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
@@ -119,18 +119,18 @@ def match_level(
         i = len(points.codes)
     for h in range(done.hits, n):
         hits.subs[h] = records.ids[hits.subs[h]]
-    return Progress(i, n, int(wanted))
+    return SearchProgress(i, n, int(wanted))
 
 
 @kernel
 def interleave(begins: Ints, ends: Ints, subs: SubIds, pairs: Ints) -> SubIds:
-    """Several searches of the same points as one: those of search c are subs[begins[c]:], up to ends[c, i] for point i.
-    `pairs` counts them all, up to each point."""
+    """The hits of several searches of the same points, point by point. Those of search c are subs[begins[c]:], up to
+    ends[c, i] for point i; `pairs` counts all hits up to each point."""
     merged, n = np.empty(pairs[-1], np.int64), np.uint64(0)
     at = begins[:-1].copy()
     for i in range(len(pairs)):
         for c in range(len(at)):
-            # Unsigned, because numba asks of signed numbers whether they are meant from the end.
+            # Unsigned, because numba checks whether a signed index is negative.
             for h in range(np.uint64(at[c]), np.uint64(ends[c, i])):
                 merged[n] = subs[h]
                 n += np.uint64(1)

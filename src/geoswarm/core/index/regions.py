@@ -1,9 +1,9 @@
-"""Regions that are polygons and circles: the cells that find them, and the exact test behind.
+"""Regions that are polygons and circles: the cells by which they are found, and the exact test after that.
 
-A region is entered in cells of `index.py`'s quadtree (`core/shapes/cover.py`): *core* cells lie inside it, and a point
-there has met it; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). Whoever asks for words as
-well is found by words, with the rectangle round the region (`text.py`), and tested here afterwards. Publications that
-are areas find regions by their rectangles (`areas.py`). Distributor §4.2.
+A region is entered in cells of the quadtree of `cells.py` (`core/shapes/cover.py`): *core* cells lie inside it, and a
+point there is a hit; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). A subscription that also
+asks for words is found by its words, with the rectangle round the region (`words.py`), and tested here afterwards.
+Events that are areas find regions by their rectangles (`flow/match/areas.py`). Distributor §4.2.
 
     entries   number of the region among the segment's, and whether the cell is core
 """
@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
-from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, frame_of, sorted_level
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records, are_live, gallop
+from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, build_level, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live, gallop
 from geoswarm.core.shapes.cover import cover
 from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes
@@ -24,25 +24,25 @@ from geoswarm.model import PREDICATES
 
 CONTAINS, WITHIN = PREDICATES.index("contains"), PREDICATES.index("within")
 CORE = 1 << 31
-"""Of an entry; a segment has fewer regions than that."""
+"""The bit of an entry whose cell is core; a segment has fewer regions than that."""
 
 
 class Regions(NamedTuple):
-    """Those of a segment's subscriptions that have a shape."""
+    """The subscriptions of a segment that have a shape."""
 
     shapes: Shapes
     ordinals: Ordinals
-    """Whose each is; ascending."""
+    """The subscription of each shape; ascending."""
     cells: CellIndex
-    """Of those that ask for no words."""
+    """The index of those that ask for no words."""
     worded: npt.NDArray[np.int64]
-    """Numbers of those that do, by the id of the subscription."""
+    """The numbers of those that ask for words, in order of the subscription's id."""
     predicates: Bytes = np.empty(0, np.uint8)
-    """Of each, by its code in `model.PREDICATES`; empty: all of them intersect."""
+    """The predicate of each, as its code in `model.PREDICATES`; empty: all of them intersect."""
 
 
 def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
-    """The cells of the chosen ones, which are all that a point might meet."""
+    """The index of the chosen shapes; the others cannot be met by a point."""
     numbers = np.flatnonzero(chosen)
     covered = cover(shapes.take(numbers), frame_of(grid))
     entries = np.repeat(numbers, np.diff(covered.starts)).astype(np.uint32)
@@ -50,7 +50,7 @@ def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
     index: CellIndex = {}
     for level in np.unique(covered.levels).tolist():
         here = covered.levels == level
-        index[level] = sorted_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
+        index[level] = build_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
     return index
 
 
@@ -62,9 +62,9 @@ def match_regions(
     records: Records,
     now_us: int,
     hits: Hits,
-    done: Progress,
-) -> Progress:
-    """As `kernels.match_level`, for one level of cells."""
+    done: SearchProgress,
+) -> SearchProgress:
+    """Like `kernels.match_level`, for one level of the cells of regions."""
     found = _gather(points, shift, level, hits, done)
     begin, end = done.hits, found.hits
     entries = hits.subs[begin:end]
@@ -84,11 +84,11 @@ def match_regions(
     hits.subs[begin : begin + left] = records.ids[ordinals[kept]]
     ends = begin + np.cumsum(np.bincount(owner[kept] - done.points, minlength=found.points - done.points))
     hits.ends[done.points : found.points] = ends
-    return Progress(found.points, begin + left, found.wanted)
+    return SearchProgress(found.points, begin + left, found.wanted)
 
 
 def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
-    """Of each pair (point points[i], region numbers[i]): whether the region's predicate holds."""
+    """Whether the region's predicate holds, for each pair (point points[i], region numbers[i])."""
     if not len(regions.predicates):
         return points_in(regions.shapes, x, y, points, numbers)
     codes = regions.predicates[numbers]
@@ -101,7 +101,7 @@ def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints)
 
 
 @kernel
-def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress) -> Progress:
+def _gather(points: Points, shift: int, level: Level, hits: Hits, done: SearchProgress) -> SearchProgress:
     """Every entry of each point's cell."""
     at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
     while i < len(points.codes) and at < len(level.keys):
@@ -121,17 +121,17 @@ def _gather(points: Points, shift: int, level: Level, hits: Hits, done: Progress
     if wanted == 0:
         hits.ends[i:] = n
         i = len(points.codes)
-    return Progress(i, n, int(wanted))
+    return SearchProgress(i, n, int(wanted))
 
 
 def outside(points: Points, owner: Ints, subs: SubIds, regions: Regions, records: Records, now_us: int) -> Bools:
-    """Of pairs (point, subscription) that were found by words: those whose point is not in the region."""
+    """Which pairs (point, subscription), found by words, have a point that is not in the region."""
     ids = records.ids[regions.ordinals[regions.worded]]
     place = np.searchsorted(ids, subs)
     place[place == len(ids)] = 0
     mine = np.flatnonzero(ids[place] == subs)
     numbers = regions.worded[place[mine]]
-    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # else it is another's by now
+    alive = are_live(regions.ordinals[numbers].astype(np.int64), records, now_us)  # or the id is in a later segment
     mine, numbers = mine[alive], numbers[alive]
     wrong = np.zeros(len(subs), np.bool_)
     wrong[mine] = ~_are_in(regions, points.x, points.y, owner[mine], numbers)

@@ -1,7 +1,7 @@
-"""One segment, as matchers see it. Holds and finds nothing by itself: `match.py` and `areas.py` search it.
+"""One segment, as matchers see it. `flow/match/match.py` and `flow/match/areas.py` search it.
 
-Points find rectangles, words and regions in an index each. Areas find whatever is no plain rectangle in one more index,
-by the rectangle round it, which is made when the first area comes and kept while the segment is open.
+Points find rectangles, words and regions in one index each. Areas find everything but plain rectangles in one more
+index, by the rectangle round it. That index is made when the first area comes and kept while the segment is open.
 """
 
 from typing import NamedTuple
@@ -16,8 +16,8 @@ from geoswarm.core.index.word_kernels import Conditions, TextIndex
 from geoswarm.core.space.grid import Grid
 
 
-class Rest:
-    """The index of those that have words or a shape; empty until it is asked for."""
+class RestIndex:
+    """The index of subscriptions that have words or a shape; it is built at the first use."""
 
     def __init__(self) -> None:
         self._held: tuple[Grid, CellIndex] | None = None
@@ -35,15 +35,15 @@ class Searchable(NamedTuple):
     records: Records
     levels: CellIndex
     text: TextIndex | None = None
-    """None: no subscription in it asks for words."""
+    """None: no subscription of the segment asks for words."""
     conditions: Conditions | None = None
     regions: Regions | None = None
     """None: every region is its rectangle."""
-    rest: Rest | None = None
-    """Kept by whoever keeps the segment; None: it is made anew for each search."""
+    rest: RestIndex | None = None
+    """The index for areas, kept while the segment is open; None: it is built for each search."""
 
     def is_rest(self) -> Bools:
-        """Of each subscription: whether it is not in `levels`."""
+        """Whether each subscription is missing from `levels`."""
         rest = np.zeros(len(self.records.ids), np.bool_)
         if self.conditions is not None:
             rest |= np.diff(self.conditions.conjunctions_offsets) > 0
@@ -54,4 +54,4 @@ class Searchable(NamedTuple):
     def rest_levels(self, grid: Grid) -> CellIndex:
         if self.conditions is None and self.regions is None:
             return {}
-        return (self.rest or Rest()).levels(grid, self)
+        return (self.rest or RestIndex()).levels(grid, self)

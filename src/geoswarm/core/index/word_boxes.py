@@ -1,7 +1,8 @@
-"""What an entry of the text index holds, so that records are rarely asked: a box, and what is checked first. 16 bytes.
+"""An entry of the text index, 16 bytes: a box, and a first check, so that records are rarely read.
 
 The box is the rectangle as seen from the entry's cell, in 2^14 steps a side. The check names the conjunction, and two
-slots of a signature of what the event says. Either may leave a doubt, never a mistake: `text_match.py` settles it.
+slots of a signature of the event's words. Both may leave a doubt, never an error: `flow/match/word_match.py` then looks
+at the record.
 
     check   mark 1 | place of the conjunction 8 | slot 11 | slot 11
 """
@@ -12,36 +13,37 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, kernel
 
-CONJUNCTIONS_MAX = 256
-"""Of one subscription: what an entry has room for. Those who parse expressions allow as many."""
-SLOT_BITS = 11
-SLOTS = 1 << SLOT_BITS
+ENTRY_CONJUNCTIONS_MAX = 256
+"""Conjunctions of one subscription that an entry can number. `text/grammar.py` allows as many."""
+SIGNATURE_BITS = 11
+SIGNATURE_SLOTS = 1 << SIGNATURE_BITS
 NO_TERM = 0
-"""The slot that is no term's."""
+"""The slot that no term has."""
 ALL = 1 << 30
-"""Mark of an entry whose two slots must be said, and whose terms are looked at then. Without it they are those of
-earlier conjunctions: if neither is said, this is the first that is satisfied."""
+"""The mark of an entry whose two slots the event must have; its terms are checked then. Without the mark, the slots are
+those of earlier conjunctions: if the event has neither, this conjunction is the first that is satisfied."""
 STEPS_LOG2 = 14
-"""Steps of a cell's side in which boxes are given; those of level 0 are the finest there are."""
+"""A cell's side is 2^14 steps, the unit of boxes; the steps of level 0 are the finest."""
 ONES, GUARDS = np.uint64(0x0001000100010001), np.uint64(0x8000800080008000)
 
 
 @kernel
 def signature_slot(scatter: int) -> int:
     """The slot of a term in signatures; never NO_TERM."""
-    return max(NO_TERM + 1, (scatter >> 13) & (SLOTS - 1))
+    return max(NO_TERM + 1, (scatter >> 13) & (SIGNATURE_SLOTS - 1))
 
 
 @kernel
-def place_of(check: int) -> int:
-    """Of the conjunction, among those of its subscription."""
-    return (check >> 2 * SLOT_BITS) & (CONJUNCTIONS_MAX - 1)
+def conjunction_place(check: int) -> int:
+    """The place of the conjunction among those of its subscription."""
+    return (check >> 2 * SIGNATURE_BITS) & (ENTRY_CONJUNCTIONS_MAX - 1)
 
 
 @kernel
 def box_of(low_x: int, high_x: int, low_y: int, high_y: int) -> Any:
-    """Four numbers of 15 bits, the upper ones as what they lack. Of a point they are the same twice, with a guard above
-    each; it is within a box if no guard falls as the box is subtracted, and off its rim if they stand even one step in.
+    """Four numbers of 15 bits; the upper sides are counted from the far end. A point is a box of no size with a guard
+    bit above each number. It is within a box if all guard bits remain after the box is subtracted, and not on the
+    box's outermost step if they remain after one more step is subtracted.
 
     point   1 x | 1 T-x | 1 y | 1 T-y        x from 1 to T - 1, T = steps + 1
     box     0 l | 0 T-r | 0 b | 0 T-t        where it goes on beyond the cell, 0 and T are its sides

@@ -1,9 +1,9 @@
-"""The index of words in places as arrays, and the loops that find the lists an event asks for. `text.py` builds it.
+"""The index of words by place, as arrays, and the loops that find the lists for an event. `words.py` builds it.
 
-    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        and on: `text_match.py`
+    12 words ──dictionary──► 12 terms ──cells of 4 levels──► 13 lists        next: `flow/match/word_match.py`
 
-What an event meets is scattered over memory, and waiting for it is most of the work. So some dozens of events take each
-step together, in loops whose look-ups do not depend on each other: the next are under way before the last has come.
+The lists are scattered over memory, and waiting for memory is most of the work. So some dozens of events take each step
+together, in loops whose look-ups do not depend on each other: the next one starts before the last has returned.
 PS2Stream §IV-D.
 """
 
@@ -11,23 +11,23 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, kernel
 from geoswarm.core.index.kernels import Points
-from geoswarm.core.index.word_tables import LOW, is_taken, rank, scattered, signed, term_place, unsigned
+from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned, is_taken, rank, scatter_term, term_place
 from geoswarm.core.text.expression import Terms
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
 
 ONE = np.uint64(1)
 BLOCK_EVENTS, BLOCK_TOKENS = 32, 384
-"""Events that go from step to step together, at most: what they leave in the workspace stays in the nearest cache."""
+"""Most events that go from step to step together: their part of the workspace stays in the nearest cache."""
 
 
 class TextIndex(NamedTuple):
-    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`text_tables.py`).
+    """A dictionary of terms by their hash, and for each cell a table of lists by scattered term (`word_tables.py`).
 
-    What is on disk is known by these names alone: an array that comes to mean something else needs another name."""
+    Files name the arrays like these fields: an array with a new meaning needs a new name."""
 
     term_bits: Hashes  # (words + 1, 2)
     terms: Hashes  # (n, 4), by hash: hash; term and its levels; first 8 bytes; how many it has
@@ -37,20 +37,20 @@ class TextIndex(NamedTuple):
     keys: Ordinals  # (n + 1, 2): cells that have lists, of one level after another, ascending; first in `list_bits`
     list_bits: Hashes  # (words + 1, 2)
     lists: Ordinals  # (n + 2, 2): scattered term, where its entries begin
-    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal, and what is checked first (`text_boxes.py`)
+    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal and first check (`word_boxes.py`)
 
 
 class Conditions(NamedTuple):
-    """The expressions of a segment as arrays only."""
+    """The expressions of a segment, as arrays."""
 
     conjunctions_offsets: Ints
     terms_offsets: Ints
     terms: Terms
-    words: Rows
+    words: ByteRows
 
 
 class Workspace(NamedTuple):
-    """What a search has at hand: the terms of a block of events, their lists, and where it stands at each level."""
+    """The scratch arrays of a search: the terms of a block of events, their lists, and its position at each level."""
 
     tokens: Ints
     rows: Ints
@@ -99,7 +99,7 @@ def workspace_for(tokens: Tokens, index: TextIndex) -> Workspace:
 
 @kernel
 def block_end(begin: int, tokens: Tokens) -> int:
-    """Of the block that begins with an event: a few, or one with many tokens."""
+    """The end of the block that begins with an event: it has several events, or one with many tokens."""
     last = min(begin + BLOCK_EVENTS, len(tokens.offsets) - 1)
     end = begin + 1
     while end < last and tokens.offsets[end + 1] - tokens.offsets[begin] <= BLOCK_TOKENS:
@@ -117,42 +117,42 @@ def prefix_of(word: Bytes, begin: int, end: int) -> Any:
 
 @kernel
 def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any:
-    """The same of a token, from two of the eights."""
+    """`prefix_of` a token, from two words of eight bytes."""
     at = begin >> 3
     if at + 1 >= len(workspace.folded):
         return prefix_of(tokens.folded, begin, end)
-    shift, spare = unsigned(8 * (begin & 7)), unsigned(64 - 8 * min(end - begin, 8))
-    low, high = workspace.folded[unsigned(at)], workspace.folded[unsigned(at + 1)]
+    shift, spare = as_unsigned(8 * (begin & 7)), as_unsigned(64 - 8 * min(end - begin, 8))
+    low, high = workspace.folded[as_unsigned(at)], workspace.folded[as_unsigned(at + 1)]
     prefix = low >> shift | (high << ONE) << (np.uint64(63) - shift)
     return (prefix << spare) >> spare
 
 
 @kernel
-def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: Rows, workspace: Workspace) -> int:
-    """The row in the dictionary, from a row on, with the bytes of token t, or -1."""
+def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRows, workspace: Workspace) -> int:
+    """The first row of the dictionary, from `row` on, that has the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
     prefix, length = prefix_at(begin, end, tokens, workspace), end - begin
-    at, last = unsigned(row), unsigned(len(index.terms))
+    at, last = as_unsigned(row), as_unsigned(len(index.terms))
     while at < last and index.terms[at, 0] < hash_:
         at += ONE
     while at < last and index.terms[at, 0] == hash_:
-        if index.terms[at, 2] == prefix and signed(index.terms[at, 3]) == length:
+        if index.terms[at, 2] == prefix and as_signed(index.terms[at, 3]) == length:
             b = 8
             if length > 8:
-                first = words.begins[signed(index.terms[at, 1] & LOW)]
+                first = words.begins[as_signed(index.terms[at, 1] & LOW)]
                 while b < length and words.data[first + b] == tokens.folded[begin + b]:
                     b += 1
             if b >= length:
-                return signed(at)
+                return as_signed(at)
         at += ONE
     return -1
 
 
 @kernel
 def find_terms(
-    begin: int, end: int, tokens: Tokens, index: TextIndex, words: Rows, probe: Bools, workspace: Workspace
+    begin: int, end: int, tokens: Tokens, index: TextIndex, words: ByteRows, probe: Bools, workspace: Workspace
 ) -> None:
-    """The terms of a block that the segment knows, into the workspace."""
+    """Write the terms of a block that are in the dictionary into the workspace."""
     maybe, known, m = 0, 0, 0
     for t in range(tokens.offsets[begin], tokens.offsets[end]):
         place = term_place(tokens.hashes[t], index.term_bits)
@@ -165,12 +165,12 @@ def find_terms(
             found = find_term(t, workspace.rows[m], tokens, index, words, workspace)
             m += 1
             if found >= 0:
-                term = signed(index.terms[found, 1] & LOW)
-                height = signed(index.terms[found, 1] >> np.uint64(32))
+                term = as_signed(index.terms[found, 1] & LOW)
+                height = as_signed(index.terms[found, 1] >> np.uint64(32))
                 if len(probe) > 0 and not probe[t]:
                     height = 0
                 workspace.tokens[known], workspace.terms[known] = t, term
-                workspace.scatters[known], workspace.heights[known] = scattered(term), height
+                workspace.scatters[known], workspace.heights[known] = scatter_term(term), height
                 anywhere |= height
                 known += 1
         workspace.terms_ends[i - begin], workspace.anywhere[i - begin] = known, anywhere
@@ -194,56 +194,56 @@ def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
 
 @kernel
 def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
-    """Of a block at each level: where the bits of their cells are, and how many words; none for no lists."""
+    """For each event of a block and each level: where the bits of its cell begin, and how many words of bits it has."""
     for k in range(len(index.levels)):
-        shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], signed(-1)
-        first, words = signed(0), signed(0)
+        shift, at, last, cell = 2 * index.levels[k], workspace.at[k], index.level_starts[k + 1], as_signed(-1)
+        first, words = as_signed(0), as_signed(0)
         for i in range(begin, end):
-            code = signed(points.codes[i]) >> shift
+            code = as_signed(points.codes[i]) >> shift
             if code != cell:
                 if at < last and index.keys[at, 0] < code:
                     at = find_cell(index.keys, at, last, code)
-                cell, words = code, signed(0)
+                cell, words = code, as_signed(0)
                 if at < last and index.keys[at, 0] == code:
-                    first = signed(index.keys[at, 1])
-                    words = signed(index.keys[at + 1, 1]) - first
+                    first = as_signed(index.keys[at, 1])
+                    words = as_signed(index.keys[at + 1, 1]) - first
             workspace.first[k * BLOCK_EVENTS + i - begin], workspace.words[k * BLOCK_EVENTS + i - begin] = first, words
         workspace.at[k] = at
 
 
 @kernel
 def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
-    """The lists of a block under the terms in the workspace, in the cells of each event, into the workspace."""
+    """Write the lists for the terms in the workspace, in the cells of each event of a block, into the workspace."""
     find_cells(begin, end, points, index, workspace)
-    maybe, term = unsigned(0), 0
+    maybe, term = as_unsigned(0), 0
     for i in range(end - begin):
         for k in range(len(index.levels)):
             level, words = index.levels[k], workspace.words[k * BLOCK_EVENTS + i]
             if words == 0 or not (workspace.anywhere[i] >> level) & 1:
                 continue
             first, places = workspace.first[k * BLOCK_EVENTS + i] << 6, words << 6
-            for j in range(unsigned(term), unsigned(workspace.terms_ends[i])):
+            for j in range(as_unsigned(term), as_unsigned(workspace.terms_ends[i])):
                 place = first + ((workspace.scatters[j] * places) >> 32)
                 workspace.places[maybe], workspace.asked[maybe], workspace.ranks[maybe] = place, j, k
-                maybe += unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
+                maybe += as_unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
         term, workspace.lists_ends[i] = workspace.terms_ends[i], maybe
-    found, m = unsigned(0), 0
+    found, m = as_unsigned(0), 0
     for i in range(end - begin):
-        for n in range(unsigned(m), unsigned(workspace.lists_ends[i])):
-            place, j = unsigned(workspace.places[n]), unsigned(workspace.asked[n])
-            at, last = unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
-            scatter = unsigned(workspace.scatters[j])
+        for n in range(as_unsigned(m), as_unsigned(workspace.lists_ends[i])):
+            place, j = as_unsigned(workspace.places[n]), as_unsigned(workspace.asked[n])
+            at, last = as_unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+            scatter = as_unsigned(workspace.scatters[j])
             while at < last and index.lists[at, 0] < scatter:
                 at += ONE
             workspace.begins[found], workspace.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
             workspace.asked[found], workspace.ranks[found] = j, workspace.ranks[n]
-            found += unsigned((at < last) & (index.lists[at, 0] == scatter))
+            found += as_unsigned((at < last) & (index.lists[at, 0] == scatter))
         m, workspace.lists_ends[i] = workspace.lists_ends[i], found
 
 
 @kernel
-def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: Rows, marks: Bools) -> None:
-    """Marks the tokens under which there is a list in their event's place."""
+def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: ByteRows, marks: Bools) -> None:
+    """Mark the tokens for which there is a list in a cell of their event."""
     workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), 0
     while begin < len(points.codes):
         end = block_end(begin, tokens)

@@ -1,11 +1,11 @@
-"""A table that rejects at one look: keys of 32 bits in ascending order, under a bitmap that knows how many come before.
+"""A table that rejects most keys with one read: ascending 32-bit keys under a bitmap that counts the keys before.
 
     key ──► place = key × places >> 32     bits  [ 0100 0010 | 0 ] [ 0000 1000 | 2 ] …    (taken, keys before) per word
                                            keys  [ 1    6      12 … ]
 
-A place that is not taken has no key. If it is, the bits below it, counted, are where the key would be, or a few rows
-before that where keys share a place. It is smaller than a hash table, and most answers are no, which takes no branch.
-`text_kernels.py` finds terms and lists in such tables, `text.py` makes them.
+A place that is not taken has no key. If it is taken, the number of bits below it is the row where the key would be, or
+a few rows before it if keys share a place. It is smaller than a hash table, and most answers are no, which takes no
+branch. `word_kernels.py` finds terms and lists in such tables, `words.py` builds them.
 """
 
 from typing import Any
@@ -20,20 +20,20 @@ _6, _32, _63, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(1)
 
 
 @kernel
-def signed(v: Any) -> int:
-    """numba makes floats of signed with unsigned numbers."""
+def as_signed(v: Any) -> int:
+    """numba turns an expression of signed and unsigned integers into floats."""
     return np.int64(v)  # type: ignore[return-value]
 
 
 @kernel
-def unsigned(v: Any) -> Any:
-    """What is indexed by signed numbers could be meant from its end: numba asks each time."""
+def as_unsigned(v: Any) -> Any:
+    """numba checks every signed index for being negative."""
     return np.uint64(v)
 
 
 @kernel
-def scattered(term: int) -> int:
-    """32 bits in place of a term, each term its own."""
+def scatter_term(term: int) -> int:
+    """32 well spread bits, different for each term."""
     return (term * 2654435769) & 0xFFFFFFFF
 
 
@@ -42,25 +42,25 @@ def count_bits(v: Any) -> int:
     v = v - ((v >> np.uint64(1)) & np.uint64(0x5555555555555555))
     v = (v & np.uint64(0x3333333333333333)) + ((v >> np.uint64(2)) & np.uint64(0x3333333333333333))
     v = (v + (v >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return signed((v * np.uint64(0x0101010101010101)) >> np.uint64(56))
+    return as_signed((v * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
 @kernel
 def is_taken(bits: Hashes, place: int) -> int:
-    at = unsigned(place)
-    return signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
+    at = as_unsigned(place)
+    return as_signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
 
 
 @kernel
 def rank(bits: Hashes, place: int) -> int:
-    at = unsigned(place)
+    at = as_unsigned(place)
     below = (_ONE << (at & _63)) - _ONE
-    return signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
+    return as_signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
 
 
 @kernel
-def take(bits: Hashes, place: int) -> None:
-    """While a table is made, its words count their own keys; `add_up` makes that those before."""
+def mark_taken(bits: Hashes, place: int) -> None:
+    """While a table is built, each word counts its own keys; `add_up` turns that into the keys before it."""
     bits[place >> 6, 0] |= np.uint64(1) << np.uint64(place & 63)
     bits[place >> 6, 1] += np.uint64(1)
 
@@ -77,4 +77,4 @@ def add_up(bits: Hashes) -> None:
 @kernel
 def term_place(hash_: Any, bits: Hashes) -> int:
     """A term's key is the upper half of its hash."""
-    return (signed(hash_ >> np.uint64(32)) * ((len(bits) - 1) * 64)) >> 32
+    return (as_signed(hash_ >> np.uint64(32)) * ((len(bits) - 1) * 64)) >> 32

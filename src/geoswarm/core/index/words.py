@@ -1,13 +1,13 @@
 """The grid-inverted index of one segment: per cell, lists of subscriptions under the rarest term of each conjunction.
 
-Built once, never changed, from subscriptions that have a text condition; those that have none are in `index.py` alone.
-A subscription without a place is a rectangle round the world. `text_kernels.py` says what the arrays are, and searches.
+Built once, never changed, from subscriptions that have a text condition; all others are in `cells.py` only. A
+subscription without a place is a rectangle round the world. `word_kernels.py` declares the arrays and searches them.
 
-Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `index.py`,
-because a list is short by its term already, and each level costs every word of an event a look-up.
+Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `cells.py`,
+because a list is short by its term already, and each level costs a look-up for every word of an event.
 
-Which term is the rarest is a matter of speed only: an index built under old frequencies finds the same.
-PS2Stream §IV-D (GI²); `wanted` answers what H2 of §IV-C is for.
+The choice of the rarest term affects speed only: an index that was built with old frequencies finds the same.
+PS2Stream §IV-D (GI²); `wanted_tokens` does what H2 does in §IV-C.
 """
 
 from collections.abc import Sequence
@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel
-from geoswarm.core.arrays.radix import argsort, sorted_order
+from geoswarm.core.arrays.radix import argsort, sort_order
 from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
 from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.index.word_boxes import (
     ALL,
-    CONJUNCTIONS_MAX,
+    ENTRY_CONJUNCTIONS_MAX,
     NO_TERM,
-    SLOT_BITS,
+    SIGNATURE_BITS,
     STEPS_LOG2,
     box_of,
     signature_slot,
@@ -34,24 +34,24 @@ from geoswarm.core.index.word_boxes import (
     steps_y,
 )
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, mark_wanted, prefix_of
-from geoswarm.core.index.word_tables import add_up, scattered, signed, take, term_place
+from geoswarm.core.index.word_tables import add_up, as_signed, mark_taken, scatter_term, term_place
 from geoswarm.core.space.grid import Grid, zcode
 from geoswarm.core.text.expression import Expressions, Terms
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, hash_terms
 from geoswarm.errors import InputError
 
-CELLS_MAX = 4
-"""Cells of one subscription; it has an entry in each for every conjunction. About 2.7 on average."""
+CELLS_PER_SUBSCRIPTION_MAX = 4
+"""Most cells of one subscription, which has an entry in each for every conjunction. About 2.7 on average."""
 LEVEL_STEP = 2
 LIST_PLACES = 8
-"""Bits of a cell's bitmap per list: one in eight of the terms that have none is looked for in vain."""
+"""Bits of a cell's bitmap per list: one in eight of the terms without a list is looked up in vain."""
 TERM_PLACES = 16
 
 
-def wanted(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
-    """What a router asks: for each token, is there a list under it in its event's place? `points` are in Z-order. An
-    event without such a token meets no subscription that asks for words."""
+def wanted_tokens(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bools:
+    """Whether there is a list for each token in a cell of its event. `points` are in Z-order. An event without such a
+    token meets no subscription that asks for words: routers use this."""
     marks = np.zeros(len(tokens.hashes), np.bool_)
     for segment in segments:
         if segment.text is not None and segment.conditions is not None:
@@ -60,7 +60,7 @@ def wanted(points: Points, tokens: Tokens, segments: Sequence[Searchable]) -> Bo
 
 
 def conditions_of(expressions: Expressions) -> Conditions:
-    """Copies where words begin, and nothing else."""
+    """Copies only the offsets of the words."""
     offsets = expressions.conjunctions_offsets, expressions.terms_offsets
     return Conditions(*offsets, expressions.terms, rows_of(expressions.vocabulary))
 
@@ -68,13 +68,14 @@ def conditions_of(expressions: Expressions) -> Conditions:
 def build_text(
     grid: Grid, rects: Floats, expressions: Expressions, frequencies: npt.NDArray[Any] | None = None
 ) -> TextIndex:
-    """`rects` is (n, 4), within the grid's bounds; `frequencies` says how common each term of the vocabulary is in the
-    stream. Without it, terms are taken to be as common among events as among subscriptions."""
+    """`rects` is (n, 4), within the grid's bounds; `frequencies` is how common each term of the vocabulary is in the
+    stream. Without it, terms are assumed to be as common among events as among subscriptions."""
     conditions, hashes = conditions_of(expressions), hash_terms(expressions.vocabulary)
     per_subscription = np.diff(expressions.conjunctions_offsets)
-    if len(per_subscription) and per_subscription.max() > CONJUNCTIONS_MAX:
+    if len(per_subscription) and per_subscription.max() > ENTRY_CONJUNCTIONS_MAX:
         raise InputError(
-            f"a subscription has {per_subscription.max()} conjunctions, limit {CONJUNCTIONS_MAX}: split it into several"
+            f"a subscription has {per_subscription.max()} conjunctions, limit {ENTRY_CONJUNCTIONS_MAX}: "
+            "split it into several"
         )
     if frequencies is None:
         frequencies = np.bincount(expressions.terms, minlength=len(hashes))
@@ -83,7 +84,7 @@ def build_text(
     _fold(levels, sides)
     count = _count(levels, sides, conditions.conjunctions_offsets)
     postings, entries = _enter(levels, sides, count, conditions, rarity)
-    order = sorted_order(postings.scatters, CODE_MAX)
+    order = sort_order(postings.scatters, CODE_MAX)
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
@@ -91,7 +92,7 @@ def build_text(
 
 
 class _Postings(NamedTuple):
-    """Of each entry: its level, cell and term."""
+    """The level, cell and term of each entry."""
 
     heights: Ordinals
     codes: ZCodes
@@ -107,7 +108,7 @@ def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
         sides[i, 0], sides[i, 1] = steps_x(rects[i, 0], frame), steps_y(rects[i, 3], frame)
         sides[i, 2], sides[i, 3] = steps_x(rects[i, 2], frame), steps_y(rects[i, 1], frame)
         level = 0
-        while _met(sides, i, level) > CELLS_MAX:
+        while _count_cells(sides, i, level) > CELLS_PER_SUBSCRIPTION_MAX:
             level += LEVEL_STEP
         levels[i] = level
     return levels, sides
@@ -115,8 +116,9 @@ def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
 
 @kernel
 def _fold(levels: Ints, sides: Ints) -> None:
-    """Where fewer are at a level than at the next, they join these: each word has one look-up less, for some more
-    entries to test. Those of a place are neighbours, as a segment is in Z-order; if not, it finds the same."""
+    """Where a place has fewer rectangles at a level than at the next, they move up: each word has one look-up less, for
+    some more entries to test. Rectangles of a place are neighbours if the segment is in Z-order; if it is not, the
+    index still finds the same."""
     for level in range(0, LEVELS - LEVEL_STEP, LEVEL_STEP):
         above, begin, few, many = level + LEVEL_STEP, 0, 0, 0
         shift = STEPS_LOG2 + above
@@ -134,17 +136,17 @@ def _fold(levels: Ints, sides: Ints) -> None:
 
 @kernel
 def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
-    """Entries in all."""
+    """The total number of entries."""
     count = 0
     for i in range(len(levels)):
-        conjunctions = signed(conjunctions_offsets[i + 1]) - signed(conjunctions_offsets[i])
-        count += _met(sides, i, levels[i]) * conjunctions
+        conjunctions = as_signed(conjunctions_offsets[i + 1]) - as_signed(conjunctions_offsets[i])
+        count += _count_cells(sides, i, levels[i]) * conjunctions
     return count
 
 
 @kernel
-def _met(sides: Ints, i: int, level: int) -> int:
-    """Cells of a level that a rectangle meets."""
+def _count_cells(sides: Ints, i: int, level: int) -> int:
+    """How many cells of a level a rectangle meets."""
     shift = STEPS_LOG2 + level
     columns = (sides[i, 2] >> shift) - (sides[i, 0] >> shift) + 1
     rows = (sides[i, 3] >> shift) - (sides[i, 1] >> shift) + 1
@@ -162,7 +164,7 @@ def _enter(
     for i in range(len(levels)):
         level, shift = levels[i], STEPS_LOG2 + levels[i]
         left, upper, right, lower = sides[i, 0], sides[i, 1], sides[i, 2], sides[i, 3]
-        begin, end = signed(conditions.conjunctions_offsets[i]), signed(conditions.conjunctions_offsets[i + 1])
+        begin, end = as_signed(conditions.conjunctions_offsets[i]), as_signed(conditions.conjunctions_offsets[i + 1])
         for c in range(begin, end):
             term, check = _posting(begin, c, conditions, frequencies)
             for row in range(upper >> shift, (lower >> shift) + 1):
@@ -171,7 +173,7 @@ def _enter(
                 for col in range(left >> shift, (right >> shift) + 1):
                     low_x = _inner(left, level) if col == left >> shift else 0
                     high_x = _inner(right, level) if col == right >> shift else top
-                    heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scattered(term), term
+                    heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scatter_term(term), term
                     entries[n, 0], entries[n, 1] = box_of(low_x, high_x, low_y, high_y), check << 32 | i
                     n += 1
     return _Postings(heights, codes, scatters, terms), entries
@@ -179,28 +181,28 @@ def _enter(
 
 @kernel
 def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
-    """The rarest term of a conjunction, and what is checked first of its entries: mark, place, and two slots. They are
-    those of the rarest of its other terms; or, if it has none, of the rarest in each conjunction before it."""
+    """The rarest term of a conjunction, and the first check of its entries: mark, place, and two slots. The slots are
+    those of the rarest of its other terms; or, if it has none, of the rarest term of each conjunction before it."""
     rarest, second, third = _rarest(conjunction, conditions, frequencies)
     place, mark = conjunction - first, 0
     if second == rarest and place <= 2:
-        slots = NO_TERM << SLOT_BITS | NO_TERM
+        slots = NO_TERM << SIGNATURE_BITS | NO_TERM
         for c in range(first, conjunction):
             earlier, _, _ = _rarest(c, conditions, frequencies)
-            slots = slots << SLOT_BITS | signature_slot(scattered(earlier))
+            slots = slots << SIGNATURE_BITS | signature_slot(scatter_term(earlier))
     else:
-        mark, slots = ALL, signature_slot(scattered(third)) << SLOT_BITS | signature_slot(scattered(second))
-    return rarest, mark | place << 2 * SLOT_BITS | slots
+        mark, slots = ALL, signature_slot(scatter_term(third)) << SIGNATURE_BITS | signature_slot(scatter_term(second))
+    return rarest, mark | place << 2 * SIGNATURE_BITS | slots
 
 
 @kernel
 def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
-    """Three of its terms; if it has fewer, the first of them again."""
-    begin = signed(conditions.terms_offsets[conjunction])
-    end = signed(conditions.terms_offsets[conjunction + 1])
-    rarest = second = third = signed(conditions.terms[begin])
+    """The three rarest terms; if there are fewer, one of them is repeated."""
+    begin = as_signed(conditions.terms_offsets[conjunction])
+    end = as_signed(conditions.terms_offsets[conjunction + 1])
+    rarest = second = third = as_signed(conditions.terms[begin])
     for t in range(begin + 1, end):
-        term = signed(conditions.terms[t])
+        term = as_signed(conditions.terms[t])
         if frequencies[term] < frequencies[rarest]:
             rarest, second, third = term, rarest, second
         elif second == rarest or frequencies[term] < frequencies[second]:
@@ -212,7 +214,7 @@ def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tu
 
 @kernel
 def _inner(side: int, level: int) -> int:
-    """Of a side that is in the cell: how many steps, from 1."""
+    """The place of a side within its cell, in steps, from 1."""
     return 1 + ((side >> level) & ((1 << STEPS_LOG2) - 1))
 
 
@@ -256,7 +258,7 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
         words = ((at - first) * LIST_PLACES + 63) // 64
         keys[c, 0], keys[c, 1] = postings.codes[o], word
         for k in range(first, at):
-            take(bits, (word << 6) + ((signed(lists[k, 0]) * (words << 6)) >> 32))
+            mark_taken(bits, (word << 6) + ((as_signed(lists[k, 0]) * (words << 6)) >> 32))
         word += words
     level_starts[height], keys[n_cells, 0], keys[n_cells, 1] = n_cells, 0, word
     lists[at:, 1] = len(order)
@@ -267,7 +269,7 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
 
 @kernel
 def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
-    """Of each term of the vocabulary, a bit per level that has a list under it."""
+    """For each term of the vocabulary, a bit for each level that has a list for it."""
     masks = np.zeros(n, np.uint32)
     for e in range(len(postings.terms)):
         masks[postings.terms[e]] |= np.uint32(1) << postings.heights[e]
@@ -275,7 +277,7 @@ def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
 
 
 @kernel
-def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: Rows) -> Hashes:
+def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: ByteRows) -> Hashes:
     terms = np.empty((len(hashes), 4), np.uint64)
     for at in range(len(by_hash)):
         v = by_hash[at]
@@ -291,6 +293,6 @@ def _terms(by_hash: Ints, hashes: Hashes, heights: Ordinals, words: Rows) -> Has
 def _term_bits(hashes: Hashes) -> Hashes:
     bits = np.zeros(((len(hashes) * TERM_PLACES + 63) // 64 + 2, 2), np.uint64)
     for hash_ in hashes:
-        take(bits, term_place(hash_, bits))
+        mark_taken(bits, term_place(hash_, bits))
     add_up(bits)
     return bits

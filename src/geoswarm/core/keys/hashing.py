@@ -1,9 +1,9 @@
-"""h(k): the executor that a key has by itself, before any table says otherwise.
+"""h(k): the executor of a key that is in no table.
 
-Not the table (`plan.py`). The paper asks for consistent hashing (Mixed §II-A, [14]): here a key falls into one of a
+The table is in `plan.py`. The paper asks for consistent hashing (Mixed §II-A, [14]): here a key falls into one of a
 fixed number of slots, and each slot belongs to the executor that draws the highest number for it (rendezvous). A
 look-up is one array access; an executor that joins takes its share of slots from all others and touches no other
-slot, one that leaves hands its slots to all others. A ring with virtual nodes moves as little, but its arcs differ in
+slot, one that leaves hands its slots to all others. A ring with virtual nodes moves as few keys, but its arcs differ in
 length: 65536 slots are even to 1.5 % at 15 executors.
 
 The numbers below are part of every checkpoint: with others, keys would look for their state elsewhere.
@@ -19,7 +19,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 from geoswarm.errors import SchemaError
 
-Owners = npt.NDArray[np.int32]  # executors, or -1
+KeyOwners = npt.NDArray[np.int32]  # executors, or -1
 Word = np.uint64
 
 SLOT_BITS = 16
@@ -51,15 +51,15 @@ def slot_of_key(bits: Word) -> int:
 
 
 @lru_cache(maxsize=16)
-def slot_owners(executors: tuple[int, ...]) -> Owners:
-    """For each slot, its executor."""
+def slot_owners(executors: tuple[int, ...]) -> KeyOwners:
+    """The executor of each slot."""
     owners = _owners(np.array(executors, np.int64))
     owners.flags.writeable = False
     return owners
 
 
 @kernel
-def _owners(executors: Ints) -> Owners:
+def _owners(executors: Ints) -> KeyOwners:
     owners = np.empty(SLOTS, np.int32)
     marks = np.empty(len(executors), np.uint64)
     for i in range(len(executors)):
@@ -75,7 +75,7 @@ def _owners(executors: Ints) -> Owners:
 
 
 def key_ids(keys: Any) -> Ints:
-    """64-bit ids of Arrow keys: integers are their own, text is hashed. Texts that share an id share an executor, and
+    """64-bit ids of Arrow keys: an integer is its own id, text is hashed. Texts that share an id share an executor, and
     nothing else: state is kept by the key itself."""
     column = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
     if column.null_count:
@@ -95,7 +95,7 @@ def key_ids(keys: Any) -> Ints:
 
 @kernel
 def text_ids(places: Ints, text: Bytes) -> Ints:
-    """Eight bytes at a time, each word mixed into the last; the length sets apart what differs only in zero bytes."""
+    """Mixes eight bytes at a time into the hash; the length tells apart texts that differ only in zero bytes."""
     ids = np.empty(len(places) - 1, np.int64)
     for i in range(len(ids)):
         state = scramble(places[i + 1] - places[i])

@@ -1,14 +1,14 @@
-"""Who owns which key: F(k) = the table's entry, else h(k). Immutable and numbered, as the plan of space is.
+"""The executor of each key: F(k) = the table's entry, else h(k). Immutable and numbered, like the plan of space.
 
-A value: what to put into the table is decided in `control/keyed/`, the hash is `hashing.py`. Mixed §II-A, equation 1.
+The content of the table is decided in `control/keyed/`; the hash is `hashing.py`. Mixed §II-A, equation 1.
 
-    keys     -7   12   90            what the table says
-    targets   3    0    3            of everything else, h(k)
+    keys     -7   12   90            the table
+    targets   3    0    3            every other key goes to h(k)
 
-An entry that says what the hash says anyway is left out, so equal plans have equal tables.
+An entry that agrees with the hash is left out, so equal plans have equal tables.
 
-A key that is too much for any one executor may be split into parts: its rows are dealt out over names that only the
-plan knows, and each part is routed, and planned for, as if it were a key (Mixed leaves such keys to their fate).
+A key that is too heavy for any executor may be split into parts: its rows are dealt out over names that only the plan
+knows, and each part is routed and planned like a key. Mixed has no remedy for such keys.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ import numpy as np
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.keys.hashing import Owners, scramble, slot_of_key, slot_owners, stir
+from geoswarm.core.keys.hashing import KeyOwners, scramble, slot_of_key, slot_owners, stir
 from geoswarm.errors import PlanError
 
 NOT_LISTED = -1
@@ -34,15 +34,15 @@ class KeyPlan:
     """Ascending; numbers may be missing, since any executor can leave."""
     keys: Ints
     """Ascending."""
-    targets: Owners
+    targets: KeyOwners
     split_keys: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     """Ascending."""
     split_ways: Ints = field(default_factory=lambda: np.empty(0, np.int64))
-    """Into how many parts each of them is split, 2 or more."""
+    """The number of parts of each split key, 2 or more."""
 
     @classmethod
     def first(cls, executors: Sequence[int]) -> "KeyPlan":
-        """Plain hash."""
+        """Epoch 0, with an empty table: every key goes where its hash sends it."""
         return cls(0, tuple(executors), np.empty(0, np.int64), np.empty(0, np.int32))
 
     def __post_init__(self) -> None:
@@ -53,8 +53,8 @@ class KeyPlan:
         for array in (self.keys, self.targets, self.split_keys, self.split_ways):
             array.flags.writeable = False
 
-    def with_table(self, keys: Ints, targets: Owners) -> "KeyPlan":
-        """The next epoch with another table, in any order; entries that agree with the hash are dropped."""
+    def with_table(self, keys: Ints, targets: KeyOwners) -> "KeyPlan":
+        """The next epoch with another table, given in any order; entries that agree with the hash are dropped."""
         keys, targets = np.asarray(keys, np.int64), np.asarray(targets, np.int32)
         needed = self.homes(keys) != targets
         order = np.argsort(keys[needed])
@@ -62,23 +62,23 @@ class KeyPlan:
         return replace(self, epoch=self.epoch + 1, keys=table[0], targets=table[1])
 
     def with_splits(self, keys: Ints, ways: Ints) -> "KeyPlan":
-        """The next epoch with just these keys in parts, in any order."""
+        """The next epoch in which exactly these keys are split, given in any order."""
         order = np.argsort(keys)
         return replace(self, epoch=self.epoch + 1, split_keys=keys[order], split_ways=ways[order])
 
     def with_executors(self, executors: Sequence[int]) -> "KeyPlan":
-        """The next epoch with others at work. Keys that the table sent to one who left go where the hash says."""
-        none, nobody = self.keys[:0].copy(), self.targets[:0].copy()
-        plan = replace(self, executors=tuple(sorted(executors)), keys=none, targets=nobody)
+        """The next epoch with other executors. Entries of the table whose executor has left are dropped."""
+        keys, targets = self.keys[:0].copy(), self.targets[:0].copy()
+        plan = replace(self, executors=tuple(sorted(executors)), keys=keys, targets=targets)
         stays = np.isin(self.targets, plan.executors)
         return plan.with_table(self.keys[stays], self.targets[stays])
 
-    def route(self, keys: Ints) -> Owners:
+    def route(self, keys: Ints) -> KeyOwners:
         """F: the executor of each key."""
         return _route(_as_ids(keys), slot_owners(self.executors), self._probe_keys, self._probe_targets)
 
     def deal(self, keys: Ints) -> Ints:
-        """What rows with these keys are routed by: the key, or one of its parts, all in turn."""
+        """The names by which rows with these keys are routed: the key, or its parts in turn."""
         if not len(self.split_keys):
             return keys
         dealt = _as_ids(keys).copy()
@@ -90,8 +90,8 @@ class KeyPlan:
     def is_split(self, keys: Ints) -> Bools:
         return np.isin(keys, self.split_keys)
 
-    def homes(self, keys: Ints) -> Owners:
-        """h: the executor of each key if there were no table."""
+    def homes(self, keys: Ints) -> KeyOwners:
+        """h: the executor of each key without the table."""
         return _homes(_as_ids(keys), slot_owners(self.executors))
 
     def to_json(self) -> dict[str, Any]:
@@ -129,12 +129,12 @@ class KeyPlan:
         return hash((self.epoch, self.executors, self.keys.tobytes(), self.targets.tobytes()))
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the derived arrays: they are built again on arrival."""
+        """Leaves out derived arrays, which are built again on arrival."""
         return {spec.name: getattr(self, spec.name) for spec in fields(self)}
 
     @cached_property
-    def _probes(self) -> tuple[Ints, Owners]:
-        """The table for looking up: at most half full, so a search seldom takes a second step."""
+    def _probes(self) -> tuple[Ints, KeyOwners]:
+        """The table as a hash table, at most half full, so that a search seldom takes a second step."""
         places = 16
         while places < 2 * len(self.keys):
             places *= 2
@@ -145,7 +145,7 @@ class KeyPlan:
         return self._probes[0]
 
     @property
-    def _probe_targets(self) -> Owners:
+    def _probe_targets(self) -> KeyOwners:
         return self._probes[1]
 
     def _problem(self) -> str | None:
@@ -174,7 +174,7 @@ class KeyPlan:
 
 @kernel
 def parts_of(key: int, ways: int) -> Ints:
-    """The names of a split key's parts; the first is the key's own."""
+    """The names of a split key's parts; the first is the key itself."""
     parts = np.empty(ways, np.int64)
     parts[0] = key
     for part in range(1, ways):
@@ -189,7 +189,7 @@ def _as_ids(keys: Ints) -> Ints:
 
 
 @kernel
-def _homes(keys: Ints, owners: Owners) -> Owners:
+def _homes(keys: Ints, owners: KeyOwners) -> KeyOwners:
     found = np.empty(len(keys), np.int32)
     for i in range(len(keys)):
         found[i] = owners[slot_of_key(scramble(keys[i]))]
@@ -197,7 +197,7 @@ def _homes(keys: Ints, owners: Owners) -> Owners:
 
 
 @kernel
-def _probe_table(keys: Ints, targets: Owners, places: int) -> tuple[Ints, Owners]:
+def _probe_table(keys: Ints, targets: KeyOwners, places: int) -> tuple[Ints, KeyOwners]:
     held, says = np.zeros(places, np.int64), np.full(places, NOT_LISTED, np.int32)
     for i in range(len(keys)):
         at = np.int64(scramble(keys[i]) & np.uint64(places - 1))
@@ -208,7 +208,7 @@ def _probe_table(keys: Ints, targets: Owners, places: int) -> tuple[Ints, Owners
 
 
 @kernel
-def _route(keys: Ints, owners: Owners, held: Ints, says: Owners) -> Owners:
+def _route(keys: Ints, owners: KeyOwners, held: Ints, says: KeyOwners) -> KeyOwners:
     found = np.empty(len(keys), np.int32)
     last = len(held) - 1
     for i in range(len(keys)):

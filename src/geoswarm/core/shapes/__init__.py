@@ -1,1 +1,1 @@
-"""Regions that are no rectangles: polygons with holes and parts, circles on the sphere; read, covered, tested."""
+"""Regions that are not rectangles (polygons with holes and parts, circles on the sphere): read, covered, tested."""

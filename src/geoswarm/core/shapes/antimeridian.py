@@ -1,15 +1,15 @@
 """Polygons across the antimeridian: cut in two, one part at each side of the world.
 
 Only in a world from -180 to 180. A ring that jumps by more than 180 degrees from one vertex to the next is taken to go
-the short way round, over the antimeridian; so is one that runs on beyond 180 (170 ... 190). An edge between two
-vertices that both lie on the antimeridian is no jump: polygons that were already cut have such edges, and the world.
+the short way round, over the antimeridian; so is one that continues beyond 180 (170 ... 190). An edge between two
+vertices that both lie on the antimeridian is no jump: polygons that are already cut have such edges, and the world.
 
-    ┌────────────────────┐        x is first continued (179, -179 becomes 179, 181), then what lies
+    ┌────────────────────┐        x is first unwrapped (179, -179 becomes 179, 181), then what lies
     │▓▓▓              ▓▓▓│▓▓▓     beyond the world is moved back into it
     └────────────────────┘
 
 A ring that goes round a pole ends 360 degrees from where it began, and is closed over the pole on its side of the
-equator. What is wider than 180 degrees must be given as a rectangle, or with vertices between its corners.
+equator. A region wider than 180 degrees must be given as a rectangle, or with vertices between its corners.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ import shapely
 from shapely import affinity
 
 from geoswarm.core.arrays.jit import Bools, Floats, kernel
-from geoswarm.core.shapes.inside import Flat
+from geoswarm.core.shapes.inside import FlatShapes
 from geoswarm.core.space.grid import Grid
 
 
@@ -32,8 +32,8 @@ def _is_jump(x0: float, x1: float) -> bool:
 
 
 @kernel
-def crossing(flat: Flat, count: int) -> Bools:
-    """Which shapes have a jump, or run on beyond 180 degrees though they begin before."""
+def crossing(flat: FlatShapes, count: int) -> Bools:
+    """Which shapes have a jump, or begin before 180 degrees and continue beyond."""
     found = np.zeros(count, np.bool_)
     for i in range(count):
         low, high = np.inf, -np.inf
@@ -48,24 +48,24 @@ def crossing(flat: Flat, count: int) -> Bools:
     return found
 
 
-def continued(polygon: shapely.Geometry) -> shapely.Geometry:
-    """With x running on beyond 180 instead of jumping; may be invalid as the polygon itself may be."""
-    parts = [_continued_part(part) for part in shapely.get_parts(polygon)]
+def unwrap(polygon: shapely.Geometry) -> shapely.Geometry:
+    """The polygon with x continuing beyond 180 instead of jumping. It may be invalid, as the polygon itself may be."""
+    parts = [_unwrap_part(part) for part in shapely.get_parts(polygon)]
     return parts[0] if len(parts) == 1 else shapely.multipolygons(parts)
 
 
-def _continued_part(part: shapely.Geometry) -> shapely.Geometry:
-    shell = _continued_ring(shapely.get_coordinates(shapely.get_exterior_ring(part)))
+def _unwrap_part(part: shapely.Geometry) -> shapely.Geometry:
+    shell = _unwrap_ring(shapely.get_coordinates(shapely.get_exterior_ring(part)))
     middle = (shell[:, 0].min() + shell[:, 0].max()) / 2
     holes: list[npt.NDArray[np.float64]] = []
     for ring in part.interiors:
-        hole = _continued_ring(shapely.get_coordinates(ring))
+        hole = _unwrap_ring(shapely.get_coordinates(ring))
         hole[:, 0] -= 360 * np.round((hole[:, 0].mean() - middle) / 360)
         holes.append(hole)
     return shapely.polygons(shell, [shapely.linearrings(hole) for hole in holes] or None)
 
 
-def _continued_ring(ring: Floats) -> Floats:
+def _unwrap_ring(ring: Floats) -> Floats:
     x = ring[:, 0]
     jumps = (np.abs(np.diff(x)) > 180) & ~((np.abs(x[1:]) == 180) & (np.abs(x[:-1]) == 180))
     turns = np.where(jumps, np.round(np.diff(x) / 360), 0)
@@ -77,8 +77,8 @@ def _continued_ring(ring: Floats) -> Floats:
     return ring
 
 
-def cut(polygon: shapely.Geometry, grid: Grid) -> shapely.Geometry:
-    """A valid polygon that may run beyond the world, as parts within it."""
+def cut_into_world(polygon: shapely.Geometry, grid: Grid) -> shapely.Geometry:
+    """The parts within the world of a valid polygon that may continue beyond it."""
     parts: list[shapely.Geometry] = []
     for turn in (-720.0, -360.0, 0.0, 360.0, 720.0):
         world = shapely.box(grid.xmin + turn, grid.ymin, grid.xmax + turn, grid.ymax)

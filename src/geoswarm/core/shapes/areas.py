@@ -1,10 +1,10 @@
-"""Which candidate areas meet their shapes: publications that are themselves polygons or circles.
+"""Which candidate areas meet their shapes, where events are themselves polygons or circles.
 
-Points are in `exact.py`, where the predicates are explained: "the region ... the publication". Between areas, contains
-is the same as covers. Polygons among themselves are GEOS's, with the shapes prepared once per call. Circles are on the
-sphere, against edges that are straight in degrees: to a millimetre, or a hundred-millionth of the radius.
+Points are in `exact.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
+compares polygons with polygons; the shapes are prepared once per call. Circles are on the sphere, against edges that
+are straight in degrees: exact to a millimetre, or a hundred-millionth of the radius.
 
-A polygon that was cut at the antimeridian has its cut for a border: a circle across it is not within the polygon.
+The cut of a polygon at the antimeridian is a border: a circle across it is not within the polygon.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ import shapely
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, distance_m
 from geoswarm.core.shapes.exact import Predicate, check_predicate, flat_of
-from geoswarm.core.shapes.inside import OUTSIDE, Flat, place_of
+from geoswarm.core.shapes.inside import OUTSIDE_SHAPE, FlatShapes, place_of
 from geoswarm.core.shapes.shapes import Shapes
 
 _MEETS, _HOLDS, _LIES_IN = 0, 1, 2
@@ -21,7 +21,7 @@ _MEETS, _HOLDS, _LIES_IN = 0, 1, 2
 
 
 def areas_in(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicate: Predicate = "intersects") -> Bools:
-    """Of each pair (area events[i], shape chosen[i]), whether the predicate holds: shape, predicate, area."""
+    """Whether "shape, predicate, area" holds, for each pair (area events[i], shape chosen[i])."""
     check_predicate(predicate)
     events, chosen = np.asarray(events, np.int64), np.asarray(chosen, np.int64)
     answers = np.zeros(len(events), np.bool_)
@@ -46,7 +46,7 @@ def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predica
     shapely.prepare(regions)
     shapely.prepare(published)
     one, two = regions[each], published[each_area]
-    # GEOS uses what it prepared of the first only, and whoever has a million vertices must be that.
+    # GEOS uses the prepared form of its first argument only, so the one with more vertices comes first.
     if predicate == "within":
         one, two, predicate = two, one, "contains"
     elif predicate == "intersects":
@@ -79,7 +79,7 @@ def _polygon_and_circle(shapes: Shapes, areas: Shapes, events: Ints, chosen: Int
 
 
 @kernel
-def _distances(one: Flat, two: Flat, ones: Ints, twos: Ints) -> Floats:
+def _distances(one: FlatShapes, two: FlatShapes, ones: Ints, twos: Ints) -> Floats:
     away = np.empty(len(ones))
     for i in range(len(ones)):
         a, b = one.vertices[one.first_rings[ones[i]]], two.vertices[two.first_rings[twos[i]]]
@@ -88,26 +88,26 @@ def _distances(one: Flat, two: Flat, ones: Ints, twos: Ints) -> Floats:
 
 
 @kernel
-def _round(circles: Flat, polygons: Flat, ones: Ints, twos: Ints, question: int) -> Bools:
+def _round(circles: FlatShapes, polygons: FlatShapes, ones: Ints, twos: Ints, question: int) -> Bools:
     answers = np.empty(len(ones), np.bool_)
     for i in range(len(ones)):
         centre = circles.vertices[circles.first_rings[ones[i]]]
         lon, lat, metres = circles.xy[centre, 0], circles.xy[centre, 1], circles.metres[ones[i]]
         if question == _MEETS:
-            meets = place_of(lon, lat, twos[i], polygons) != OUTSIDE
+            meets = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE
             answers[i] = meets or _border_within(lon, lat, metres, twos[i], polygons)
         elif question == _LIES_IN:
-            within = place_of(lon, lat, twos[i], polygons) != OUTSIDE
+            within = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE
             answers[i] = within and not _border_within(lon, lat, np.nextafter(metres, 0.0), twos[i], polygons)
-        else:  # nothing of it is near the other end of the world
+        else:  # no part of the polygon is near the antipode
             lon, lat, rest = lon - 180.0 if lon > 0 else lon + 180.0, -lat, np.nextafter(METRES_MAX - metres, 0.0)
-            beyond = place_of(lon, lat, twos[i], polygons) != OUTSIDE and rest > 0
+            beyond = place_of(lon, lat, twos[i], polygons) != OUTSIDE_SHAPE and rest > 0
             answers[i] = not beyond and not _border_within(lon, lat, rest, twos[i], polygons)
     return answers
 
 
 @kernel
-def _border_within(lon: float, lat: float, metres: float, shape: int, flat: Flat) -> bool:
+def _border_within(lon: float, lat: float, metres: float, shape: int, flat: FlatShapes) -> bool:
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
         for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):
             if _edge_within(lon, lat, metres, flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1]):
@@ -117,12 +117,12 @@ def _border_within(lon: float, lat: float, metres: float, shape: int, flat: Flat
 
 @kernel
 def _edge_within(lon: float, lat: float, metres: float, x0: float, y0: float, x1: float, y1: float) -> bool:
-    """Halves the edge while a half might come near enough: it is no longer in metres than its degrees are at the
-    latitude nearest to the equator that it has."""
+    """Halves the edge while a half might come near enough. Its length in metres is at most that of its degrees at its
+    latitude nearest to the equator."""
     low = 0.0 if y0 * y1 < 0 else min(abs(y0), abs(y1))
     length = EARTH_M * np.radians(np.hypot((x1 - x0) * np.cos(np.radians(low)), y1 - y0))
     short = max(1e-3, 1e-4 * metres)
-    stack = np.empty((64, 4))  # from, to, distance there; each half is halved again before the other
+    stack = np.empty((64, 4))  # begin, end, distance at both; depth first
     stack[0, 0], stack[0, 1] = 0.0, 1.0
     stack[0, 2], stack[0, 3] = distance_m(lon, lat, x0, y0), distance_m(lon, lat, x1, y1)
     depth = 1

@@ -1,6 +1,6 @@
-"""What a shape must be, once it is read: an area, of bounded size, finite, within the world, valid.
+"""The checks of a shape after it is read: it is an area of bounded size, finite, within the world, and valid.
 
-Reading is `parse.py`; what makes a polygon valid, and how it is mended, is `repair.py`.
+`parse.py` reads; `repair.py` decides what is valid and mends.
 """
 
 from collections.abc import Callable
@@ -9,16 +9,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
 from geoswarm.core.shapes import antimeridian
 from geoswarm.core.shapes.circle import METRES_MAX, is_degrees
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.repair import polygons_of, settle
-from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replaced, sealed
+from geoswarm.core.shapes.repair import polygons_of, repair_polygons
+from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replace_rows
 from geoswarm.core.space.grid import Grid
 
 VERTICES_MAX = 1_000_000
-"""Of one shape: 16 MB, and about two seconds to examine."""
+"""Vertices of one shape: 16 MB, and about two seconds to examine."""
 _AREAS = (shapely.GeometryType.POLYGON, shapely.GeometryType.MULTIPOLYGON)
 
 
@@ -34,7 +34,7 @@ class Refusal(NamedTuple):
 
 
 class Reading:
-    """The rows of one column while they are read: what was read so far, and what was refused."""
+    """The rows of one column while they are read: the geometries so far, and the refusals."""
 
     def __init__(self, rows: int) -> None:
         self.refusals: dict[int, Refusal] = {}
@@ -56,7 +56,7 @@ def too_large(vertices: int) -> str:
 
 
 def check_areas(reading: Reading) -> Shapes:
-    """Polygons and multi-polygons are left, not empty, in two dimensions; and these as shapes."""
+    """Refuse all but polygons and multi-polygons that are not empty, and return these in two dimensions."""
     geometries = reading.geometries
     counts = shapely.get_num_coordinates(geometries)
     reading.refuse_all(counts > VERTICES_MAX, "too-large", lambda row: too_large(int(counts[row])))
@@ -79,7 +79,7 @@ def check_areas(reading: Reading) -> Shapes:
 
 
 def _without_empty_rings(reading: Reading) -> Shapes:
-    """Holes and parts that have no vertices are left out: they are nothing, and no later step expects them."""
+    """Leaves out holes and parts without vertices: they mean nothing, and no later step expects them."""
     shapes = of_polygons(reading.geometries)
     empty_ring = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.vertices) == 0)])
     empty_part = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.diff(shapes.rings) == 0)])
@@ -98,10 +98,10 @@ def _without_empty_rings(reading: Reading) -> Shapes:
 
 
 def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int, Any], dict[int, str]]:
-    """Rows whose polygon is another than it was, and what happened to them."""
+    """The rows whose polygon was changed, with the new polygon, and a note about each change."""
     changed: dict[int, Any] = {}
     notes: dict[int, str] = {}
-    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), sealed(shapes.xy))
+    bounds, finite = shapes.bounds(), _are_finite(shapes.first_vertices(), read_only(shapes.xy))
     reading.refuse_all(~finite, "not-finite", lambda row: "geometry has a coordinate that is no finite number: fix it")
     crossing = np.zeros(len(shapes), np.bool_)
     if antimeridian.wraps(grid):
@@ -113,9 +113,9 @@ def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int
     crossing &= ~outside
     for row in np.flatnonzero(crossing).tolist():
         (whole,) = shapes.take(np.array([row])).polygons()
-        changed[row], notes[row] = antimeridian.continued(whole), "polygon crosses the antimeridian: cut"
+        changed[row], notes[row] = antimeridian.unwrap(whole), "polygon crosses the antimeridian: cut"
     rows = np.flatnonzero(finite & ~outside & (np.diff(shapes.parts) > 0))
-    settled = settle(replaced(shapes, changed).take(rows))
+    settled = repair_polygons(replace_rows(shapes, changed).take(rows))
     for i, detail in settled.refused.items():
         reading.refuse(int(rows[i]), "invalid", detail)
     for i, mended in settled.mended.items():
@@ -131,7 +131,7 @@ def check_places(shapes: Shapes, grid: Grid, reading: Reading) -> tuple[dict[int
 
 def _cut(row: int, changed: dict[int, Any], grid: Grid, reading: Reading) -> None:
     try:
-        changed[row] = antimeridian.cut(changed[row], grid)
+        changed[row] = antimeridian.cut_into_world(changed[row], grid)
     except shapely.errors.GEOSException as error:
         reading.refuse(row, "invalid", f"polygon cannot be cut at the antimeridian ({error}): send it in two parts")
         return

@@ -1,6 +1,6 @@
 """Circles on the sphere: a centre in degrees and a radius in metres along great circles.
 
-The predicate is the haversine distance on a sphere of EARTH_M; no ellipsoid, which differs by up to 0.5 %. Here are the
+Distances are haversine on a sphere of EARTH_M; an ellipsoid differs by up to 0.5 %. Here are the
 text form, the rectangles round a circle, and how near and far a rectangle of degrees comes to a centre; points are
 tested in `exact.py`.
 
@@ -18,21 +18,21 @@ from geoswarm.core.space.grid import Grid
 EARTH_M = 6_371_008.8
 """The mean radius of the earth."""
 METRES_MAX = float(np.pi * EARTH_M)
-"""Half way round: every point is nearer."""
+"""Half way round the earth: no point is farther."""
 SLACK_M = 1.0
-"""By which nearness is rounded to the safe side, for cells and rectangles: far above what floats lose (0.1 m near the
-antipode), far below the size of a cell."""
+"""The safety margin for cells and rectangles: far above the rounding of floats (0.1 m near the antipode), far below the
+size of a cell."""
 _NUMBER = r"[+-]?(?:[0-9]{1,15}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
 PATTERN = rf"^\s*(?i:circle)\s*\(\s*(?P<lon>{_NUMBER})\s+(?P<lat>{_NUMBER})\s*,\s*(?P<metres>{_NUMBER})\s*\)\s*$"
 
 
 def is_degrees(grid: Grid) -> bool:
-    """Whether a world can be on the sphere."""
+    """Whether the world's coordinates can be degrees."""
     return grid.ymin >= -90 and grid.ymax <= 90 and max(-grid.xmin, grid.xmax) <= 360 >= grid.xmax - grid.xmin
 
 
 def boxes(circles: Floats, grid: Grid) -> Floats:
-    """(n, 2, 4): the one or two rectangles round each circle (lon, lat, metres), within the world; NaN: none."""
+    """(n, 2, 4): the one or two rectangles round each circle (lon, lat, metres), within the world; NaN for none."""
     lon, lat, metres = circles.T
     reach = np.degrees(np.minimum(metres + SLACK_M, METRES_MAX) / EARTH_M)
     south, north = lat - reach, lat + reach
@@ -51,9 +51,9 @@ def boxes(circles: Floats, grid: Grid) -> Floats:
     return found
 
 
-def rectangles(shapes: Shapes, grid: Grid) -> Floats:
-    """(n, 4): one rectangle round each shape, polygon or circle; NaN round none. What lies at both sides of the
-    antimeridian has the width of the world."""
+def bounding_rectangles(shapes: Shapes, grid: Grid) -> Floats:
+    """(n, 4): one rectangle round each shape, polygon or circle; NaN where there is no shape. A shape on both sides of
+    the antimeridian has the width of the world."""
     found, rows = shapes.bounds(), np.flatnonzero(shapes.are_circles())
     if len(rows):
         centres = shapes.xy[shapes.first_vertices()[rows]]
@@ -64,7 +64,7 @@ def rectangles(shapes: Shapes, grid: Grid) -> Floats:
 
 @kernel
 def distance_m(lon0: float, lat0: float, lon1: float, lat1: float) -> float:
-    """The definition: haversine, in degrees."""
+    """The haversine distance of two points in degrees: the definition of distance here."""
     phi0, phi1 = np.radians(lat0), np.radians(lat1)
     up, along = np.sin((phi1 - phi0) / 2), np.sin(np.radians(lon1 - lon0) / 2)
     h = up * up + np.cos(phi0) * np.cos(phi1) * along * along
@@ -73,7 +73,7 @@ def distance_m(lon0: float, lat0: float, lon1: float, lat1: float) -> float:
 
 @kernel
 def nearest_m(lon: float, lat: float, x0: float, y0: float, x1: float, y1: float) -> float:
-    """From a point to the nearest one of a rectangle of degrees; SLACK_M covers its rounding."""
+    """The distance from a point to a rectangle of degrees; SLACK_M covers its rounding."""
     for turn in range(-2, 3):
         if x0 <= lon + 360.0 * turn <= x1:
             return distance_m(lon, lat, lon, min(max(lat, y0), y1))
@@ -82,13 +82,13 @@ def nearest_m(lon: float, lat: float, x0: float, y0: float, x1: float, y1: float
 
 @kernel
 def farthest_m(lon: float, lat: float, x0: float, y0: float, x1: float, y1: float) -> float:
-    """What is nearest to the other end of the world is farthest from here."""
+    """The distance to the farthest point of a rectangle: the nearest one to the antipode."""
     return METRES_MAX - nearest_m(lon + 180.0, -lat, x0, y0, x1, y1)
 
 
 @kernel
 def _nearest_on_meridian_m(lon: float, lat: float, x: float, y0: float, y1: float) -> float:
-    """The distance falls towards one latitude and rises behind it, so the nearest is there or at an end."""
+    """The distance falls towards one latitude and rises after it, so the nearest point is there or at an end."""
     least = min(distance_m(lon, lat, x, y0), distance_m(lon, lat, x, y1))
     phi = np.radians(lat)
     foot = np.degrees(np.arctan2(np.sin(phi), np.cos(phi) * np.cos(np.radians(x - lon))))

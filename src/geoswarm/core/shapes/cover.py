@@ -1,17 +1,17 @@
 """A shape as cells of the index's quadtree: core cells, which lie wholly inside, and boundary cells, which need a test.
 
 Works in the frame of core/index/cells.py, handed over by the caller: 2^16 × 2^16 cells at level 0, each level above of
-twice the side. What a cell is worth to a point is decided in `exact.py`. Distributor §4; the usual trade:
+twice the side. Points in boundary cells are tested in `exact.py`. Distributor §4:
 
     ┌───────┬───┬───┐      begin with the one to four cells that hold the shape, and cut the largest boundary
-    │       │ ▒ │   │      cell into four, again and again, until CELLS_MAX would be passed: children outside
+    │       │ ▒ │   │      cell into four, again and again, until COVER_CELLS_MAX is reached: children outside
     │   ▒   ├───┼───┤      vanish, children inside are core and are never cut again
     │       │ █ │ ▒ │
     └───────┴───┴───┘      the cells of one shape are disjoint: a point finds it once
 
-Exact whatever the rounding: a cell is taken a little larger than the points that are located in it, and an edge that
-might touch it counts as touching. So a point of the shape lies in one of its cells, and a point of a core cell in the
-shape.
+The result is exact despite rounding: a cell is taken a little larger than the points that are located in it, and an
+edge that might touch it counts as touching. So every point of the shape lies in one of its cells, and every point of a
+core cell lies in the shape.
 """
 
 from typing import NamedTuple, TypeVar
@@ -20,21 +20,21 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
-from geoswarm.core.arrays.threads import in_pieces
+from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.circle import SLACK_M, farthest_m, nearest_m
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.inside import INSIDE, OUTSIDE, Flat, place_of
+from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, FlatShapes, place_of
 from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.core.space.grid import column_of, row_of, zcode
 
 T = TypeVar("T", bound=np.generic)
-CELLS_MAX = 64
-"""Of one shape: of the collisions in British postcode sectors, 35 % are then decided without a test; 7 % with 16 cells,
-41 % with 128. A cell costs 6 bytes here."""
-CELLS_MIN = 4
-"""A shape may lie across a corner of every level but the uppermost."""
+COVER_CELLS_MAX = 64
+"""Most cells of one shape. For collisions in British postcode sectors, 35 % of the points are then decided without a
+test; 7 % with 16 cells, 41 % with 128. A cell costs 6 bytes here."""
+COVER_CELLS_MIN = 4
+"""A small shape may lie across a corner of cells at every level but the uppermost, and needs four."""
 ROUNDING = 8 * 2.220446049250313e-16
-"""By which cells are taken larger, as a share of the largest coordinate; locating errs by less than half of it."""
+"""How much larger cells are taken, as a share of the largest coordinate; locating errs by less than half of it."""
 
 
 class Cover(NamedTuple):
@@ -47,7 +47,7 @@ class Cover(NamedTuple):
 
 
 class _Cells(NamedTuple):
-    """Those of one shape while it is cut: a queue of boundary cells, each with the edges that touch it."""
+    """The cells of one shape while it is cut: a queue of boundary cells, each with the edges that touch it."""
 
     levels: Ints
     rows: Ints
@@ -56,9 +56,9 @@ class _Cells(NamedTuple):
     ends: Ints
 
 
-def cover(shapes: Shapes, frame: Floats, cells_max: int = CELLS_MAX) -> Cover:
+def cover(shapes: Shapes, frame: Floats, cells_max: int = COVER_CELLS_MAX) -> Cover:
     """The shapes must lie within the frame, of 2^k columns and as many rows. Rows without a shape have no cells."""
-    cells_max = max(cells_max, CELLS_MIN)
+    cells_max = max(cells_max, COVER_CELLS_MIN)
     bounds, circles = shapes.bounds(), shapes.are_circles()
     levels_max, flat = int(np.log2(frame[4])), flat_of(shapes)
 
@@ -66,7 +66,7 @@ def cover(shapes: Shapes, frame: Floats, cells_max: int = CELLS_MAX) -> Cover:
         rows = flat._replace(first_rings=flat.first_rings[first : end + 1])
         return Cover(*_cover(rows, bounds[first:end], circles[first:end], frame, levels_max, cells_max))
 
-    parts = in_pieces(some, len(shapes))
+    parts = run_in_pieces(some, len(shapes))
     if len(parts) == 1:
         return parts[0]
     counts = np.concatenate([np.diff(part.starts) for part in parts])
@@ -86,7 +86,7 @@ def _box(level: int, row: int, column: int, frame: Floats) -> tuple[float, float
 
 @kernel
 def _touches(x0: float, y0: float, x1: float, y1: float, box: tuple[float, float, float, float]) -> bool:
-    """Whether an edge may touch a box: no line along an axis or along the edge parts them."""
+    """Whether an edge may touch a box: no line along an axis or along the edge separates them."""
     x, y, w, h = box
     if min(x0, x1) > x + w or max(x0, x1) < x - w or min(y0, y1) > y + h or max(y0, y1) < y - h:
         return False
@@ -96,14 +96,14 @@ def _touches(x0: float, y0: float, x1: float, y1: float, box: tuple[float, float
 
 
 @kernel
-def _circle_place(shape: int, flat: Flat, box: tuple[float, float, float, float]) -> int:
-    """OUTSIDE, INSIDE, or something else for the boundary."""
+def _circle_place(shape: int, flat: FlatShapes, box: tuple[float, float, float, float]) -> int:
+    """OUTSIDE_SHAPE, INSIDE_SHAPE, or -1 for the boundary."""
     centre = flat.vertices[flat.first_rings[shape]]
     lon, lat, metres = flat.xy[centre, 0], flat.xy[centre, 1], flat.metres[shape]
     x0, y0, x1, y1 = box[0] - box[2], max(-90.0, box[1] - box[3]), box[0] + box[2], min(90.0, box[1] + box[3])
     if nearest_m(lon, lat, x0, y0, x1, y1) > metres + SLACK_M:
-        return OUTSIDE
-    return INSIDE if farthest_m(lon, lat, x0, y0, x1, y1) <= metres - SLACK_M else -1
+        return OUTSIDE_SHAPE
+    return INSIDE_SHAPE if farthest_m(lon, lat, x0, y0, x1, y1) <= metres - SLACK_M else -1
 
 
 @kernel
@@ -115,7 +115,7 @@ def _longer(array: npt.NDArray[T], room: int) -> npt.NDArray[T]:
 
 @kernel
 def _cover(
-    flat: Flat, bounds: Floats, circles: Bools, frame: Floats, levels_max: int, cells_max: int
+    flat: FlatShapes, bounds: Floats, circles: Bools, frame: Floats, levels_max: int, cells_max: int
 ) -> tuple[Ints, npt.NDArray[np.uint8], ZCodes, Bools]:
     count = len(bounds)
     starts = np.zeros(count + 1, np.int64)
@@ -146,7 +146,7 @@ def _cover(
                 level, row, column = queue.levels[head], queue.rows[head], queue.columns[head]
                 begin, end = queue.begins[head], queue.ends[head]
                 head += 1
-                # Cutting puts up to four in the place of one.
+                # Cutting replaces one cell by up to four.
                 if level == 0 or (n - first) + (tail - head) + 4 > cells_max:
                     levels[n], codes[n], core[n] = level, zcode(row, column), False
                     n += 1
@@ -165,10 +165,10 @@ def _cover(
                             pool[used] = v
                             used += _touches(flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1], box)
                         place = -1 if used > child_begin else place_of(box[0], box[1], i, flat)
-                    if place == INSIDE:
+                    if place == INSIDE_SHAPE:
                         levels[n], codes[n], core[n] = level - 1, zcode(child_row, child_column), True
                         n += 1
-                    elif place != OUTSIDE:
+                    elif place != OUTSIDE_SHAPE:
                         tail = _push(queue, tail, level - 1, child_row, child_column, child_begin, used)
         starts[i + 1] = n
     return starts, levels[:n].copy(), codes[:n].copy(), core[:n].copy()
@@ -182,7 +182,9 @@ def _push(queue: _Cells, tail: int, level: int, row: int, column: int, begin: in
 
 
 @kernel
-def _begin(shape: int, flat: Flat, bounds: Floats, frame: Floats, queue: _Cells, pool: Ints) -> tuple[int, Ints, int]:
+def _begin(
+    shape: int, flat: FlatShapes, bounds: Floats, frame: Floats, queue: _Cells, pool: Ints
+) -> tuple[int, Ints, int]:
     """The cells that hold the shape, at the finest level where they are four at most."""
     row0, column0 = row_of(bounds[3], frame), column_of(bounds[0], frame)
     row1, column1 = row_of(bounds[1], frame), column_of(bounds[2], frame)
@@ -201,7 +203,7 @@ def _begin(shape: int, flat: Flat, bounds: Floats, frame: Floats, queue: _Cells,
                 for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):
                     pool[used] = v
                     used += _touches(flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1], box)
-            # A cell without edges is outside: were it inside, the shape would reach beyond the four.
+            # A cell without edges is outside: if it were inside, the shape would be larger than these four cells.
             if used > begin:
                 tail = _push(queue, tail, level, row, column, begin, used)
     return tail, pool, used

@@ -1,11 +1,11 @@
 """Which candidate points lie in their shapes: exact, borders and corners included.
 
-Candidates come from cells (`cover.py`). Points only; publications that are areas are in `areas.py`. The predicate reads
-"the region ... the publication", as in shapely:
+Candidates come from cells (`cover.py`). Points only; events that are areas are in `areas.py`. The predicate reads
+"the region ... the event", as in shapely:
 
     intersects    they share a point; the border counts, as with rectangles. covers is the same for a point
     contains      the border does not count
-    within        the region lies in the publication: never, for a point
+    within        the region lies in the event: never, for a point
 """
 
 from typing import Literal, get_args
@@ -13,36 +13,38 @@ from typing import Literal, get_args
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints
-from geoswarm.core.arrays.radix import sorted_order
-from geoswarm.core.shapes.inside import BORDER, INSIDE, UNSURE, Flat, places
-from geoswarm.core.shapes.shapes import Shapes, sealed
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, read_only
+from geoswarm.core.arrays.radix import sort_order
+from geoswarm.core.shapes.inside import BORDER, INSIDE_SHAPE, UNSURE, FlatShapes, places
+from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.errors import InputError
 
 Predicate = Literal["intersects", "contains", "covers", "within"]
 
 
-def flat_of(shapes: Shapes) -> Flat:
-    return Flat(shapes.rings[shapes.parts], sealed(shapes.vertices), sealed(shapes.xy), sealed(shapes.metres))
+def flat_of(shapes: Shapes) -> FlatShapes:
+    return FlatShapes(
+        shapes.rings[shapes.parts], read_only(shapes.vertices), read_only(shapes.xy), read_only(shapes.metres)
+    )
 
 
 def points_in(
     shapes: Shapes, x: Floats, y: Floats, points: Ints, chosen: Ints, predicate: Predicate = "intersects"
 ) -> Bools:
-    """Of each pair (point points[i], shape chosen[i]), whether the predicate holds. Fastest if the pairs of a shape lie
-    together; a row without a shape holds nothing."""
+    """Whether the predicate holds, for each pair (point points[i], shape chosen[i]). Fastest if the pairs of a shape
+    lie together. A row without a shape contains no point."""
     check_predicate(predicate)
     if predicate == "within" or len(points) == 0:
         return np.zeros(len(points), np.bool_)
     points, chosen = np.asarray(points, np.int64), np.asarray(chosen, np.int64)
     if (chosen[1:] < chosen[:-1]).any():
-        order = sorted_order(chosen.astype(np.uint32), len(shapes))
+        order = sort_order(chosen.astype(np.uint32), len(shapes))
         answers = np.empty(len(points), np.bool_)
         answers[order] = points_in(shapes, x, y, points[order], chosen[order], predicate)
         return answers
-    x, y = sealed(x), sealed(y)
-    found = places(x, y, sealed(points), sealed(chosen), shapes.are_circles(), flat_of(shapes))
-    inside: Bools = found == INSIDE
+    x, y = read_only(x), read_only(y)
+    found = places(x, y, read_only(points), read_only(chosen), shapes.are_circles(), flat_of(shapes))
+    inside: Bools = found == INSIDE_SHAPE
     if predicate != "contains":
         inside |= found == BORDER
     unsure = np.flatnonzero(found == UNSURE)
@@ -52,7 +54,7 @@ def points_in(
 
 
 def by_geos(shapes: Shapes, x: Floats, y: Floats, chosen: Ints, predicate: Predicate) -> Bools:
-    """The same by GEOS alone, point by point; not for circles."""
+    """The same as `points_in`, by GEOS alone and point by point; not for circles."""
     numbers, each = np.unique(chosen, return_inverse=True)
     polygons = shapes.take(numbers).polygons()
     shapely.prepare(polygons)

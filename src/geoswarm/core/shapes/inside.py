@@ -1,7 +1,7 @@
-r"""Where a point lies: the loops that count crossings of a ray, sure of their answer or not. Arrays only.
+r"""Whether a point lies in a shape: the loops that count crossings of a ray. Arrays only.
 
-Every edge is judged by exact comparisons, or by a product whose sign is certain whatever the rounding (Shewchuk's first
-filter). What is not certain is UNSURE, and `exact.py` asks GEOS about it. So both agree on every point by construction.
+Every edge is tested by exact comparisons, or by a product whose sign is certain despite rounding (Shewchuk's first
+filter). If it is not certain, the answer is UNSURE, and `exact.py` asks GEOS. So both agree on every point.
 
 A shape that many points ask for is cut into slabs, and a point looks at the edges of its own slab only:
 
@@ -18,20 +18,20 @@ import numpy.typing as npt
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.shapes.circle import distance_m
 
-OUTSIDE, INSIDE, BORDER, UNSURE = 0, 1, 2, 3
+OUTSIDE_SHAPE, INSIDE_SHAPE, BORDER, UNSURE = 0, 1, 2, 3
 CERTAIN = 4e-16
 """A difference of two products has the right sign if it is above this share of their sum; 3.34e-16 would do."""
 HEIGHT_MIN = 1e-200
-"""Of a shape that is cut into slabs: how many of them there are to its height must be a finite number."""
+"""The least height of a shape that is cut into slabs: slabs per unit of height must be a finite number."""
 VERTICES_FEW, POINTS_FEW = 16, 12
-"""Up to so many, slabs cost more than they save."""
+"""Up to so many vertices or points, slabs cost more than they save."""
 
 
 Places = npt.NDArray[np.int8]
 
 
-class Flat(NamedTuple):
-    """Of `Shapes`, what kernels walk."""
+class FlatShapes(NamedTuple):
+    """The arrays of `Shapes` that kernels read."""
 
     first_rings: Ints  # of row i: first_rings[i]:first_rings[i + 1]
     vertices: Ints
@@ -70,8 +70,8 @@ def _cross(x: float, y: float, x0: float, y0: float, x1: float, y1: float) -> in
 
 
 @kernel
-def place_of(x: float, y: float, shape: int, flat: Flat) -> int:
-    """By looking at every edge."""
+def place_of(x: float, y: float, shape: int, flat: FlatShapes) -> int:
+    """Where a point lies, by testing every edge."""
     odd = 0
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
         begin, end = flat.vertices[r], flat.vertices[r + 1]
@@ -89,17 +89,17 @@ def place_of(x: float, y: float, shape: int, flat: Flat) -> int:
 
 
 @kernel
-def _place_in_circle(x: float, y: float, shape: int, flat: Flat) -> int:
+def _place_in_circle(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     centre = flat.vertices[flat.first_rings[shape]]
     away = distance_m(flat.xy[centre, 0], flat.xy[centre, 1], x, y)
     if away == flat.metres[shape]:
         return BORDER
-    return INSIDE if away < flat.metres[shape] else OUTSIDE
+    return INSIDE_SHAPE if away < flat.metres[shape] else OUTSIDE_SHAPE
 
 
 @kernel
-def slabs_of(shape: int, flat: Flat) -> Slabs:
-    """So many slabs that there are about four entries per edge, however long the edges are."""
+def slabs_of(shape: int, flat: FlatShapes) -> Slabs:
+    """As many slabs as give about four entries per edge, however long the edges are."""
     first, last = flat.first_rings[shape], flat.first_rings[shape + 1]
     begin, end = flat.vertices[first], flat.vertices[last]
     low = high = flat.xy[begin, 1]
@@ -131,14 +131,14 @@ def slabs_of(shape: int, flat: Flat) -> Slabs:
 
 @kernel
 def _slab(y: float, slabs: Slabs) -> int:
-    """Monotone: a height between those of two ends lies in a slab between theirs."""
+    """The slab of a height. Monotone: a height between two others lies in a slab between theirs."""
     return min(int((y - slabs.low) * slabs.scale), len(slabs.starts) - 2)
 
 
 @kernel
 def place_by_slabs(x: float, y: float, slabs: Slabs, xy: Floats) -> int:
     if not slabs.low <= y <= slabs.high:
-        return OUTSIDE
+        return OUTSIDE_SHAPE
     odd, k = 0, _slab(y, slabs)
     for e in range(slabs.starts[k], slabs.starts[k + 1]):
         v = slabs.edges[e]
@@ -150,8 +150,8 @@ def place_by_slabs(x: float, y: float, slabs: Slabs, xy: Floats) -> int:
 
 
 @kernel
-def places(x: Floats, y: Floats, points: Ints, shapes: Ints, circles: Bools, flat: Flat) -> Places:
-    """Of each pair (points[i], shapes[i]); pairs of one shape lie together."""
+def places(x: Floats, y: Floats, points: Ints, shapes: Ints, circles: Bools, flat: FlatShapes) -> Places:
+    """Where the point lies, for each pair (points[i], shapes[i]); pairs of one shape lie together."""
     found = np.empty(len(points), np.int8)
     i = 0
     while i < len(points):

@@ -1,13 +1,13 @@
-"""Shapes from what people send: WKT, WKB, GeoJSON and circles, a column at a time; a row is read or refused.
+"""Reads shapes from WKT, WKB, GeoJSON and circles, a column at a time; a row is read or refused.
 
     POLYGON((...))  MULTIPOLYGON  GEOMETRYCOLLECTION    also SRID=4326;... ; Z and M are dropped
     WKB, as bytes or hexadecimal                        ISO and extended (SRID, Z, M flags), either byte order
     {"type": "Polygon", ...}                            GeoJSON geometry or feature
     CIRCLE(13.4 52.5, 800)                              lon lat, metres: `circle.py`
 
-A region has an area: lines and points are refused alone, and left out of collections. What comes out is valid, finite
-and within the world (`checks.py`). Files of regions are read in `files.py`. Bounded: nothing is built of a row that is
-too large or too deep (`survey.py`), and no polygon is examined beyond a budget (`repair.py`).
+A region has an area: lines and points are refused alone, and left out of collections. The result is valid, finite and
+within the world (`checks.py`). Files of regions are read in `store/region_files.py`. Work is bounded: a row that is too
+large or too deep is not read (`survey.py`), and no polygon is examined beyond a budget (`repair.py`).
 """
 
 import json
@@ -33,41 +33,60 @@ from geoswarm.core.shapes.checks import (
     too_large,
 )
 from geoswarm.core.shapes.circle import PATTERN
-from geoswarm.core.shapes.shapes import Geometries, Shapes, concatenate, mixed, no_shapes, of_circles, replaced
-from geoswarm.core.shapes.survey import CIRCLE, HEX, JSON, NESTED_MAX, TEXT, UNKNOWN, UNREADABLE, WKB, Survey, survey
-from geoswarm.core.shapes.wkb import are_plain, decode
+from geoswarm.core.shapes.shapes import (
+    Geometries,
+    Shapes,
+    concatenate_shapes,
+    merge_by_mask,
+    no_shapes,
+    of_circles,
+    replace_rows,
+)
+from geoswarm.core.shapes.survey import (
+    CIRCLE,
+    HEX,
+    JSON,
+    NESTED_MAX,
+    UNKNOWN_FORM,
+    UNREADABLE,
+    WKB,
+    WKT,
+    Survey,
+    survey,
+)
+from geoswarm.core.shapes.wkb import are_plain, decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 
 SRIDS = (0, 4326)
-"""Nothing said, or WGS 84 degrees."""
+"""No SRID, or WGS 84 degrees."""
 CRS84 = re.compile(r"(^|[:/])(OGC(:1\.3)?:{1,2}CRS84|OGC/1\.3/CRS84|CRS84|(EPSG|epsg)(:{1,2}|/0/|:[0-9.]+:)4326)$")
 _EWKT = re.compile(r"^\s*SRID\s*=\s*(\d{1,9})\s*;", re.IGNORECASE)
 
 
-class Parsed(NamedTuple):
+class ParsedShapes(NamedTuple):
     shapes: Shapes
     """One per row; a null or refused row has none."""
     refused: list[Refusal]
     notes: list[tuple[int, str]]
-    """Rows that are not as they came: mended, or cut at the antimeridian."""
+    """Rows that were changed, mended or cut at the antimeridian, with the reason."""
     sound: Bools
-    """Rows that `wkb.decode` reads as the same shape, without any check."""
+    """Rows that `decode_wkb` reads as the same shape, without any check."""
 
 
-def parse_shapes(column: pa.Array, grid: Grid) -> Parsed:
+def parse_shapes(column: pa.Array, grid: Grid) -> ParsedShapes:
     """`column` is binary or string, and may mix all forms."""
     binary = _as_binary(column)
     reading = Reading(len(binary))
     plain = _read(binary, np.arange(len(binary)), reading)
     shapes = check_areas(reading)
     if plain.any():
-        shapes = mixed(plain, decode(binary.filter(pa.array(plain))), shapes.take(np.flatnonzero(~plain)))
+        shapes = merge_by_mask(plain, decode_wkb(binary.filter(pa.array(plain))), shapes.take(np.flatnonzero(~plain)))
     changed, notes = check_places(shapes, grid, reading)
     check_circles(reading, grid)
     refused = sorted(reading.refusals.values())
     plain[[*reading.refusals, *notes]] = False
-    return Parsed(_assembled(shapes, changed, reading), refused, sorted(notes.items()), plain)
+    return ParsedShapes(_assemble(shapes, changed, reading), refused, sorted(notes.items()), plain)
 
 
 def _as_binary(column: pa.Array) -> pa.Array:
@@ -86,28 +105,27 @@ def _as_binary(column: pa.Array) -> pa.Array:
 
 
 def _read(binary: pa.Array, rows: Ints, reading: Reading, *, all_by_geos: bool = False) -> Bools:
-    """`rows` are the numbers that the values have in `reading`. Returns which values are left out, because they can be
-    read without GEOS."""
+    """Read values, whose numbers in `reading` are `rows`. Returns which values are left to be read without GEOS."""
     text = binary.view(pa.string() if binary.type == pa.binary() else pa.large_string())
     found: Survey = survey(rows_of(text))
     present = binary.is_valid().to_numpy(zero_copy_only=False)
     passed = present & _passes(found, rows, present, reading)
     plain = passed & are_plain(binary) if not all_by_geos else np.zeros(len(binary), np.bool_)
     sound = passed & ~plain
-    for form, read in ((WKB, _read_wkb), (TEXT, _read_wkt), (JSON, _read_json), (CIRCLE, _read_circles)):
+    for form, read in ((WKB, _read_wkb), (WKT, _read_wkt), (JSON, _read_json), (CIRCLE, _read_circles)):
         chosen = np.flatnonzero(sound & (found.forms == form))
         if len(chosen):
             read(binary.take(pa.array(chosen)), rows[chosen], reading)
     chosen = np.flatnonzero(sound & (found.forms == HEX))
     if len(chosen):
-        raw = [_unhexed(value) for value in binary.take(pa.array(chosen)).to_pylist()]
+        raw = [_decode_hex(value) for value in binary.take(pa.array(chosen)).to_pylist()]
         for row in (rows[i] for i, value in zip(chosen, raw, strict=True) if value is None):
             reading.refuse(row, "malformed", "geometry begins like hexadecimal WKB and is none: fix the producer")
         _read(pa.array(raw, pa.large_binary()), rows[chosen], reading, all_by_geos=True)
     return plain
 
 
-def _unhexed(value: bytes) -> bytes | None:
+def _decode_hex(value: bytes) -> bytes | None:
     try:
         raw = bytes.fromhex(value.decode("ascii"))
     except ValueError:
@@ -116,10 +134,10 @@ def _unhexed(value: bytes) -> bytes | None:
 
 
 def _passes(found: Survey, rows: Ints, present: Bools, reading: Reading) -> Bools:
-    bad = present & ((found.forms == UNKNOWN) | (found.vertices < 0) | (found.vertices > VERTICES_MAX))
+    bad = present & ((found.forms == UNKNOWN_FORM) | (found.vertices < 0) | (found.vertices > VERTICES_MAX))
     bad |= present & ~np.isin(found.srids, SRIDS)
     for i in np.flatnonzero(bad).tolist():
-        if found.forms[i] == UNKNOWN:
+        if found.forms[i] == UNKNOWN_FORM:
             reading.refuse(rows[i], "malformed", "geometry is neither WKT, WKB nor GeoJSON: send one of them")
         elif found.vertices[i] == UNREADABLE:
             brackets = "closes brackets that it has not opened: fix the producer"
@@ -165,14 +183,14 @@ def _read_wkt(values: pa.Array, rows: Ints, reading: Reading) -> None:
 def _read_json(values: pa.Array, rows: Ints, reading: Reading) -> None:
     texts = _texts(values)
     for i, text in enumerate(texts):
-        if '"crs"' in text or "\\" in text:  # an escaped name hides
-            name = crs_of(_loaded(text))
+        if '"crs"' in text or "\\" in text:  # a name may be escaped
+            name = crs_of(_load_json(text))
             if name is not None and not CRS84.search(name):
                 reading.refuse(rows[i], "coordinate-system", _foreign(name))
     _read_with(shapely.from_geojson, texts, rows, reading)
 
 
-def _loaded(text: str) -> Any:
+def _load_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -233,13 +251,13 @@ def _read_circles(values: pa.Array, rows: Ints, reading: Reading) -> None:
         reading.circles[rows[fine], k] = numbers.to_numpy()
 
 
-def _assembled(shapes: Shapes, changed: dict[int, Any], reading: Reading) -> Shapes:
-    """The polygons that were read, those that were changed and the circles, each in its row."""
+def _assemble(shapes: Shapes, changed: dict[int, Any], reading: Reading) -> Shapes:
+    """The polygons as read, the changed ones and the circles, each in its row."""
     circles = np.flatnonzero(np.isfinite(reading.circles[:, 0]))
     if not (changed or reading.refusals or len(circles)):
         return shapes
     source = np.arange(len(shapes))
     source[list(reading.refusals)] = len(shapes)
     source[circles] = len(shapes) + 1 + np.arange(len(circles))
-    parts = [replaced(shapes, changed), no_shapes(1), of_circles(reading.circles[circles])]
-    return concatenate(parts).take(source)
+    parts = [replace_rows(shapes, changed), no_shapes(1), of_circles(reading.circles[circles])]
+    return concatenate_shapes(parts).take(source)

@@ -1,9 +1,9 @@
 """Which polygons are valid, which can be mended, and which are refused, with the reason and the place.
 
 A polygon that crosses itself has no single meaning. It is mended (GEOS make_valid, by structure) if that changes its
-area by at most 1 %: a border that was digitised carelessly, a spike, a repeated vertex. A bow tie is refused: whether
-two triangles or a rectangle is meant, nobody can tell. Parts that are valid alone and overlap are joined. The work is
-bounded before it begins (`tangle.py`).
+area by at most 1 %: a border that was digitised carelessly, a spike, a repeated vertex. A bow tie is refused: it may
+mean two triangles or a rectangle. Parts that are valid alone and overlap are joined. The work is bounded before it
+begins (`tangle.py`).
 """
 
 from typing import NamedTuple
@@ -11,35 +11,35 @@ from typing import NamedTuple
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
-from geoswarm.core.arrays.threads import in_pieces
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
+from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.exact import flat_of
-from geoswarm.core.shapes.shapes import Geometries, Shapes, sealed
+from geoswarm.core.shapes.shapes import Geometries, Shapes
 from geoswarm.core.shapes.tangle import Tangles, tangles
 
 PAIRS_MAX = 64_000_000
-"""Edges of one polygon compared with each other: about two seconds. A smooth one of a million vertices takes 27
-million; a star of 20,000 needles takes 6."""
+"""Pairs of edges of one polygon that are compared: about two seconds. A smooth polygon of a million vertices needs 27
+million; a star of 20,000 needles 6."""
 CROSSINGS_MAX = 1000
-"""Places where a polygon that shall be mended crosses or touches itself; GEOS takes seconds for some ten thousand."""
+"""Places where a polygon that is mended may cross or touch itself; GEOS needs seconds for some ten thousand."""
 AREA_CHANGE_MAX = 0.01
-"""As a share: what mending may add or take away."""
+"""The share of the area that mending may add or remove."""
 
 
-class Settled(NamedTuple):
-    """Of polygons that are not valid as they are: row, and what came of it."""
+class Repairs(NamedTuple):
+    """The polygons that are not valid, by row: mended with a note, or refused with a reason."""
 
     mended: dict[int, shapely.Geometry]
     notes: dict[int, str]
     refused: dict[int, str]
 
 
-def settle(shapes: Shapes) -> Settled:
-    """Rows that appear nowhere in the answer are valid as they are."""
-    settled = Settled({}, {}, {})
+def repair_polygons(shapes: Shapes) -> Repairs:
+    """Mend or refuse polygons that are not valid. Rows that are not in the result are valid."""
+    settled = Repairs({}, {}, {})
     rows: Ints = np.flatnonzero(np.diff(shapes.parts) > 0)
     flat = flat_of(shapes)
-    parts = in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
+    parts = run_in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
     found = Tangles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     crossed = found.crossings > CROSSINGS_MAX
     dense = ~crossed & (found.pairs > PAIRS_MAX)
@@ -53,8 +53,8 @@ def settle(shapes: Shapes) -> Settled:
         x, y = found.places[i]
         settled.refused[int(rows[i])] = _hopeless(f"polygon crosses itself at ({x:.10g}, {y:.10g})")
     rings = np.diff(shapes.rings[shapes.parts])[rows]
-    # One ring that nowhere touches itself is valid, if it is more than a point or a line.
-    unclear = (found.touches > 0) | (rings > 1) | _are_flat(shapes.first_vertices(), sealed(shapes.xy))[rows]
+    # One ring that never touches itself is valid, if it is more than a point or a line.
+    unclear = (found.touches > 0) | (rings > 1) | _are_flat(shapes.first_vertices(), read_only(shapes.xy))[rows]
     doubtful = np.flatnonzero(~crossed & ~dense & unclear)
     polygons = shapes.take(rows[doubtful]).polygons()
     for i in np.flatnonzero(~shapely.is_valid(polygons)).tolist():
@@ -68,7 +68,7 @@ def settle(shapes: Shapes) -> Settled:
 
 @kernel
 def _are_flat(firsts: Ints, xy: Floats) -> Bools:
-    """Whether a row has fewer than three sides, from one vertex to another that lies elsewhere."""
+    """Whether a row has fewer than three sides of any length."""
     flat = np.ones(len(firsts) - 1, np.bool_)
     for i in range(len(flat)):
         sides = 0
@@ -84,7 +84,7 @@ def _hopeless(where: str) -> str:
     return f"{where}, and meets itself at more than {CROSSINGS_MAX} places: draw it anew"
 
 
-def _mend(row: int, polygon: shapely.Geometry, touches: int, settled: Settled) -> None:
+def _mend(row: int, polygon: shapely.Geometry, touches: int, settled: Repairs) -> None:
     where = _where(shapely.is_valid_reason(polygon))
     if touches > CROSSINGS_MAX:
         settled.refused[row] = _hopeless(where)
@@ -103,14 +103,14 @@ def _mend(row: int, polygon: shapely.Geometry, touches: int, settled: Settled) -
 
 
 def _where(reason: str) -> str:
-    """'Self-intersection[1.5 2.5]' with words."""
+    """GEOS's reason, such as 'Self-intersection[1.5 2.5]', as a sentence."""
     what, _, place = reason.partition("[")
     at = f" at ({', '.join(place.rstrip(']').split())})" if place else ""
     return f"polygon is not valid: {what.strip().lower()}{at}"
 
 
 def polygons_of(geometry: shapely.Geometry) -> shapely.Geometry | None:
-    """The polygons in it, joined if they are several; lines and points have no area and are left out."""
+    """The polygons in a geometry as one; lines and points have no area and are left out."""
     if geometry.geom_type in ("Polygon", "MultiPolygon"):
         return None if geometry.is_empty else geometry
     leaves: Geometries = shapely.get_parts(shapely.get_parts(geometry))

@@ -1,8 +1,8 @@
-"""Many shapes as flat arrays: what rests in a file, what kernels walk, and what GEOS can be given.
+"""Many shapes as flat arrays: stored in files, read by kernels, and converted for GEOS.
 
-Knows nothing of how shapes were written (`parse.py`), or of what lies inside them (`exact.py`). A row is one of three:
+`parse.py` reads shapes, `exact.py` finds what lies inside them. A row is one of three:
 
-    nothing    no parts: the region is a rectangle that somebody else keeps
+    nothing    no parts: the region is a rectangle, which is kept elsewhere
     polygon    parts of rings of vertices, each ring closed; valid, so that crossings of all rings together decide
     circle     one part of one ring of one vertex, the centre in degrees; the radius stands in `metres`
 
@@ -13,15 +13,13 @@ Knows nothing of how shapes were written (`parse.py`), or of what lies inside th
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
-from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel, read_only
 
-T = TypeVar("T", bound=np.generic)
 Geometries = npt.NDArray[np.object_]
 
 
@@ -44,7 +42,7 @@ class Shapes:
         parts, chosen_parts = _spans(self.parts, rows)
         rings, chosen_rings = _spans(self.rings, chosen_parts)
         vertices = _offsets(self.vertices[chosen_rings + 1] - self.vertices[chosen_rings])
-        xy = _gathered(sealed(self.xy), sealed(self.vertices), sealed(chosen_rings), int(vertices[-1]))
+        xy = _gather_vertices(read_only(self.xy), read_only(self.vertices), read_only(chosen_rings), int(vertices[-1]))
         metres = self.metres[rows] if len(self.metres) else self.metres
         return Shapes(parts, rings, vertices, xy, metres if metres.any() else metres[:0])
 
@@ -52,14 +50,14 @@ class Shapes:
         return np.diff(self.first_vertices())
 
     def first_vertices(self) -> Ints:
-        """Of each row, and the end of the last: all vertices of a row lie together."""
+        """The first vertex of each row, and the end of the last: all vertices of a row lie together."""
         return self.vertices[self.rings[self.parts]]
 
     def are_circles(self) -> npt.NDArray[np.bool_]:
         return self.metres > 0 if len(self.metres) else np.zeros(len(self), np.bool_)
 
     def polygons(self) -> Geometries:
-        """As shapely's multi-polygons. A circle has no polygon, and is empty like a row without a shape."""
+        """The shapes as multi-polygons of shapely. Circles and rows without a shape are empty."""
         circles = self.are_circles()
         if circles.any():
             return _without(self, circles).polygons()
@@ -68,11 +66,11 @@ class Shapes:
         return made
 
     def bounds(self) -> Floats:
-        """(n, 4) of polygons; NaN where there is none. Circles: `circle.boxes`."""
-        return _bounds(self.first_vertices(), sealed(self.xy), self.are_circles())
+        """(n, 4): the bounds of polygons; NaN where there is none. For circles see `circle.boxes`."""
+        return _bounds(self.first_vertices(), read_only(self.xy), self.are_circles())
 
     def to_arrays(self) -> dict[str, Array]:
-        """For a memory-mapped file."""
+        """The arrays by name, for a memory-mapped file."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
@@ -80,21 +78,14 @@ class Shapes:
         return cls(*(arrays[field.name] for field in fields(cls)))
 
 
-def sealed(array: npt.NDArray[T]) -> npt.NDArray[T]:
-    """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files and of Arrow are."""
-    view = np.ascontiguousarray(array).view()
-    view.setflags(write=False)
-    return view
-
-
 def no_shapes(rows: int) -> Shapes:
-    """Of regions that are rectangles."""
+    """Rows without a shape, for regions that are rectangles."""
     zero = np.zeros(1, np.int64)
     return Shapes(np.zeros(rows + 1, np.int64), zero, zero, np.empty((0, 2)), np.empty(0))
 
 
 def of_polygons(polygons: Geometries) -> Shapes:
-    """Of valid polygons and multi-polygons; None is no shape."""
+    """The shapes of valid polygons and multi-polygons; None is no shape."""
     present = ~shapely.is_missing(polygons)
     if not present.any():
         return no_shapes(len(polygons))
@@ -113,41 +104,41 @@ def of_circles(circles: Floats) -> Shapes:
     return Shapes(steps, steps, steps, xy, np.ascontiguousarray(circles[:, 2], np.float64))
 
 
-def concatenate(parts: Sequence[Shapes]) -> Shapes:
-    """The rows of all, in order."""
+def concatenate_shapes(parts: Sequence[Shapes]) -> Shapes:
+    """The rows of all parts, in order."""
     circles = any(len(part.metres) for part in parts)
     metres = [part.metres if len(part.metres) else np.zeros(len(part)) for part in parts] if circles else []
     return Shapes(
-        _chained([part.parts for part in parts]),
-        _chained([part.rings for part in parts]),
-        _chained([part.vertices for part in parts]),
+        _chain_offsets([part.parts for part in parts]),
+        _chain_offsets([part.rings for part in parts]),
+        _chain_offsets([part.vertices for part in parts]),
         np.concatenate([np.empty((0, 2)), *(part.xy for part in parts)]),
         np.concatenate([np.empty(0), *metres]),
     )
 
 
-def mixed(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
+def merge_by_mask(chosen: npt.NDArray[np.bool_], these: Shapes, others: Shapes) -> Shapes:
     """One row for each of `chosen`: the next of `these` where it is true, else the next of `others`."""
     if chosen.all():
         return these
-    return concatenate([these, others]).take(
+    return concatenate_shapes([these, others]).take(
         np.where(chosen, np.cumsum(chosen) - 1, len(these) + np.cumsum(~chosen) - 1)
     )
 
 
-def replaced(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
-    """The same, with other polygons in some rows."""
+def replace_rows(shapes: Shapes, changed: Mapping[int, shapely.Geometry]) -> Shapes:
+    """The same shapes, with other polygons in some rows."""
     if not changed:
         return shapes
     again = np.empty(len(changed), object)
     again[:] = list(changed.values())
     source = np.arange(len(shapes))
     source[list(changed)] = len(shapes) + np.arange(len(changed))
-    return concatenate([shapes, of_polygons(again)]).take(source)
+    return concatenate_shapes([shapes, of_polygons(again)]).take(source)
 
 
 def _without(shapes: Shapes, chosen: npt.NDArray[np.bool_]) -> Shapes:
-    """The chosen rows become rows without a shape."""
+    """The same shapes, with no shape in the chosen rows."""
     kept = np.flatnonzero(~chosen)
     rest = shapes.take(kept)
     counts = np.zeros(len(shapes), np.int64)
@@ -159,12 +150,12 @@ def _offsets(lengths: Ints) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), lengths]).cumsum()
 
 
-def _chained(offsets: Sequence[Ints]) -> Ints:
+def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
     return _offsets(np.concatenate([np.empty(0, np.int64), *(np.diff(part) for part in offsets)]))
 
 
 def _spans(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The spans of some rows, one behind the other: their offsets, and the places that they cover."""
+    """The spans of some rows, concatenated: their offsets, and the places that they cover."""
     lengths = offsets[rows + 1] - offsets[rows]
     ends = _offsets(lengths)
     return ends, np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)
@@ -186,8 +177,8 @@ def _bounds(firsts: Ints, xy: Floats, circles: npt.NDArray[np.bool_]) -> Floats:
 
 
 @kernel
-def _gathered(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
-    """The vertices of some rings, one ring behind the other."""
+def _gather_vertices(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
+    """The vertices of some rings, concatenated."""
     gathered = np.empty((count, 2))
     n = 0
     for r in rings:

@@ -1,37 +1,37 @@
-"""A first look at what came as geometry, in one pass over the bytes: which form, how many vertices, how deep.
+"""A first pass over the bytes of geometries: the form, the number of vertices, the depth.
 
-Builds nothing, so a bomb costs a scan: GEOS reads nested collections by recursion and dies of a deep one, and a count
-in the bytes may promise more vertices than there are. What passes is read by GEOS (`parse.py`).
+It builds nothing, so hostile input costs one scan: GEOS reads nested collections by recursion and crashes on a deep
+one, and a count in the bytes may promise more vertices than there are. GEOS reads what passes (`parse.py`).
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Ints, kernel
 
-NULL, WKB, HEX, JSON, TEXT, CIRCLE, UNKNOWN = range(7)
-"""Forms. TEXT is WKT, also with SRID= before it."""
+NULL, WKB, HEX, JSON, WKT, CIRCLE, UNKNOWN_FORM = range(7)
+"""Forms. WKT may have SRID= before it."""
 NESTED_MAX = 16
-"""Collections within collections, brackets within brackets; a multi-polygon in a feature has six."""
+"""The greatest depth of nested collections and brackets; a multi-polygon in a feature has six."""
 
 
 TOO_DEEP, UNREADABLE = -1, -2
-"""Instead of a number of vertices. Unreadable: a kind that is none of OGC's first seven, or brackets that are closed
-before they are opened. GEOS might read on where this survey cannot follow, so it is not given any of these."""
+"""Values instead of a number of vertices. Unreadable: a kind that is none of OGC's first seven, or brackets that close
+before they open. GEOS might read on where this survey cannot follow, so it is not given any of these."""
 
 
 class Survey(NamedTuple):
     forms: Ints
     vertices: Ints
-    """Exact for WKB and WKT, not above the truth for GeoJSON and hexadecimal; TOO_DEEP or UNREADABLE."""
+    """Exact for WKB and WKT, a lower bound for GeoJSON and hexadecimal; or TOO_DEEP, or UNREADABLE."""
     srids: Ints
-    """0: none is said."""
+    """0: none is given."""
 
 
 @kernel
-def survey(rows: Rows) -> Survey:
+def survey(rows: ByteRows) -> Survey:
     n = len(rows.begins)
     found = Survey(np.empty(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64))
     for i in range(n):
@@ -43,15 +43,15 @@ def survey(rows: Rows) -> Survey:
             found.vertices[i], found.srids[i] = _walk(rows, begin, end)
         elif form == HEX:
             found.vertices[i] = (end - begin) // 64  # if all have Z and M; counted when they are bytes
-        elif form in (JSON, TEXT):
+        elif form in (JSON, WKT):
             found.vertices[i] = _count(rows, begin, end, form)
     return found
 
 
 @kernel
-def _form(rows: Rows, begin: int, end: int) -> int:
+def _form(rows: ByteRows, begin: int, end: int) -> int:
     if begin == end:
-        return UNKNOWN
+        return UNKNOWN_FORM
     first = rows.data[begin]
     if first <= 1:
         return WKB
@@ -62,12 +62,12 @@ def _form(rows: Rows, begin: int, end: int) -> int:
     letter = first | 32
     if letter == 99 and end - begin > 3 and rows.data[begin + 1] | 32 == 105 and rows.data[begin + 3] | 32 == 99:
         # C I R C: CIRCLE goes on with L, CIRCULARSTRING with U
-        return CIRCLE if end - begin > 4 and rows.data[begin + 4] | 32 == 108 else TEXT
-    return TEXT if 97 <= letter <= 122 else UNKNOWN
+        return CIRCLE if end - begin > 4 and rows.data[begin + 4] | 32 == 108 else WKT
+    return WKT if 97 <= letter <= 122 else UNKNOWN_FORM
 
 
 @kernel
-def _count(rows: Rows, begin: int, end: int, form: int) -> int:
+def _count(rows: ByteRows, begin: int, end: int, form: int) -> int:
     commas, depth, at = 0, 0, begin
     quoted = False
     while at < end:
@@ -87,11 +87,11 @@ def _count(rows: Rows, begin: int, end: int, form: int) -> int:
             depth -= 1
             if depth < 0:
                 return UNREADABLE
-    return commas + 1 if form == TEXT else commas // 3
+    return commas + 1 if form == WKT else commas // 3
 
 
 @kernel
-def _integer(rows: Rows, at: int, little: int) -> int:
+def _integer(rows: ByteRows, at: int, little: int) -> int:
     value = 0
     for k in range(4):
         value |= int(rows.data[at + k]) << (8 * k if little else 24 - 8 * k)
@@ -99,8 +99,8 @@ def _integer(rows: Rows, at: int, little: int) -> int:
 
 
 @kernel
-def _walk(rows: Rows, begin: int, end: int) -> tuple[int, int]:
-    """Vertices and SRID. Bytes that end too soon end the walk: GEOS says what is wrong."""
+def _walk(rows: ByteRows, begin: int, end: int) -> tuple[int, int]:
+    """Vertices and SRID. Bytes that end too soon end the walk: GEOS reports what is wrong."""
     left = np.zeros(NESTED_MAX + 1, np.int64)  # members still to come, at each depth
     left[0], depth, at, vertices, srid = 1, 0, begin, 0, 0
     while depth >= 0:

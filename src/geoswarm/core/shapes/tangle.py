@@ -1,15 +1,14 @@
-"""How often the edges of a polygon come near each other, counted within a budget. Decides nothing; `repair.py` does.
+"""How often the edges of a polygon touch each other, counted within a budget. `repair.py` decides by it.
 
-GEOS looks at every two edges whose boxes overlap, to find whether a polygon is valid: a star of a million needles keeps
-it busy for more than ten minutes. This walks a binary tree over the edges of a shape, in the order that they are drawn
-in, and stops at a budget.
+To find whether a polygon is valid, GEOS compares every two edges whose boxes overlap: for a star of a million needles
+that takes more than ten minutes. This file walks a binary tree over the edges of a shape, in the order in which they
+are drawn, and stops at a budget.
 
             [0,8)              two branches are looked into while their boxes overlap;
         [0,4)   [4,8)          a branch meets itself, too
       [0,2)[2,4) ...
 
-What it finds free of touches is simple beyond doubt, and a single ring that is simple is valid: most polygons need no
-GEOS.
+A shape without touches is simple, and a single ring that is simple is valid: most polygons need no GEOS.
 """
 
 from typing import NamedTuple
@@ -17,16 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.shapes.inside import CERTAIN, Flat
+from geoswarm.core.shapes.inside import CERTAIN, FlatShapes
 
 LEAF = 4
 STACK = 128
-"""Each level of a tree leaves three behind on the way down, and a million edges have 18 levels."""
+"""Room of the stack: each level of a tree leaves three entries on the way down, and a million edges have 18 levels."""
 
 
 class Tangles(NamedTuple):
-    """Of each shape: pairs of branches and of edges that were compared; edges that touch or might, and those of them
-    that cross for certain; a place where two cross."""
+    """For each shape: pairs of branches and of edges that were compared; pairs of edges that touch or might, and those
+    that certainly cross; a place where two cross."""
 
     pairs: Ints
     touches: Ints
@@ -35,8 +34,8 @@ class Tangles(NamedTuple):
 
 
 @kernel
-def tangles(flat: Flat, chosen: Ints, pairs_max: int, crossings_max: int) -> Tangles:
-    """Whoever passes a limit is no further counted. Edges that follow each other touch if they fold back."""
+def tangles(flat: FlatShapes, chosen: Ints, pairs_max: int, crossings_max: int) -> Tangles:
+    """Counting a shape ends when it passes a limit. Consecutive edges touch only if they fold back."""
     n = len(chosen)
     found = Tangles(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((n, 2)))
     for i in range(n):
@@ -45,7 +44,7 @@ def tangles(flat: Flat, chosen: Ints, pairs_max: int, crossings_max: int) -> Tan
 
 
 @kernel
-def _tangle(flat: Flat, shape: int, i: int, pairs_max: int, crossings_max: int, found: Tangles) -> None:
+def _tangle(flat: FlatShapes, shape: int, i: int, pairs_max: int, crossings_max: int, found: Tangles) -> None:
     first, last = flat.first_rings[shape], flat.first_rings[shape + 1]
     edges = np.empty(flat.vertices[last] - flat.vertices[first], np.int64)  # each by the vertex that it ends at
     n = 0
@@ -107,8 +106,8 @@ def _tree(edges: Ints, leaves: int, xy: Floats) -> Floats:
 
 
 @kernel
-def _followers(edges: Ints, flat: Flat, first: int, last: int) -> Ints:
-    """The position of the edge behind each one, round its ring."""
+def _followers(edges: Ints, flat: FlatShapes, first: int, last: int) -> Ints:
+    """The position of the next edge of the ring, for each edge."""
     behind = np.arange(1, len(edges) + 1)
     at = 0
     for r in range(first, last):
@@ -132,7 +131,7 @@ def _overlap(boxes: Floats, a: int, b: int) -> bool:
 
 @kernel
 def _side(x0: float, y0: float, x1: float, y1: float, x: float, y: float) -> int:
-    """Left 1, right -1; 0: on the line, or too near to tell."""
+    """1: left of the line, -1: right, 0: on it, or too near to decide."""
     one, two = (x1 - x0) * (y - y0), (y1 - y0) * (x - x0)
     turn = one - two
     if abs(turn) <= 4 * CERTAIN * (abs(one) + abs(two)):
@@ -142,7 +141,7 @@ def _side(x0: float, y0: float, x1: float, y1: float, x: float, y: float) -> int
 
 @kernel
 def _meet(edges: Ints, behind: Ints, e: int, f: int, xy: Floats) -> int:
-    """0: two edges have no point in common; 1: they touch, or might; 2: they cross. Neighbours always share an end."""
+    """0: two edges share no point; 1: they touch, or might; 2: they cross. Neighbours always share an end."""
     v, w = edges[e], edges[f]
     ax, ay, bx, by = xy[v - 1, 0], xy[v - 1, 1], xy[v, 0], xy[v, 1]
     cx, cy, dx, dy = xy[w - 1, 0], xy[w - 1, 1], xy[w, 0], xy[w, 1]

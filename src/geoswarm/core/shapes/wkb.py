@@ -1,8 +1,8 @@
-"""Polygons from WKB straight into flat arrays, without GEOS: what most producers write.
+"""Reads the WKB polygons that most producers write straight into flat arrays, without GEOS.
 
-Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` looks at every
-count and at the last byte, so that `decode` need not. Whether a polygon is valid is for others to say (`parse.py`), and
-everything that is written otherwise is for GEOS to read.
+Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` checks every
+count and the last byte, so that `decode_wkb` need not. `checks.py` decides whether a polygon is valid, and GEOS reads
+every other form.
 
     01 | 3 | rings  | vertices x y x y ... | vertices x y ...        polygon
     01 | 6 | parts  | 01 3 rings ... | 01 3 rings ...                multi-polygon
@@ -11,7 +11,7 @@ everything that is written otherwise is for GEOS to read.
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Bools, Bytes, Ints, kernel
 from geoswarm.core.shapes.shapes import Shapes
 
@@ -20,21 +20,21 @@ HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
 
 
 def are_plain(column: pa.Array) -> Bools:
-    """Which rows of a binary or string column `decode` can read, and GEOS would."""
+    """Which rows of a binary or string column `decode_wkb` can read, as GEOS would."""
     return _are_plain(_rows(column))
 
 
-def decode(column: pa.Array) -> Shapes:
-    """Of rows that are plain."""
+def decode_wkb(column: pa.Array) -> Shapes:
+    """The shapes of rows that are plain."""
     rows = _rows(column)
-    parts, rings, vertices = _counted(rows)
+    parts, rings, vertices = _count_all(rows)
     of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
     xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
     _fill(rows, of_rows, of_parts, of_rings, xy)
     return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
 
 
-def _rows(column: pa.Array) -> Rows:
+def _rows(column: pa.Array) -> ByteRows:
     wide = column.type in (pa.large_binary(), pa.large_string())
     return rows_of(column.view(pa.large_string() if wide else pa.string()))
 
@@ -43,12 +43,12 @@ def _rows(column: pa.Array) -> Rows:
 def _number(data: Bytes, at: int) -> int:
     number = 0
     for k in range(COUNT_BYTES):
-        number |= int(np.int64(data[at + k])) << (8 * k)  # unsigned and signed ones together would become floats
+        number |= int(np.int64(data[at + k])) << (8 * k)  # numba makes floats of signed with unsigned numbers
     return number
 
 
 @kernel
-def _are_plain(rows: Rows) -> Bools:
+def _are_plain(rows: ByteRows) -> Bools:
     plain = np.zeros(len(rows.begins), np.bool_)
     for i in range(len(plain)):
         at, end = rows.begins[i], rows.ends[i]
@@ -93,7 +93,7 @@ def _are_same(data: Bytes, one: int, other: int) -> bool:
 
 
 @kernel
-def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
+def _parts_of(rows: ByteRows, row: int) -> tuple[int, int]:
     """Where the first polygon of a plain row begins, and how many there are."""
     at = rows.begins[row]
     if _number(rows.data, at + 1) == MULTIPOLYGON:
@@ -102,7 +102,7 @@ def _parts_of(rows: Rows, row: int) -> tuple[int, int]:
 
 
 @kernel
-def _counted(rows: Rows) -> tuple[int, int, int]:
+def _count_all(rows: ByteRows) -> tuple[int, int, int]:
     """Parts, rings and vertices of all rows together."""
     all_parts, all_rings, all_vertices = 0, 0, 0
     for i in range(len(rows.begins)):
@@ -120,8 +120,8 @@ def _counted(rows: Rows) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill(rows: Rows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
-    """Offsets as `Shapes` has them, and the vertices as they lie there, byte by byte: they need not be aligned."""
+def _fill(rows: ByteRows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
+    """Write the offsets of `Shapes`, and copy the vertices byte by byte: they need not be aligned."""
     part, ring, vertex = 0, 0, 0
     for i in range(len(rows.begins)):
         at, parts = _parts_of(rows, i)

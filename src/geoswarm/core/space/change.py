@@ -1,4 +1,4 @@
-"""What may be done to a plan, as values, and what partitions it leaves. `plan.py` applies them; `control/` wants them.
+"""The changes of a plan, as values, and the partitions after each. `control/` decides on them, `plan.py` applies them.
 
 SWARM §4.3.1 (move, split, merge); PS2Stream §V-A (terms divided and merged again).
 """
@@ -48,7 +48,7 @@ Change = Move | Split | Divide | Merge
 
 @dataclass(frozen=True)
 class DivideNote:
-    """A `Divide` as it is written down: of its terms only how many there are."""
+    """A `Divide` as it is written down: only the number of its terms is kept."""
 
     partition: int
     terms: str
@@ -58,7 +58,7 @@ class DivideNote:
 ChangeNote = Move | Split | DivideNote | Merge
 """A change as it is written down."""
 CHANGE_NAMES: dict[str, type[ChangeNote]] = {"move": Move, "split": Split, "divide": DivideNote, "merge": Merge}
-"""What each is called in the journal and in sentences."""
+"""The name of each change in the journal and in messages."""
 
 
 def note_of(change: Change) -> ChangeNote:
@@ -72,8 +72,8 @@ def name_of(change: ChangeNote) -> str:
     return next(name for name, kind in CHANGE_NAMES.items() if isinstance(change, kind))
 
 
-def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
-    """What takes the place of `old`. Numbers become Python's own: numpy's would not go into JSON."""
+def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]) -> list[Partition]:
+    """The partitions that replace `old`. Numbers become Python's own, since JSON takes none of numpy's."""
     match change:
         case Move():
             held, executor = old[0].executor, int(change.executor)
@@ -83,12 +83,12 @@ def made(old: list[Partition], change: Change, next_id: int, cuts: list[TermCut]
             return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
         case Divide():
             cuts.append(change.terms)
-            return _divided(old[0], change, next_id, len(cuts) - 1)
+            return _divide(old[0], change, next_id, len(cuts) - 1)
         case Merge():
             return [_union(old, change, next_id, cuts)]
 
 
-def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
+def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
     if old.cut is not None:
         raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
     if len(change.executors) != change.terms.count:
@@ -96,9 +96,9 @@ def _divided(old: Partition, change: Divide, next_id: int, cut: int) -> list[Par
     shares_of: dict[int, list[int]] = {}
     for share, executor in enumerate(change.executors):
         shares_of.setdefault(int(executor), []).append(share)
-    made = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
+    divided = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
     return [
-        replace(made, id=next_id + i, executor=executor, shares=tuple(shares))
+        replace(divided, id=next_id + i, executor=executor, shares=tuple(shares))
         for i, (executor, shares) in enumerate(shares_of.items())
     ]
 
@@ -123,7 +123,7 @@ def _union(old: list[Partition], change: Merge, next_id: int, cuts: list[TermCut
         shares = tuple(sorted(share for p in old for share in p.shares))
         whole = old[0].cut is not None and len(shares) == cuts[old[0].cut].count
         return replace(union, cut=None if whole else old[0].cut, shares=() if whole else shares)
-    # They do not overlap, so filling their bounding rectangle is the same as forming one.
+    # They do not overlap, so they form a rectangle if they fill the one around them.
     filled = sum(p.cells for p in old)
     if filled != union.cells:
         raise PlanError(

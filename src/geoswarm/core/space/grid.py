@@ -1,8 +1,8 @@
 """The world cut into columns × rows equal cells. Row 0 is the top row, as in the papers.
 
-A cell has two numbers: its place row by row (`cell`), which the plan routes by, and its place along the Z-order
-curve (`zcode`), which subscriptions rest by: near in space is near on disk, and a square of 2^k × 2^k cells
-is one range of codes.
+A cell has two numbers: its place row by row (`cell`), by which the plan routes, and its place along the Z-order curve
+(`zcode`), by which subscriptions are stored: near in space is near on disk, and a square of 2^k × 2^k cells is one
+range of codes.
 
         x →
       y ┌───┬───┬───┐    a border belongs to the cell right of it, or below it, as far as it is a
@@ -11,7 +11,7 @@ is one range of codes.
         │ 3 │ 4 │ 5 │
         └───┴───┴───┘
 
-Locating is monotone in each coordinate, whatever the rounding. Everything exact rests on that: a point with
+Locating is monotone in each coordinate, despite rounding. All exact results depend on that: a point with
 x0 <= x <= x1 lies in a column between those of x0 and x1, and a column strictly between them lies wholly inside.
 """
 
@@ -52,7 +52,7 @@ class Grid:
 
     @property
     def frame(self) -> Floats:
-        """What kernels need of a grid: (xmin, ymin, xmax, ymax, columns, rows)."""
+        """The grid in the form that kernels take: (xmin, ymin, xmax, ymax, columns, rows)."""
         return np.array([self.xmin, self.ymin, self.xmax, self.ymax, self.columns, self.rows], dtype=np.float64)
 
     def locate(self, x: Floats, y: Floats) -> CellIds:

@@ -1,7 +1,7 @@
-"""Who has which share of the places whose terms are divided, as flat arrays that kernels read.
+"""The partition of each share, where terms are divided, as flat arrays that kernels read.
 
-Only turns a plan round; how a term finds its share is for `core/text/cut.py`, and who asks is the router
-(`flow/route_terms.py`) or a strategy that counts a sample (`control/balance/tally.py`). PS2Stream §IV-C: H1.
+The inverse of a plan; `core/text/cut.py` finds the share of a term. The router (`flow/route_terms.py`) uses it, and
+strategies that count a sample (`control/balance/tally.py`). PS2Stream §IV-C: H1.
 """
 
 from typing import NamedTuple
@@ -14,10 +14,10 @@ from geoswarm.core.space.plan import Plan
 
 class Holders(NamedTuple):
     cut_of_slot: Ints
-    """Of the first slot of each divided place; -1: not divided."""
+    """The cut of each slot that stands for a divided place; -1: not divided."""
     starts: Ints
     slots: Ints
-    """slots[starts[s] + share]: the slot that has the share, of the slot s that stands for a divided place."""
+    """slots[starts[s] + share] is the slot that has the share, where slot s stands for a divided place."""
 
 
 def holders(plan: Plan) -> Holders:

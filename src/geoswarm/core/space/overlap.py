@@ -1,22 +1,21 @@
 """Which partitions a rectangle of cells meets, for many rectangles at once.
 
-A point needs none of this: `Plan.route` finds its one partition. SWARM §4.1.1, Algorithm 1 (queryOverlap),
-put right.
+A point needs none of this: `Plan.route` finds its one partition. SWARM §4.1.1, Algorithm 1 (queryOverlap), corrected.
 
-The print keeps a stack of cells to look at. From a partition that it finds it goes on to the cell right of it
-and the cell below it, and it turns back at every partition found before. So a partition found from one cell
-is never left from another, and what lies behind it can stay unseen:
+The paper keeps a stack of cells to visit. From a partition that it finds it goes on to the cell right of it and the
+cell below it, and it turns back at every partition found before. So a partition found from one cell is never left
+from another, and partitions behind it can be missed:
 
         ┌───┬───┬───┐    A puts B's upper cell and C on the stack. C comes off first and leads to B's
         │ A │   │ D │    lower cell, from there to E. Then B's upper cell comes off, but B is known: D,
-        ├───┤ B ├───┤    right of it, is missed. This befalls about 5 % of random rectangles on random
-        │ C │   │ E │    plans of some thirty partitions (`tests/space/test_overlap.py` counts them).
+        ├───┤ B ├───┤    right of it, is missed. This happens to about 5 % of random rectangles on random
+        │ C │   │ E │    plans of some thirty partitions (`tests/core/space/test_overlap.py`).
         └───┴───┴───┘
 
-This file keeps the idea, to skip by borders, but walks in strips: along a row from border to border, then
-down to the first row in which something seen in this one has ended. A partition is reported at its top-left
-corner clipped to the rectangle. The walk passes there exactly once, so there is nothing to remember: a strip
-cannot jump over a corner, because the cell above it belongs to a partition that ends there.
+This file keeps the idea of skipping from border to border, but walks in strips: along a row from border to border,
+then down to the first row in which a partition of this row has ended. A partition is reported at its top-left corner
+clipped to the rectangle. The walk passes there exactly once, so there is nothing to remember: a strip cannot jump
+over a corner, because the cell above it belongs to a partition that ends there.
 """
 
 from typing import NamedTuple

@@ -1,4 +1,4 @@
-"""A rectangle of cells, or some of its terms, and the executor that owns it. Who owns the rest is `plan.py`'s."""
+"""A rectangle of cells, or some of its terms, and the executor that owns it. `plan.py` has all partitions."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -6,9 +6,9 @@ from typing import Literal
 from geoswarm.errors import PlanError
 
 Axis = Literal["row", "column"]
-EVERYBODY = -1
-"""An owner: the partition's events are dealt to all executors in turn. Any of them can serve any event, since all map
-the same subscriptions; what is lost is that neighbours are matched together."""
+ALL_EXECUTORS = -1
+"""The owner of a partition whose events are dealt to all executors in turn. Any of them can serve any event, since all
+map the same subscriptions; but neighbours are no longer matched together."""
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class Partition:
     parent: tuple[int, ...] = ()
     """The partitions this one came from: none for the first, one after a split, several after a merge."""
     previous_executor: int | None = None
-    """Who held these cells before; None if nobody did, or several at once."""
+    """The executor that had these cells before; None if none had, or several."""
     cut: int | None = None
-    """Which of the plan's cuts divides the terms of this rectangle; None: nobody does, all terms are here."""
+    """Which of the plan's cuts divides the terms of this rectangle; None: they are not divided."""
     shares: tuple[int, ...] = ()
-    """Of the cut, ascending. Whoever has share 0 also serves those who ask for no words."""
+    """Shares of the cut, ascending. The partition with share 0 also serves subscriptions that ask for no words."""
 
     @property
     def box(self) -> tuple[int, int, int, int]:
@@ -39,7 +39,7 @@ class Partition:
         return (self.row1 - self.row0 + 1) * (self.col1 - self.col0 + 1)
 
     def halves(self, axis: Axis, after: int, ids: tuple[int, int]) -> tuple["Partition", "Partition"]:
-        """The two sides of the border behind row or column `after`, both still with this one's executor."""
+        """The two sides of the border after row or column `after`, both with this partition's executor."""
         if self.cut is not None:
             raise PlanError(f"partition {self.id} has {len(self.shares)} shares of its place's terms: merge them first")
         if axis not in ("row", "column"):

@@ -1,11 +1,11 @@
-"""Who owns which part of the world: partitions, and the plan that gives each cell to exactly one of them.
+"""The plan, which gives each cell of the world to exactly one partition, and each partition to an executor.
 
-A plan is a value. It does not decide what to change (`control/`) and does not find the partitions of a
-rectangle (`overlap.py`). A change yields a new plan with the next epoch, or a `PlanError` and the old plan as
-it was. SWARM §4.1.1 (global index), §4.3.1 (merging), §5.2 (parent partition and previous machine).
+A plan is a value. `control/` decides what to change, `overlap.py` finds the partitions of a rectangle. A change returns
+a new plan with the next epoch, or raises a `PlanError`; the old plan stays as it is. SWARM §4.1.1 (global index),
+§4.3.1 (merging), §5.2 (parent partition and previous machine).
 
-A *slot* is a partition's position in the plan, 0..P-1, and what arrays are indexed by; its *id* lasts from
-plan to plan and is never given again. A split or a merge makes new ids; a move keeps the id.
+A *slot* is a partition's position in the plan, 0..P-1, by which arrays are indexed; its *id* lasts from plan to plan
+and is never used again. A split or a merge makes new ids; a move keeps the id.
 
         grid            slot_of_cell     executor_of_slot
         ┌─────┬───┐     0 0 1            [2, 0, 1]
@@ -14,8 +14,8 @@ plan to plan and is never given again. A split or a merge makes new ids; a move 
         │    8    │                      [4, 7, 8]
         └─────────┘
 
-Where words are asked for, the terms of a rectangle may be divided, too (PS2Stream §IV-B): several partitions then have
-the same rectangle and the same `TermCut`, and each some of its shares. The first of them stands for all in
+Where subscriptions ask for words, the terms of a rectangle may be divided, too (PS2Stream §IV-B): several partitions
+then have the same rectangle and the same `TermCut`, each with some of its shares. The first of them stands for all in
 `slot_of_cell`; `siblings` has them all.
 """
 
@@ -29,15 +29,15 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, CellIds, Ints, PartitionIds, kernel
-from geoswarm.core.space.change import Change, Merge, Move, Split, made
+from geoswarm.core.space.change import Change, Merge, Move, Split, apply_change
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY, Axis, Partition
+from geoswarm.core.space.partition import ALL_EXECUTORS, Axis, Partition
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 ExecutorIds = npt.NDArray[np.int32]  # executors
-ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
+PARTITION_ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 
 
@@ -50,9 +50,9 @@ class Plan:
     """Sorted by id."""
     next_partition_id: int
     drawn_by: str = ""
-    """The strategy whose first plan this, or an ancestor, was."""
+    """The strategy that drew this plan, or the ancestor from which it was changed."""
     cuts: tuple[TermCut, ...] = ()
-    """Those that its partitions use."""
+    """The cuts that its partitions use."""
 
     def __post_init__(self) -> None:
         problem = self._problem()
@@ -61,7 +61,7 @@ class Plan:
             raise PlanError(f"plan {self.epoch} {problem}: refused; {remedy}")
 
     def __getstate__(self) -> dict[str, Any]:
-        """Without the derived arrays: a million cells travel as kilobytes and are painted on arrival."""
+        """Leaves out derived arrays: a million cells travel as kilobytes and are painted on arrival."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def route(self, cells: CellIds) -> Slots:
@@ -70,24 +70,24 @@ class Plan:
 
     @cached_property
     def slot_of_cell(self) -> Slots:
-        """Of siblings, the first."""
+        """The slot of each cell; of siblings, the first."""
         later = {slot for slots in self.siblings.values() for slot in slots[1:]}
         first = np.array([slot not in later for slot in range(len(self.partitions))], np.bool_)
-        return _frozen(_paint(self.borders, first, self.grid.rows, self.grid.columns))
+        return _freeze(_paint(self.borders, first, self.grid.rows, self.grid.columns))
 
     @cached_property
     def executor_of_slot(self) -> ExecutorIds:
-        return _frozen(np.array([p.executor for p in self.partitions], np.int32))
+        return _freeze(np.array([p.executor for p in self.partitions], np.int32))
 
     @cached_property
     def partition_id_of_slot(self) -> PartitionIds:
-        return _frozen(np.array([p.id for p in self.partitions], np.int32))
+        return _freeze(np.array([p.id for p in self.partitions], np.int32))
 
     @cached_property
     def borders(self) -> Ints:
         """One line per slot: row0, col0, row1, col1, all inclusive."""
         lines = [(p.row0, p.col0, p.row1, p.col1) for p in self.partitions]
-        return _frozen(np.array(lines, np.int64).reshape(-1, 4))
+        return _freeze(np.array(lines, np.int64).reshape(-1, 4))
 
     @cached_property
     def siblings(self) -> dict[int, tuple[int, ...]]:
@@ -114,7 +114,7 @@ class Plan:
         return self.apply([Merge(tuple(partitions), executor)])
 
     def apply(self, changes: Iterable[Change]) -> "Plan":
-        """The next plan, one epoch on however many changes there are; each sees what those before it did."""
+        """The next plan, one epoch later however many changes there are; they are applied in order."""
         draft, cuts = dict(self._by_id), list(self.cuts)
         next_id = self.next_partition_id
         for change in changes:
@@ -122,7 +122,7 @@ class Plan:
             missing = [i for i in touched if i not in draft]
             if missing:
                 raise PlanError(self._unknown(missing[0]))
-            instead = made([draft[i] for i in touched], change, next_id, cuts)
+            instead = apply_change([draft[i] for i in touched], change, next_id, cuts)
             for i in touched:
                 del draft[i]
             draft.update((p.id, p) for p in instead)
@@ -131,8 +131,8 @@ class Plan:
         return replace(self, epoch=self.epoch + 1, partitions=ordered, next_partition_id=next_id, cuts=used)
 
     def with_executors(self, executors: int) -> "Plan":
-        """The next plan with so many at work: who has joined has nothing yet; what those had who left goes to whoever
-        has the fewest cells."""
+        """The next plan with so many executors: a new one has no partitions yet; those of one that left go to the
+        executor with the fewest cells."""
         cells = [0] * executors
         for p in self.partitions:
             if 0 <= p.executor < executors:
@@ -145,10 +145,10 @@ class Plan:
                 changes.append(Move(p.id, target))
         return replace(self.apply(changes), executors=executors)
 
-    def followed_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
-        """The next plan where nothing of this one is left: `fresh` with the next epoch and ids of its own."""
+    def replace_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
+        """The next plan, which keeps nothing of this one: `fresh` with the next epoch and new ids."""
         first_id = self.next_partition_id
-        if first_id + len(fresh.partitions) > ID_MAX:
+        if first_id + len(fresh.partitions) > PARTITION_ID_MAX:
             first_id = 0  # a plan for every batch uses ids up; those of this plan are far from here
         partitions = tuple(
             replace(p, id=first_id + i, parent=(), previous_executor=None) for i, p in enumerate(fresh.partitions)
@@ -179,7 +179,7 @@ class Plan:
             partitions = []
             for row in written["partitions"]:
                 *numbers, parent, previous, cut, shares = row if len(row) > 8 else [*row, None, []]  # before terms
-                id_, row0, col0, row1, col1, executor = map(index, numbers)  # 1.5 and "1" are no places in a grid
+                id_, row0, col0, row1, col1, executor = map(index, numbers)  # refuses 1.5 and "1"
                 held, divided = (None if value is None else index(value) for value in (previous, cut))
                 lineage, some = tuple(map(index, parent)), tuple(map(index, shares))
                 partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some))
@@ -190,7 +190,7 @@ class Plan:
         return cls(epoch, grid, executors, tuple(partitions), next_id, drawn_by, cuts)
 
     def _problem_of_terms(self) -> str | None:
-        """Why terms are not divided as they should be: each share of a place to one partition."""
+        """Why terms are not divided correctly (each share of a place to one partition), or None."""
         alone = [p for p in self.partitions if p.cut is None and p.shares]
         strange = [p for p in self.partitions if p.cut is not None and not 0 <= p.cut < len(self.cuts)]
         if alone or strange:
@@ -213,15 +213,15 @@ class Plan:
         return f"plan {self.epoch} has no partition {partition_id} among its {len(self.partitions)}: use its ids"
 
     def _problem(self) -> str | None:
-        """Why this is no plan, or None. Rectangles are checked first: painting trusts them."""
+        """Why this is not a valid plan, or None. Rectangles are checked first, since painting relies on them."""
         grid, count = self.grid, len(self.partitions)
         ids = [p.id for p in self.partitions]
         if ids != sorted(set(ids)):
             twice = count - len(set(ids))
             return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
-        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= ID_MAX:
-            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {ID_MAX}"
-        strangers = sum(not EVERYBODY <= p.executor < self.executors for p in self.partitions)
+        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= PARTITION_ID_MAX:
+            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {PARTITION_ID_MAX}"
+        strangers = sum(not ALL_EXECUTORS <= p.executor < self.executors for p in self.partitions)
         if strangers:
             return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
         first, last = self.borders[:, :2], self.borders[:, 2:]
@@ -258,7 +258,7 @@ def _without_unused(
     return kept, tuple(cuts[cut] for cut in used)
 
 
-def _frozen(array: _Array) -> _Array:
+def _freeze(array: _Array) -> _Array:
     array.setflags(write=False)
     return array
 

@@ -1,7 +1,7 @@
 """AQWA's statistics, the centralised rival of TrioStat: five numbers for every cell, sent to one machine each round.
 
-Same estimates for any rectangle of cells in O(1), at cells instead of rows and columns. Thesis §6.2 (Figures 6.2
-to 6.4) compares what that costs. `triostat.py` is what the strategies use.
+The same estimates for any rectangle of cells in O(1), kept by cell instead of by row and column. Thesis §6.2 (Figures
+6.2 to 6.4) compares the costs. Strategies use `triostat.py`.
 
 One number counts the cell's points. The other four are an Euler histogram: a query adds one to every cell it covers,
 to every border between two of them, right and below, and to every corner between four. Inside any rectangle, what is
@@ -25,10 +25,10 @@ from geoswarm.errors import InputError
 
 POINTS, CELLS, RIGHT, BELOW, CORNERS = range(5)
 NUMBERS_PER_CELL = 5
-"""Sent for each cell at the end of a round."""
+"""Numbers that are sent for each cell at the end of a round."""
 STORED_PER_CELL = 10
-"""Five where they are collected and five where they are summed up, as the thesis counts; the third set of five that is
-kept here, for R, is not AQWA's."""
+"""Five where they are collected and five where they are summed up, as the thesis counts. The third set of five that is
+kept here, for R, is not part of AQWA."""
 BYTES_PER_NUMBER = 8
 
 
@@ -37,11 +37,11 @@ class Aqwa:
     rows: int
     columns: int
     collected: Floats
-    """(5, rows, columns): what this round saw."""
+    """(5, rows, columns): the counts of this round."""
     sums: Floats
-    """(5, rows + 1, columns + 1): prefix sums of all that is live, points fading."""
+    """(5, rows + 1, columns + 1): prefix sums of live queries and of points, which fade."""
     sums_last: Floats
-    """The same of the last round alone."""
+    """The same for the last round alone."""
 
     @classmethod
     def empty(cls, rows: int, columns: int) -> "Aqwa":
@@ -78,7 +78,7 @@ class Aqwa:
 
     @property
     def round_bytes(self) -> int:
-        """What the executors send to the one machine at the end of each round, all together."""
+        """Bytes that all executors together send to the one machine at the end of each round."""
         return NUMBERS_PER_CELL * BYTES_PER_NUMBER * self.rows * self.columns
 
     @property
@@ -90,10 +90,10 @@ class Aqwa:
         row0, col0, row1, col1 = (np.asarray(side, np.int64) for side in boxes)
         tables = np.empty((4, self.rows, self.columns))
         for table, (down, right) in zip(tables, ((0, 0), (0, 1), (1, 0), (1, 1)), strict=True):
-            table[:] = self._covered(row0, col0, row1 - down, col1 - right)
+            table[:] = self._cover_counts(row0, col0, row1 - down, col1 - right)
         return tables
 
-    def _covered(self, row0: Ints, col0: Ints, row1: Ints, col1: Ints) -> Floats:
+    def _cover_counts(self, row0: Ints, col0: Ints, row1: Ints, col1: Ints) -> Floats:
         """Marks at the four corners of each rectangle, summed up along both axes; an empty one marks nothing."""
         some = (row0 <= row1) & (col0 <= col1)
         row0, col0, row1, col1 = row0[some], col0[some], row1[some] + 1, col1[some] + 1

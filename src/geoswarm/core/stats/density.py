@@ -1,7 +1,7 @@
 """How many queries meet each cell, kept up to date in four updates a query however large it is.
 
 A query adds one to every cell of its box; written as differences that is its four corners, and two running sums give
-the cells back. It knows nothing of partitions: `triostat.py` does.
+the cells back. `triostat.py` has the statistics by partition.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ class Density:
         self._cells: Ints | None = None
 
     def add(self, boxes: CellBox, by: int = 1) -> None:
-        """`by` -1 takes queries back out."""
+        """`by` -1 removes queries."""
         if len(boxes.row0):
             _mark(self._corners, boxes, by)
             self._cells = None

@@ -1,7 +1,7 @@
-"""TrioStat: what a partition costs, and what its halves would cost wherever it is cut, from a few numbers a row.
+"""TrioStat: the cost of a partition, and of its halves for every possible cut, from a few numbers for each row.
 
-It keeps no points and no queries, and decides nothing (`control/balance/`). What becomes of it when partitions are
-redrawn is in `redraw.py`; `aqwa.py` is the centralised rival. Thesis ch. 3; SWARM §3 (cost model), §4.2 (Algorithm 2).
+It keeps no points and no queries; `control/balance/` decides by it. `redraw.py` computes it for changed partitions;
+`aqwa.py` is the centralised rival. Thesis ch. 3; SWARM §3 (cost model), §4.2 (Algorithm 2).
 
 Three *collectors* count what arrives during a round, five *statistics* are brought up to date when it closes:
 
@@ -15,8 +15,8 @@ and the same for columns. A query that begins outside the partition begins in it
 that meet the rows behind `sp` are all but those that begin up to `sp`, plus those that reach across the border:
 Q(last) - Q(sp) + spanQ(sp + 1).
 
-Every number is a sum over what was seen, so two tasks' statistics of a partition add up line by line: each task
-starts `empty`, and only one holds what is older.
+Every number is a sum over points and queries, so the statistics of two tasks for a partition add up line by line: each
+task starts `empty`, and only one of them has the older rounds.
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ from geoswarm.errors import CorruptState, InputError
 N_NEW, Q_NEW, SPAN_NEW, N, Q, R, SPAN, PRE_SPAN = range(8)
 LINES = 8
 FADE = 0.5
-"""What is left of older points when a round closes (SWARM §4.2.2)."""
+"""The share of older points that remains when a round closes (SWARM §4.2.2)."""
 NUMBERS_PER_EXECUTOR = 2
-"""What an executor tells the coordinator each round: Num(C(m)) and R(m) (thesis §6.2)."""
+"""Numbers that an executor reports to the coordinator each round: Num(C(m)) and R(m) (thesis §6.2)."""
 
 
 class Box(NamedTuple):
@@ -68,7 +68,7 @@ class Trio(NamedTuple):
 
 
 class Trios(NamedTuple):
-    """The same, one per place of a cut."""
+    """N, Q and R as arrays, one entry for each place of a cut."""
 
     n: Floats
     q: Floats
@@ -99,7 +99,7 @@ class TrioStat:
         self.by_row[N_NEW] += by_row  # last, so that a point outside changes nothing
 
     def add_queries(self, boxes: CellBox) -> None:
-        """Queries that arrived, by the cells that they cover; one that misses the partition is passed over."""
+        """Queries that arrived, by the cells that they cover; those that miss the partition are ignored."""
         for lines, (begins, spans) in zip(self.axes, self.count_queries(boxes), strict=True):
             lines[Q_NEW] += begins
             lines[SPAN_NEW] += spans
@@ -107,9 +107,9 @@ class TrioStat:
     def remove_queries(self, boxes: CellBox, arrived_now: Bools | bool = False) -> None:
         """Queries that were cancelled or have expired.
 
-        Where `arrived_now`, the query came since the last close and leaves the collectors, as if it had never come.
-        Any other leaves Q and spanQ at once. R and preSpanQ' keep it until the next close: it did arrive in the last
-        round, if it did.
+        Where `arrived_now`, the query came since the last close and is removed from the collectors. Any other is
+        removed from Q and spanQ at once. R and preSpanQ' keep it until the next close, since it may have arrived in
+        the last round.
         """
         now = np.broadcast_to(np.asarray(arrived_now, np.bool_), np.shape(boxes.row0))
         fresh, older = (self.count_queries(CellBox(*(np.asarray(s)[which] for s in boxes))) for which in (now, ~now))
@@ -122,16 +122,16 @@ class TrioStat:
 
     def __add__(self, other: "TrioStat") -> "TrioStat":
         if self.box != other.box:
-            raise InputError(f"statistics of {self.box} and {other.box} lie in different places: use `redraw.union`")
+            raise InputError(f"statistics of {self.box} and {other.box} differ in place: use `redraw.unite_stats`")
         return TrioStat(self.box, self.by_row + other.by_row, self.by_column + other.by_column)
 
     def close_round(self) -> None:
-        """One pass: the collectors go into the statistics and start again at zero. Older points fade first."""
+        """Add the collectors to the statistics, and start them again at zero. Older points fade first."""
         _close(self.by_row, self.by_column)
 
     @property
     def trio(self) -> Trio:
-        """Of the whole partition, as of the last close."""
+        """N, Q and R of the whole partition, as of the last close."""
         return Trio(*self.by_row[N : R + 1, -1].tolist())
 
     @property
@@ -139,13 +139,13 @@ class TrioStat:
         return self.trio.cost
 
     def halves(self, axis: Axis) -> tuple[Trios, Trios]:
-        """What lies before and behind each place of a cut; entry i is the cut behind the i-th row or column."""
+        """N, Q and R before and after each place of a cut; entry i is the cut after the i-th row or column."""
         s = self.lines(axis)
         n, q, r = s[N, :-1], s[Q, :-1], s[R, :-1]
         return Trios(n, q, r), Trios(s[N, -1] - n, s[Q, -1] - q + s[SPAN, 1:], s[R, -1] - r + s[PRE_SPAN, 1:])
 
     def halves_at(self, axis: Axis, after: int) -> tuple[Trio, Trio]:
-        """The same for the one cut behind the absolute row or column `after`, in O(1)."""
+        """The same for the one cut after the absolute row or column `after`, in O(1)."""
         s = self.lines(axis)
         at = after - (self.box.row0 if axis == "row" else self.box.col0)
         if not 0 <= at < s.shape[1] - 1:
@@ -163,13 +163,13 @@ class TrioStat:
 
     @property
     def numbers(self) -> int:
-        """How many are stored: eight for every row and column."""
+        """How many numbers are stored: eight for every row and column."""
         return self.by_row.size + self.by_column.size
 
     def count_queries(self, boxes: CellBox) -> tuple[tuple[Floats, Floats], tuple[Floats, Floats]]:
-        """Per axis: how many of these begin in each row or column, and how many reach it from the one before."""
+        """For each axis: how many queries begin in each row or column, and how many reach it from the one before."""
         sides = CellBox(*(np.ascontiguousarray(side, np.int64) for side in boxes))
-        begun = _begun(sides, *self.box)  # a pass over the queries; no array of them is made
+        begun = _count_begins(sides, *self.box)  # one pass over the queries, without temporary arrays
         return (begun[0], begun[1]), (begun[2], begun[3])
 
     def to_bytes(self) -> bytes:
@@ -222,8 +222,10 @@ def _close_axis(lines: Floats) -> None:
 
 
 @kernel
-def _begun(boxes: CellBox, top: int, left: int, bottom: int, right: int) -> tuple[Floats, Floats, Floats, Floats]:
-    """By row: ranges that begin in it, and that reach it from the one before; the same by column."""
+def _count_begins(
+    boxes: CellBox, top: int, left: int, bottom: int, right: int
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """For each row: ranges that begin in it, and that reach it from the one before; the same for columns."""
     row_begins, row_ends = np.zeros(bottom - top + 1), np.zeros(bottom - top + 1)
     col_begins, col_ends = np.zeros(right - left + 1), np.zeros(right - left + 1)
     for i in range(len(boxes.row0)):
@@ -239,7 +241,7 @@ def _begun(boxes: CellBox, top: int, left: int, bottom: int, right: int) -> tupl
 
 @kernel
 def _spans(begins: Floats, ends: Floats) -> Floats:
-    """How many have begun before each place and not ended before it."""
+    """How many ranges began before each place and did not end before it."""
     spans, open_here = np.zeros(len(begins)), 0.0
     for i in range(1, len(begins)):
         open_here += begins[i - 1] - ends[i - 1]

@@ -1,12 +1,12 @@
-"""What it takes to be an attribute of a subscription: its columns, its check, its arrays in a file, and the way back.
+"""The interface of an attribute of a subscription: its columns, its check, its arrays in a file, and reading them.
 
     an operation's columns ──`parse`──► values ──`write`──► arrays of a segment ──`open`──► stored ──`read`──► values
                                           │ ▲                                                                    │
                                    `take` └─┘ `concatenate`                        `show`: columns again  ◄──────┘
 
-*Values* are what some subscriptions have, as parallel arrays, one row each. *Stored* is what one segment holds, mapped:
-it may leave out what most subscriptions do not ask for. Who calls what: `flow/validate.py` parses, `store/segments`
-writes, opens and reads, `store/subscriptions` takes rows and shows them. The table of all attributes is `columns.py`;
+*Values* are those of some subscriptions, as parallel arrays, one row each. *Stored* are the mapped arrays of one
+segment, which may leave out default values. `flow/validate.py` parses, `store/segments` writes, opens and reads,
+`store/subscriptions` takes rows and shows them. The table of all attributes is `columns.py`;
 simple kinds that a new attribute can use as they are stand in `kinds.py`.
 """
 
@@ -35,14 +35,14 @@ class Column(NamedTuple):
     name: str
     type: pa.DataType
     meaning: str
-    """For the documentation: what may stand in it, and what null means."""
+    """For the documentation: the values that it may have, and what null means."""
     is_required: bool = False
     """Whether every operation has a value. Other columns may be left out, and are null then."""
 
 
 class Refusals(Protocol):
-    """Where `parse` sends rows that cannot be taken; `flow/dead_letters.py` has it. `detail` may name the row's columns
-    in braces, and is a sentence that says what is wrong, how much, and what to do."""
+    """Takes rows that `parse` refuses; `flow/dead_letters.py` implements it. `detail` is a sentence that says what is
+    wrong, how much, and what to do; it may name the row's columns in braces."""
 
     def turn_away(self, chosen: Bools, reason: str, detail: str) -> None: ...
 
@@ -51,11 +51,11 @@ class Refusals(Protocol):
 
 @dataclass(frozen=True)
 class Inspection:
-    """Operations that are being validated, and what is needed to judge them."""
+    """Operations that are being validated, and what their checks need."""
 
     rows: pa.RecordBatch
     puts: Bools
-    """The rows that register or replace: only their attributes are looked at."""
+    """The rows that register or replace: only their attributes are checked."""
     grid: Grid
     now_us: int
     refusals: Refusals
@@ -70,28 +70,28 @@ class Inspection:
 
 
 class Placement(NamedTuple):
-    """Where subscriptions come to lie in the segment that is being written."""
+    """The order of subscriptions in the segment that is being written."""
 
     ids: SubIds
     """By ordinal."""
     by_id: Ints
     """The ordinals in ascending order of their ids."""
     counts: TermCounts | None
-    """How common terms are in the stream, if that is known."""
+    """How common terms are in the stream; None: not known."""
 
 
 class Attribute(ABC, Generic[V, S]):
-    """V is the type of its values, S of what a segment stores."""
+    """V is the type of its values, S that of its arrays in a segment."""
 
     name: str
     columns: tuple[Column, ...] = ()
-    """The columns of operations that say it; none: the engine itself sets it."""
+    """The columns of operations that set it; empty: the engine sets it."""
     reasons: ClassVar[Mapping[str, str]] = {}
-    """The reasons that `parse` may give, each with a sentence; dead letters know no others."""
+    """All reasons that `parse` may give for a refusal, each with a sentence."""
 
     @abstractmethod
     def parse(self, inspection: Inspection) -> V:
-        """The value of every row; whatever, for rows that are refused or put nothing."""
+        """The value of every row; any value for rows that are refused, or that do not register or replace."""
 
     @abstractmethod
     def take(self, values: V, rows: Ints) -> V: ...
@@ -101,12 +101,11 @@ class Attribute(ABC, Generic[V, S]):
 
     @abstractmethod
     def write(self, values: V, placement: Placement) -> Arrays:
-        """The arrays of a segment, which no other attribute may name the same; none, if all values are the default."""
+        """The arrays of a segment, by names that no other attribute uses; none, if all values are the default."""
 
     @abstractmethod
     def open(self, records: Arrays) -> S:
-        """A segment that was written before the attribute was made has no arrays of it: its subscriptions have the
-        default."""
+        """The stored arrays. A segment older than the attribute has none: its subscriptions have the default."""
 
     @abstractmethod
     def read(self, stored: S, ordinals: Ints) -> V:
@@ -114,4 +113,4 @@ class Attribute(ABC, Generic[V, S]):
 
     @abstractmethod
     def show(self, values: V) -> dict[str, pa.Array]:
-        """Its columns, as an operation could say them that registers the same."""
+        """Its columns, as in an operation that registers the same."""

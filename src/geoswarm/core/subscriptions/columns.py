@@ -2,7 +2,7 @@
 
 A new attribute is one entry here. The schema of operations, Spark's schema, validation and its reasons, the inbox, bulk
 loads and files of regions, segments (writing, opening, merging), `View.table` and the docs follow from it.
-`attribute.py` says what an entry must be able to do, and draws how an operation's columns become a segment's arrays.
+`attribute.py` declares the methods of an entry, and draws how an operation's columns become a segment's arrays.
 
 The table is in `core/`: it needs shapes and texts, which `model.py` may not import; `flow/` validates by it and
 `store/` writes by it, and `flow/` may not import `store/`.
@@ -25,12 +25,12 @@ from geoswarm.errors import InputError
 
 OPS = ("register", "replace", "cancel")
 REGISTER, REPLACE, CANCEL = range(len(OPS))
-"""What an operation does, as a word and as a number."""
+"""The kinds of operations, as a word and as a number."""
 OPERATION_HEAD = (
     Column("op", pa.string(), f"{', '.join(OPS[:-1])} or {OPS[-1]}", is_required=True),
     Column("sub_id", pa.int64(), "the id of the subscription", is_required=True),
 )
-"""The columns that make a row an operation; they are no attributes."""
+"""The columns that make a row an operation; they are not attributes."""
 
 USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
 KEYWORDS, ON, BIRTH = KeywordsAttribute(), OnAttribute(), BirthAttribute()
@@ -43,12 +43,12 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     ON,
     BIRTH,
 )
-"""In the order in which they are checked: a row with several faults is refused for the first."""
+"""All attributes, in the order in which they are checked: a row with several faults is refused for the first."""
 
-COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
-OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in COLUMNS])
-"""A change of a subscription: what `Engine.submit`, operations streams and the inbox hold."""
-BESIDE_GEOMETRY = tuple(c.name for c in COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))
+OPERATION_COLUMNS = (*OPERATION_HEAD, *(column for attribute in ATTRIBUTES for column in attribute.columns))
+OPERATION = pa.schema([pa.field(column.name, column.type, not column.is_required) for column in OPERATION_COLUMNS])
+"""The schema of a change of a subscription, in `Engine.submit`, operations streams and the inbox."""
+BESIDE_GEOMETRY = tuple(c.name for c in OPERATION_COLUMNS if c.name not in ("op", "sub_id", *SIDES, "geometry"))
 """The columns that a file of regions may have beside its ids and geometries."""
 
 
@@ -62,7 +62,7 @@ def registration(
 
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Operations from Python values; a column that a row leaves out is null. A geometry may be text."""
+    """Operations from Python values; a column that is missing in a row is null. A geometry may be text."""
     given = [dict(row) for row in rows]
     for row in given:
         unknown = [name for name in row if name not in OPERATION.names]
@@ -79,7 +79,7 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
 
 
 def operation_batch(columns: Mapping[str, pa.Array]) -> pa.RecordBatch:
-    """Operations from whole columns, all of one length; those that are left out are null."""
+    """Operations from whole columns, all of one length; missing columns are null."""
     count = len(columns["sub_id"])
     whole = [columns.get(field.name, pa.nulls(count, field.type)) for field in OPERATION]
     return pa.record_batch(whole, schema=OPERATION)

@@ -1,4 +1,4 @@
-"""Which words the text of an event must have, as an attribute of subscriptions.
+"""The words that the text of an event must have, as an attribute of subscriptions.
 
 Expressions are read in `core/text/`; the lists by which events find them are built from the stored arrays
 (`core/index/words.py`).
@@ -17,8 +17,8 @@ from geoswarm.core.text.expression import Expressions, compile_expressions, no_c
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import hash_terms
 
-WORDS, RARITY = "words_", "rarity"
-"""Array names in a segment: what those of the expressions begin with, and how common each term was."""
+WORDS_ARRAYS, RARITY = "words_", "rarity"
+"""Array names in a segment: the prefix of those of the expressions, and that of the frequency of each term."""
 
 
 class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
@@ -45,16 +45,18 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
         return values.take(rows)
 
     def concatenate(self, parts: Sequence[Expressions]) -> Expressions:
-        return expression.concatenate(parts)
+        return expression.concatenate_expressions(parts)
 
     def write(self, values: Expressions, placement: Placement) -> Arrays:
         if not len(values.terms):
             return {}
-        arrays: Arrays = {f"{WORDS}{part}": array for part, array in values.to_arrays().items()}
+        arrays: Arrays = {f"{WORDS_ARRAYS}{part}": array for part, array in values.to_arrays().items()}
         return arrays | {RARITY: _rarity(values, placement.counts)}
 
     def open(self, records: Arrays) -> Expressions | None:
-        parts = {name.removeprefix(WORDS): array for name, array in records.items() if name.startswith(WORDS)}
+        parts = {
+            name.removeprefix(WORDS_ARRAYS): array for name, array in records.items() if name.startswith(WORDS_ARRAYS)
+        }
         return Expressions.from_arrays(parts) if parts else None
 
     def read(self, stored: Expressions | None, ordinals: Ints) -> Expressions:
@@ -66,7 +68,7 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
 
 
 def alternatives(words: Expressions, rows: Ints) -> Ints:
-    """How many conjunctions each of some rows has; 0: it asks for no words."""
+    """The number of conjunctions of some rows; 0: the row asks for no words."""
     offsets = words.conjunctions_offsets
     return np.asarray(offsets[rows + 1] - offsets[rows], np.int64)
 
@@ -78,8 +80,8 @@ def asks_for_none(words: Expressions) -> Bools:
 
 
 def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
-    """How common each term of the vocabulary was when the segment was written. It decides under which term lists are,
-    so it rests with the records: an index that is made again is the same one."""
+    """How common each term of the vocabulary was when the segment was written. It decides which term gets the list, so
+    it is stored with the records: an index that is built again is the same."""
     # Terms that the stream has not shown yet are as rare there as among subscriptions.
     asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
     return asked if counts is None else asked + counts.read(hash_terms(words.vocabulary))

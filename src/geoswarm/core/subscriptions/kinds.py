@@ -1,7 +1,7 @@
 """Simple kinds of attributes: a moment, a name that many subscriptions share, and a text of each subscription.
 
-`TextAttribute` is for what only travels with a subscription: its length is checked, it is stored, merged and shown, and
-nothing looks into it. Attributes that decide about matches have files of their own (`region.py`, `keywords.py`,
+`TextAttribute` is for text that only travels with a subscription: its length is checked, it is stored, merged and
+shown, and never interpreted. Attributes that decide about matches have files of their own (`region.py`, `keywords.py`,
 `on.py`).
 """
 
@@ -18,8 +18,8 @@ from geoswarm.model import NEVER_US, TIMESTAMP
 
 LONG_AGO_US = -(1 << 62)
 """The birth of a subscription whose birth was not recorded. Births are recorded for Guard only."""
-TEXT_BYTES_MAX = 10_000
-"""Of one value of a `TextAttribute`: segments are mapped by every worker, so what travels along must be small."""
+ATTRIBUTE_BYTES_MAX = 10_000
+"""Most bytes of one value of a `TextAttribute`: every worker maps segments, so they must be small."""
 
 
 class ExpiryAttribute(Attribute[Ints, Ints]):
@@ -88,12 +88,12 @@ class BirthAttribute(Attribute[Ints, Ints]):
 
 class StoredNames(NamedTuple):
     codes: Ordinals
-    """By ordinal, into `names`."""
+    """Positions in `names`, by ordinal."""
     names: pa.StringArray
 
 
 class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
-    """Whose a subscription is. The empty name is no user."""
+    """The user who owns a subscription. The empty name is no user."""
 
     name = "user"
     columns = (Column("user", pa.string(), "whose it is; null or empty: no user"),)
@@ -131,7 +131,7 @@ class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
 
     reasons: ClassVar[Mapping[str, str]] = {"too-long": "a text is longer than may be kept"}
 
-    def __init__(self, name: str, meaning: str, bytes_max: int = TEXT_BYTES_MAX) -> None:
+    def __init__(self, name: str, meaning: str, bytes_max: int = ATTRIBUTE_BYTES_MAX) -> None:
         self.name, self.bytes_max = name, bytes_max
         self.columns = (Column(name, pa.string(), meaning),)
 

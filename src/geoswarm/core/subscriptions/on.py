@@ -1,7 +1,7 @@
-"""What a subscription is on, as an attribute: every event inside, or an object that enters, leaves or stays.
+"""When a subscription reports, as an attribute: for every event inside, or when an object enters, leaves or stays.
 
-The value is one number, INSIDE, ENTER or EXIT of `model.py`, or the microseconds of a dwell. Who decides about
-transitions is `flow/keyed/transitions.py`.
+The value is one number, INSIDE, ENTER or EXIT of `model.py`, or the microseconds of a dwell. Transitions are found in
+`flow/keyed/transitions.py`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Ins
 from geoswarm.model import ENTER, EXIT, INSIDE
 
 ON_ARRAYS = "on_"
-"""What the names of its arrays begin with in a segment."""
+"""The prefix of its array names in a segment."""
 DWELL_S_MAX = 1e9
 """About thirty years: longer than any use, and in microseconds far from the largest integer."""
 _WORDS = {"inside": INSIDE, "enter": ENTER, "exit": EXIT}
@@ -26,7 +26,7 @@ _PATTERN = rf"^\s*(?:(?P<word>{'|'.join(_WORDS)})|dwell\(\s*(?P<seconds>{_NUMBER
 
 
 class StoredTransitions(NamedTuple):
-    """Those of a segment that are not on `inside`, by id: most subscriptions are, and cost nothing here."""
+    """The subscriptions of a segment that are not on `inside`, by id: most are on `inside`, and cost nothing here."""
 
     ids: SubIds
     ordinals: Ordinals

@@ -1,7 +1,7 @@
-"""Where a subscription is, as an attribute: four sides, or a geometry, and how the region must lie to an event.
+"""The region of a subscription, as an attribute: four sides or a geometry, and the predicate between it and an event.
 
-What geometries are accepted is decided in `core/shapes/parse.py`; what the predicates mean in `core/shapes/exact.py`.
-Every region has its rectangle, by which it is placed and found; those that are more than their rectangle have a shape.
+`core/shapes/parse.py` decides which geometries are accepted; `core/shapes/exact.py` defines the predicates. Every
+region has a rectangle, by which it is placed and found; one that is not equal to its rectangle also has a shape.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,17 +13,16 @@ import pyarrow.compute as pc
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.shapes import Shapes, no_shapes, of_polygons
-from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
+from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes, of_polygons
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import PREDICATES
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
-SHAPE, SHAPED, PREDICATE_CODES = "shape_", "shaped", "predicates"
-"""Array names in a segment: what those of shapes begin with, whose they are, and their predicates."""
+SHAPE_ARRAYS, SHAPED, PREDICATE_CODES = "shape_", "shaped", "predicates"
+"""Array names in a segment: the prefix of those of shapes, that of their subscriptions, and of their predicates."""
 _PREDICATE_PATTERN = rf"^\s*(?P<word>{'|'.join(PREDICATES)})\s*$"
 _RECTANGLE = "subscription {sub_id} is [{xmin}, {ymin}, {xmax}, {ymax}]"
 
@@ -34,7 +33,7 @@ class RegionValues(NamedTuple):
     shapes: Shapes | None
     """None: every region is its rectangle."""
     predicates: Bytes | None
-    """By their codes in `model.PREDICATES`; None: all intersect. Those that do not intersect have a shape."""
+    """Codes of `model.PREDICATES`; None: all intersect. A region with another predicate has a shape."""
 
     def vertex_counts(self) -> Ints:
         """0: the region is its rectangle."""
@@ -44,11 +43,11 @@ class RegionValues(NamedTuple):
 class StoredRegions(NamedTuple):
     rects: Floats
     shapes: Shapes | None
-    """Of those that have one; None: every region is its rectangle."""
+    """The shapes of those that have one; None: every region is its rectangle."""
     shaped: Ordinals
-    """Whose each shape is; ascending."""
+    """The ordinal of the subscription of each shape; ascending."""
     predicates: Bytes
-    """Of each shape; empty: all of them intersect."""
+    """The predicate of each shape; empty: all of them intersect."""
 
     def vertex_counts(self, ordinals: Ints) -> Ints:
         """0: the region is its rectangle."""
@@ -85,13 +84,13 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         grid, nulls = inspection.grid, [inspection.is_null(side) for side in SIDES]
         sides, has_geometry = [inspection.floats(side) for side in SIDES], ~inspection.is_null("geometry")
         anywhere = ~inspection.is_null("keywords") & ~has_geometry & np.logical_and.reduce(nulls)
-        if anywhere.any():  # words wherever they are said
+        if anywhere.any():  # keywords without a place
             sides = [np.where(anywhere, getattr(grid, side), values) for side, values in zip(SIDES, sides, strict=True)]
             nulls = [missing & ~anywhere for missing in nulls]
         shapes = _parse_geometry(inspection, has_geometry)
         if shapes is not None:
             has_shape = np.diff(shapes.parts) > 0
-            boxes = rectangles(shapes, grid).T
+            boxes = bounding_rectangles(shapes, grid).T
             sides = [np.where(has_shape, box, values) for box, values in zip(boxes, sides, strict=True)]
             nulls = [missing & ~has_shape for missing in nulls]
         predicates = _parse_predicate(inspection)
@@ -102,7 +101,7 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         rects = np.stack(sides, axis=1)
         if not predicates.any():
             return RegionValues(rects, shapes, None)
-        # The loops over rectangles know of no predicate, so that such a rectangle becomes a shape.
+        # The loops over rectangles have no predicates, so a rectangle with another predicate becomes a shape.
         boxed = inspection.puts & (predicates > 0) & ~has_geometry & np.isfinite(rects).all(axis=1)
         if boxed.any():
             shapes = _with_boxes(shapes, rects, np.flatnonzero(boxed))
@@ -126,7 +125,7 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         arrays: Arrays = {"rects": values.rects}
         if values.shapes is not None and len(values.shapes.xy):
             shaped = np.flatnonzero(np.diff(values.shapes.parts) > 0)
-            arrays |= {f"{SHAPE}{part}": array for part, array in values.shapes.take(shaped).to_arrays().items()}
+            arrays |= {f"{SHAPE_ARRAYS}{part}": array for part, array in values.shapes.take(shaped).to_arrays().items()}
             arrays[SHAPED] = shaped.astype(np.uint32)
             if values.predicates is not None and values.predicates.any():
                 arrays[PREDICATE_CODES] = values.predicates[shaped]
@@ -135,7 +134,9 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
     def open(self, records: Arrays) -> StoredRegions:
         if SHAPED not in records:
             return StoredRegions(records["rects"], None, np.empty(0, np.uint32), np.empty(0, np.uint8))
-        parts = {name.removeprefix(SHAPE): array for name, array in records.items() if name.startswith(SHAPE)}
+        parts = {
+            name.removeprefix(SHAPE_ARRAYS): array for name, array in records.items() if name.startswith(SHAPE_ARRAYS)
+        }
         predicates = records.get(PREDICATE_CODES, np.empty(0, np.uint8))
         return StoredRegions(records["rects"], Shapes.from_arrays(parts), records[SHAPED], predicates)
 
@@ -143,7 +144,7 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         rects = stored.rects[ordinals]
         if stored.shapes is None:
             return RegionValues(rects, None, None)
-        number = np.full(len(stored.rects), len(stored.shaped), np.int64)  # the empty one behind all others
+        number = np.full(len(stored.rects), len(stored.shaped), np.int64)  # the empty shape after all others
         number[stored.shaped] = np.arange(len(stored.shaped))
         shapes = concatenate_shapes([stored.shapes, no_shapes(1)]).take(number[ordinals])
         if not len(stored.predicates):
@@ -202,7 +203,7 @@ def _check_rectangles(inspection: Inspection, xmin: Floats, ymin: Floats, xmax: 
 
 
 def _with_boxes(shapes: Shapes | None, rects: Floats, rows: Ints) -> Shapes:
-    """The rectangles of some rows as shapes of theirs."""
+    """The shapes, with the rectangles of some rows added as shapes."""
     boxes = of_polygons(shapely.box(*rects[rows].T))
     source = np.arange(len(rects))
     source[rows] = len(rects) + np.arange(len(rows))
@@ -210,7 +211,7 @@ def _with_boxes(shapes: Shapes | None, rects: Floats, rows: Ints) -> Shapes:
 
 
 def _geometries(shapes: Shapes) -> pa.Array:
-    """Polygons as WKB, circles as they are written; null: the region is its rectangle."""
+    """Polygons as WKB, circles as text; null: the region is its rectangle."""
     texts = shapely.to_wkb(shapes.polygons())
     first = shapes.first_vertices()
     for row in np.flatnonzero(shapes.are_circles()).tolist():

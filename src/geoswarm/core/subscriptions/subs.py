@@ -17,7 +17,7 @@ S = TypeVar("S")
 
 @dataclass(frozen=True)
 class Subs:
-    """`subs[REGION]` are the regions: attributes are the keys, so that a type checker knows what comes back."""
+    """`subs[REGION]` are the regions: attributes are the keys, so that a type checker knows the type of the values."""
 
     ids: SubIds
     values: dict[str, Any]
@@ -34,7 +34,7 @@ class Subs:
         return Subs(self.ids[rows], {a.name: a.take(self.values[a.name], rows) for a in ATTRIBUTES})
 
     def table(self) -> pa.Table:
-        """As operations that register the same."""
+        """The operations that register the same."""
         columns: dict[str, Any] = {"op": pa.array(["register"] * len(self)), "sub_id": pa.array(self.ids)}
         for attribute in ATTRIBUTES:
             columns |= attribute.show(self.values[attribute.name])

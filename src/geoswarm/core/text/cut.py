@@ -1,8 +1,8 @@
-"""How terms are divided into shares: a short list for the heavy ones, a hash for the rest.
+"""How terms are divided into shares: a short list for the heavy terms, a hash for all others.
 
-Says nothing of places or executors: a plan gives the shares of a place to its partitions (`core/space/plan.py`).
-PS2Stream §IV-C: H1, which maps the complete term set. A vocabulary has millions of terms, most of which are said once
-and never again, so only terms whose load matters are listed; any other has the share that its hash falls into.
+A plan gives the shares of a place to its partitions (`core/space/plan.py`). PS2Stream §IV-C: H1, which maps the
+complete term set. A vocabulary has millions of terms, most of which occur once, so only terms whose load matters are
+listed; the hash of any other decides its share.
 """
 
 from base64 import b64decode, b64encode
@@ -21,20 +21,20 @@ from geoswarm.errors import PlanError
 ShareIds = npt.NDArray[np.int16]
 SHARES_MAX = 4096
 LISTED_MAX = 65_536
-"""Terms by name: 10 bytes each in every plan that has the cut."""
+"""Most listed terms: 10 bytes each in every plan that has the cut."""
 Directory = npt.NDArray[np.int32]
-"""Where the listed hashes begin that have certain first bits, and where the last of them end. There are about as many
-entries as terms, so a term is found at once: a search by halves misses the cache at each step."""
+"""Where the listed hashes with the same first bits begin, and where the last of them end. There are about as many
+entries as terms, so a term is found at once: a binary search misses the cache at each step."""
 
 
 @dataclass(frozen=True, eq=False)
 class TermCut:
     count: int
-    """Of shares, 0 .. count - 1."""
+    """The number of shares, which are 0 .. count - 1."""
     hashes: Hashes
-    """Of the listed terms, ascending, each once."""
+    """The hashes of the listed terms, ascending, each once."""
     shares: ShareIds
-    """Of the listed terms."""
+    """The shares of the listed terms."""
 
     def __post_init__(self) -> None:
         if not 2 <= self.count <= SHARES_MAX:
@@ -63,7 +63,7 @@ class TermCut:
         return cls(count, np.array(order, np.uint64), np.array([share_of_hash[h] for h in order], np.int16))
 
     def shares_of(self, hashes: Hashes) -> ShareIds:
-        """Of any terms, by their hashes."""
+        """The shares of any terms, by their hashes."""
         return share_of_each(hashes, self.hashes, self.shares, self.count, self.directory)
 
     @cached_property

@@ -1,6 +1,6 @@
 """Boolean keyword expressions: `flood AND (river OR dam)` as a list of conjunctions, one by one and by the million.
 
-How they are read and refused is `grammar.py`. PS2Stream §II-A (STS queries).
+`grammar.py` parses and refuses them. PS2Stream §II-A (STS queries).
 
 An expression is kept as the alternatives that satisfy it, none of which contains another:
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import rows_of, strings_of
 from geoswarm.core.arrays.jit import Array, Ints
-from geoswarm.core.text.flat import Flat, flat
+from geoswarm.core.text.flat import FlatExpressions, read_flat
 from geoswarm.core.text.grammar import EXPRESSION_CHARS_MAX, Conjunctions, conjunctions_of
 from geoswarm.errors import InputError
 
@@ -29,16 +29,16 @@ Terms = npt.NDArray[np.int32]  # positions in a vocabulary
 
 @dataclass(frozen=True)
 class Expression:
-    """Any of the conjunctions, each of which is all of its terms; both sorted, no conjunction contains another."""
+    """One conjunction must hold, with all of its terms. Both are sorted; no conjunction contains another."""
 
     conjunctions: tuple[tuple[str, ...], ...]
 
     def __str__(self) -> str:
-        """As an expression that parses to the same."""
-        return " OR ".join(" AND ".join(map(_quoted, terms)) for terms in self.conjunctions)
+        """An expression that parses to the same."""
+        return " OR ".join(" AND ".join(map(_quote, terms)) for terms in self.conjunctions)
 
 
-def _quoted(term: str) -> str:
+def _quote(term: str) -> str:
     return f'"{term}"' if term in ("and", "or", "not") else term
 
 
@@ -82,7 +82,7 @@ class Expressions(NamedTuple):
         return Expression(rows) if rows else None
 
     def to_arrays(self) -> dict[str, Array]:
-        """As flat arrays, for a memory-mapped file: the vocabulary as `vocabulary_offsets` and `vocabulary_bytes`."""
+        """Flat arrays for a memory-mapped file: the vocabulary as `vocabulary_offsets` and `vocabulary_bytes`."""
         words = rows_of(self.vocabulary)
         offsets = np.append(words.begins, words.ends[-1:]) if len(words.begins) else np.zeros(1, np.int64)
         return {
@@ -101,33 +101,33 @@ class Expressions(NamedTuple):
 
 
 def no_conditions(rows: int) -> Expressions:
-    """Of subscriptions that do not ask for words."""
+    """Rows of subscriptions that do not ask for words."""
     empty = np.zeros(1, np.int64)
     return Expressions(np.zeros(rows + 1, np.int64), empty, np.empty(0, np.int32), pa.array([], pa.string()))
 
 
-def concatenate(parts: Sequence[Expressions]) -> Expressions:
+def concatenate_expressions(parts: Sequence[Expressions]) -> Expressions:
     """The rows of all parts, in order, over one vocabulary."""
     words = pa.concat_arrays([pa.array([], pa.string()), *(part.vocabulary for part in parts)]).dictionary_encode()
     places = words.indices.to_numpy()
     first_words = np.cumsum([0, *(len(part.vocabulary) for part in parts)])
     terms = [places[part.terms + first] for part, first in zip(parts, first_words, strict=False)]
     return Expressions(
-        _chained([part.conjunctions_offsets for part in parts]),
-        _chained([part.terms_offsets for part in parts]),
+        _chain_offsets([part.conjunctions_offsets for part in parts]),
+        _chain_offsets([part.terms_offsets for part in parts]),
         np.concatenate([np.empty(0, np.int32), *terms]).astype(np.int32),
         words.dictionary,
     )
 
 
-def _chained(offsets: Sequence[Ints]) -> Ints:
-    """Each part's lengths, one behind the other, as offsets again."""
+def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
+    """The offsets of all parts, concatenated."""
     lengths = [np.diff(part) for part in offsets]
     return np.concatenate([np.zeros(1, np.int64), *lengths]).cumsum()
 
 
 def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[int, str]]]:
-    """Every row parsed. A null is no condition; a bad row has none either, and is listed as (row, reason).
+    """Parse every row. A null is no condition; neither is a bad row, which is listed as (row, reason).
 
     Each distinct text is read once: by a kernel if it is flat, else by the parser.
     """
@@ -135,11 +135,11 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
         return no_conditions(len(texts)), []
     coded = texts.dictionary_encode()
     distinct = rows_of(coded.dictionary)
-    simple, others = flat(distinct, EXPRESSION_CHARS_MAX)
-    parsed, reasons = _parsed([distinct.text(row) for row in others.tolist()])
-    read = concatenate([_of_flat(simple), parsed, no_conditions(1)])
+    simple, others = read_flat(distinct, EXPRESSION_CHARS_MAX)
+    parsed, reasons = _parse_each([distinct.text(row) for row in others.tolist()])
+    read = concatenate_expressions([_of_flat(simple), parsed, no_conditions(1)])
 
-    source = np.empty(len(distinct.begins) + 1, np.int64)  # where each distinct text came to lie; the last: null
+    source = np.empty(len(distinct.begins) + 1, np.int64)  # the place of each distinct text; the last is null
     source[simple.rows] = np.arange(len(simple.rows))
     source[others] = len(simple.rows) + np.arange(len(others))
     source[-1] = len(distinct.begins)
@@ -149,8 +149,8 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
     return _gather(read, source[codes]), [(row, bad_codes[codes[row]]) for row in bad_rows.tolist()]
 
 
-def _of_flat(simple: Flat) -> Expressions:
-    """All words of a row are one conjunction, or each is one."""
+def _of_flat(simple: FlatExpressions) -> Expressions:
+    """All words of a row form one conjunction, or each word forms one."""
     words = strings_of(simple.bounds, simple.folded).dictionary_encode()
     lengths = np.diff(simple.word_offsets)
     conjunctions = np.where(simple.any_of, lengths, 1)
@@ -158,8 +158,8 @@ def _of_flat(simple: Flat) -> Expressions:
     return Expressions(_offsets(conjunctions), _offsets(terms), words.indices.to_numpy(), words.dictionary)
 
 
-def _parsed(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
-    """One by one; a text that is refused has no conjunctions and a reason."""
+def _parse_each(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
+    """Parse texts one by one; a text that is refused has no conjunctions and a reason."""
     reasons: dict[int, str] = {}
     rows: list[Conjunctions] = []
     for i, text in enumerate(texts):
@@ -186,7 +186,7 @@ def _gather(expressions: Expressions, rows: Ints) -> Expressions:
 
 
 def _spans(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:
-    """The spans of some rows, one behind the other: their offsets, and the places that they cover."""
+    """The spans of some rows, concatenated: their offsets, and the places that they cover."""
     lengths = offsets[rows + 1] - offsets[rows]
     ends = _offsets(lengths)
     return ends, np.arange(ends[-1]) + np.repeat(offsets[rows] - ends[:-1], lengths)

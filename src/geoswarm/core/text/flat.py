@@ -1,24 +1,24 @@
-"""The expressions that need no parser, read by a kernel: ASCII words all joined by AND, or all by OR, or one word.
+"""Reads simple expressions with a kernel, without a parser: ASCII words all joined by AND, or all by OR, or one word.
 
-What it does not know it leaves to `grammar.py`, which it agrees with on the rest: same words, same order, none twice.
+All others are left to `grammar.py`. Both give the same words in the same order, none twice.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 from geoswarm.core.text.kernels import ASCII, NOT_ASCII
 from geoswarm.core.text.tokens import TERM_CHARS_MAX
 
-WORDS_MAX = 8
-"""More are left to the parser; sorting them one by one would no longer be the fastest."""
+FLAT_WORDS_MAX = 8
+"""Most words of a row; for more, sorting by insertion is no longer the fastest."""
 _WORD, _AND, _OR, _NOT = 0, 1, 2, 3
 _A, _D, _N, _O, _R, _T = (ord(letter) for letter in "adnort")
 
 
-class Flat(NamedTuple):
+class FlatExpressions(NamedTuple):
     """The rows that were read. Row rows[i] has the words word_offsets[i]:word_offsets[i + 1]."""
 
     rows: Ints
@@ -53,7 +53,7 @@ def _compare(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> int:
 
 
 @kernel
-def _words(rows: Rows, row: int, size_max: int, found: Ints) -> tuple[int, int]:
+def _words(rows: ByteRows, row: int, size_max: int, found: Ints) -> tuple[int, int]:
     """The distinct words of a row, sorted, into `found` (begin, end); their number (0: not flat), and the operator."""
     at, end, count, words, joined, last = rows.begins[row], rows.ends[row], 0, 0, _WORD, _AND
     if end - at > size_max:
@@ -78,7 +78,7 @@ def _words(rows: Rows, row: int, size_max: int, found: Ints) -> tuple[int, int]:
         if kind != _WORD:
             continue
         words += 1
-        if at - begin > TERM_CHARS_MAX or words > WORDS_MAX:
+        if at - begin > TERM_CHARS_MAX or words > FLAT_WORDS_MAX:
             return 0, _WORD
         place = count
         while place > 0:
@@ -98,13 +98,13 @@ def _words(rows: Rows, row: int, size_max: int, found: Ints) -> tuple[int, int]:
 
 
 @kernel
-def flat(rows: Rows, size_max: int) -> tuple[Flat, Ints]:
+def read_flat(rows: ByteRows, size_max: int) -> tuple[FlatExpressions, Ints]:
     """The rows that are flat, and the numbers of those that are not, or are longer than `size_max` bytes."""
     n = len(rows.begins)
     size = (rows.ends - rows.begins).sum()
     read, left, any_of = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n, np.uint8)
     word_offsets, bounds = np.zeros(n + 1, np.int64), np.zeros(size // 2 + n + 1, np.int64)
-    folded, found = np.empty(size, np.uint8), np.empty((WORDS_MAX, 2), np.int64)
+    folded, found = np.empty(size, np.uint8), np.empty((FLAT_WORDS_MAX, 2), np.int64)
     count, others, words, written = 0, 0, 0, 0
     for row in range(n):
         terms, joined = _words(rows, row, size_max, found)
@@ -121,6 +121,6 @@ def flat(rows: Rows, size_max: int) -> tuple[Flat, Ints]:
         read[count], any_of[count] = row, joined == _OR
         count += 1
         word_offsets[count] = words
-    return Flat(read[:count], any_of[:count], word_offsets[: count + 1], bounds[: words + 1], folded[:written]), left[
-        :others
-    ]
+    return FlatExpressions(
+        read[:count], any_of[:count], word_offsets[: count + 1], bounds[: words + 1], folded[:written]
+    ), left[:others]

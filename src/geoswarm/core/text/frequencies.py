@@ -1,8 +1,8 @@
 """How common each term is in the recent stream: counts by hash, in a table of fixed size, that fade.
 
-A count-min sketch: two rows of counts, a term has a place in each by one half of its hash, and the lesser of the two is
-read. It never reads too little; what shares both places with a common term reads too much. Good for choosing the rarest
-of a few terms (PS2Stream §IV-D), where a mistake costs time and no match. Exact counts are nowhere kept.
+A count-min sketch: two rows of counts; each half of a term's hash is its place in one row, and the lesser count is
+read. It never reads too little; a term that shares both places with a common one reads too much. Good for choosing the
+rarest of a few terms (PS2Stream §IV-D), where an error costs time and no match. Exact counts are not kept anywhere.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ from geoswarm.core.text.tokens import Tokens
 from geoswarm.errors import InputError
 
 WIDTH = 1 << 16
-"""Places in a row; the table takes 512 kB. Beyond about as many distinct terms, the rare ones read alike."""
+"""Places in a row; the table takes 512 kB. With more distinct terms than that, rare ones cannot be told apart."""
 
 
 class TermCounts:
@@ -32,7 +32,7 @@ class TermCounts:
         _add(tokens, every, first, self.counts)
 
     def take_in(self, hashes: Hashes, faded: float) -> None:
-        """More terms, after all that were counted before have faded to a share; in place."""
+        """Multiply all counts by `faded`, then add more terms; in place."""
         self.counts *= np.float32(faded)
         mask = np.uint64(self.counts.shape[1] - 1)
         np.add.at(self.counts[0], hashes & mask, 1)
@@ -44,8 +44,8 @@ class TermCounts:
             raise InputError(f"tables of {widths[0]} and {widths[1]} counts cannot be added: use one width everywhere")
         return TermCounts(self.counts + other.counts)
 
-    def faded(self, share: float) -> "TermCounts":
-        """What is left after a while: `share` 0.5 forgets half."""
+    def fade(self, share: float) -> "TermCounts":
+        """All counts multiplied by `share`: 0.5 forgets half."""
         return TermCounts(self.counts * np.float32(share))
 
     def read(self, hashes: Hashes) -> Floats:

@@ -1,16 +1,16 @@
-"""Reading one expression: text in, conjunctions out, or an InputError that names the character and the remedy.
+"""Parses one expression: text in, conjunctions out, or an InputError that names the character and the remedy.
 
-`expression.py` wraps the result, and reads millions at once. PS2Stream §II-A.
+`expression.py` wraps the result, and parses millions at once. PS2Stream §II-A.
 
     expression  :=  conjunction (OR conjunction)*
     conjunction :=  unit ([AND] unit)*               AND binds tighter; side by side means AND
     unit        :=  word | "quoted words" | ( expression )
 
-AND and OR may be written in any case. A word is cut as texts are (`tokens.py`), so `flood-river` asks for both; in
-quotes too, which are no search for a phrase but the way to ask for the words "and", "or" and "not". What other search
-languages take for NOT or OR (`NOT dam`, `-dam`, `!dam`, `dam|river`) is refused rather than misunderstood.
+AND and OR may be written in any case. A word is cut like texts (`tokens.py`), so `flood-river` asks for both words,
+also in quotes. Quotes do not search for a phrase: they are the way to ask for the words "and", "or" and "not". The NOT
+and OR of other search languages (`NOT dam`, `-dam`, `!dam`, `dam|river`) are refused rather than misunderstood.
 
-Bounded in time and memory, whatever the text: the size of the result is counted before it is written out.
+Time and memory are bounded for any text: the size of the result is counted before it is written out.
 """
 
 import re
@@ -23,13 +23,13 @@ from geoswarm.core.text.unicode_tables import fold
 from geoswarm.errors import InputError
 
 EXPRESSION_CHARS_MAX = 4096
-"""Of one expression: room for hundreds of words; also bounds what reading one can cost."""
+"""Characters of one expression: room for hundreds of words; also bounds the cost of parsing."""
 NESTING_MAX = 64
-"""Parentheses within parentheses: nobody reads deeper ones."""
+"""The greatest depth of parentheses; no useful expression is deeper."""
 TERMS_MAX = 32
-"""In one conjunction, as written: an event must have them all, and a post has about a dozen."""
+"""Terms of one conjunction, as written: an event must have them all, and a post has about a dozen."""
 CONJUNCTIONS_MAX = 256
-"""Of one expression, as written out: each is an entry of its own in the index of every cell of the region."""
+"""Conjunctions of one expression, written out: each is an entry in the index of every cell of the region."""
 
 Conjunctions = tuple[tuple[str, ...], ...]
 
@@ -38,7 +38,7 @@ _PIECE = re.compile(r'\s+|(?P<mark>[()])|"(?P<quoted>[^"]*)"|(?P<word>[^\s()"]+)
 
 @dataclass(frozen=True)
 class _Unit:
-    """What stands between operators: how many conjunctions it means, of how many terms, and these, if not too many."""
+    """An operand: the number of its conjunctions, of their terms, and the conjunctions, if not too many."""
 
     conjunctions: int
     terms: int
@@ -53,7 +53,7 @@ class _Open:
     alternatives: list[list[_Unit]] = field(default_factory=lambda: [[]])
     operator: tuple[str, int] | None = None  # the last piece, if that was an operator
 
-    def closed(self) -> _Unit:
+    def close(self) -> _Unit:
         if self.operator:
             name, at = self.operator
             _refuse(at, f"{name} has nothing to its right", "write a word behind it, or leave it out")
@@ -65,7 +65,7 @@ class _Open:
 
 
 def conjunctions_of(text: str) -> Conjunctions:
-    """Sorted, and none contains another."""
+    """The conjunctions of an expression, sorted; none contains another."""
     if len(text) > EXPRESSION_CHARS_MAX:
         raise InputError(f"an expression of {len(text)} characters, limit {EXPRESSION_CHARS_MAX}: use fewer words")
     open_ = [_Open(0)]
@@ -75,7 +75,7 @@ def conjunctions_of(text: str) -> Conjunctions:
         _refuse(open_[-1].position, "( is never closed", "add a ) or leave it out")
     if open_ == [_Open(0)]:
         raise InputError("an empty expression: write at least one word, or leave it null to match any text")
-    whole = open_[0].closed()
+    whole = open_[0].close()
     if whole.conjunctions > CONJUNCTIONS_MAX:
         raise InputError(
             f"written out, this expression has {_count(whole.conjunctions)} alternatives, limit {CONJUNCTIONS_MAX}: "
@@ -85,7 +85,7 @@ def conjunctions_of(text: str) -> Conjunctions:
         raise InputError(
             f"{whole.terms} words must occur together in this expression, limit {TERMS_MAX}: leave some of them out"
         )
-    return _absorbed(whole.written_out)
+    return _absorb(whole.written_out)
 
 
 def _read(piece: re.Match[str], open_: list[_Open]) -> None:
@@ -100,7 +100,7 @@ def _read(piece: re.Match[str], open_: list[_Open]) -> None:
             _refuse(position, ") closes nothing", "add a ( before it or leave it out")
         if here.alternatives == [[]] and not here.operator:
             _refuse(here.position, "() has nothing inside", "write a word between them, or leave them out")
-        unit = open_.pop().closed()
+        unit = open_.pop().close()
         open_[-1].alternatives[-1].append(unit)
         open_[-1].operator = None
     elif piece["quote"]:
@@ -120,11 +120,11 @@ def _word(word: str | None, quoted: str | None, position: int) -> _Unit:
     if word is not None and word.upper() == "NOT":
         _refuse(position, f"{word} is no operator here", f'only AND and OR are; write "{word}" for the word')
     if word is not None and (word[0] in "-!" or "|" in word) and any(map(str.isalnum, word)):
-        _refuse(position, f"{_shown(word)} reads like NOT or OR", "write OR between words; there is no NOT")
+        _refuse(position, f"{_shorten(word)} reads like NOT or OR", "write OR between words; there is no NOT")
     shown = word if word is not None else f'"{quoted}"'
     terms = runs_of(fold(shown))
     if not terms:
-        _refuse(position, f"{_shown(shown)} has no letter or digit", "write a word; operators are AND, OR and ( )")
+        _refuse(position, f"{_shorten(shown)} has no letter or digit", "write a word; operators are AND, OR and ( )")
     for term in terms:
         if len(term) > TERM_CHARS_MAX:
             _refuse(position, f"a word of {len(term)} characters, limit {TERM_CHARS_MAX}", "use a shorter one")
@@ -139,8 +139,8 @@ def _product(units: list[_Unit]) -> list[frozenset[str]]:
     return rows
 
 
-def _absorbed(rows: list[frozenset[str]]) -> Conjunctions:
-    """Without those that contain another: whoever satisfies them satisfies that one."""
+def _absorb(rows: list[frozenset[str]]) -> Conjunctions:
+    """Leaves out conjunctions that contain another: a text that satisfies them satisfies that one."""
     kept: list[frozenset[str]] = []
     for row in sorted(set(rows), key=len):
         if not any(other <= row for other in kept):
@@ -152,7 +152,7 @@ def _refuse(position: int, what: str, remedy: str) -> NoReturn:
     raise InputError(f"at character {position}: {what}: {remedy}")
 
 
-def _shown(word: str) -> str:
+def _shorten(word: str) -> str:
     return word if len(word) <= 40 else word[:37] + "..."
 
 

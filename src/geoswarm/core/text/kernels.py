@@ -1,7 +1,7 @@
 """The loops that cut texts into terms, and the hash of a term. Arrays only; `tokens.py` checks and packs.
 
-A term is written to `folded` and hashed as it is read; at the end of its text, the text's terms are put in order of
-hash, and the repeated are dropped.
+A term is written to `folded` and hashed while it is read. At the end of a text its terms are sorted by hash, and
+repeats are dropped.
 """
 
 from typing import NamedTuple
@@ -9,14 +9,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.buffers import Rows
+from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
-from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WHOLE_TEXT, Tables
+from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WHOLE_TEXT, FoldTables
 
 Hashes = npt.NDArray[np.uint64]
 
 RANKED_MAX = 48
-"""Terms of a text up to which comparing each with each is cheaper than sorting them."""
+"""The number of terms up to which comparing all pairs is cheaper than sorting."""
 GROWTH_MAX = 4
 """Bytes of a folded text per byte of the text, at most: 7 for 2 (`FOLD_BYTES_MAX`), rounded up."""
 NOT_ASCII = 255
@@ -25,7 +25,7 @@ ASCII = np.array(
     [ord(chr(b).lower()) if b < 128 and chr(b).isalnum() else NOT_ASCII if b >= 128 else 0 for b in range(256)],
     np.uint8,
 )
-"""What an ASCII byte folds to; 0 separates."""
+"""The folded form of each ASCII byte; 0 separates."""
 
 _SEED, _GAMMA = np.uint64(0x243F6A8885A308D3), np.uint64(0x9E3779B97F4A7C15)  # digits of pi, of the golden ratio
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -34,7 +34,7 @@ _BYTE = np.uint64(255)
 
 
 class Room(NamedTuple):
-    """Where tokens are written, as in `tokens.Tokens`; `offsets` has a place for every row."""
+    """Arrays for tokens, as in `tokens.Tokens`; `offsets` has a place for every row."""
 
     offsets: Ints
     hashes: Hashes
@@ -52,24 +52,24 @@ def mix(z: np.uint64) -> np.uint64:
 
 
 @kernel
-def closed(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
-    """The hash of a term, from the hash of its whole eights, the bytes left over, and its length."""
+def finish_hash(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
+    """The hash of a term, from the hash of its whole words of eight bytes, the remaining bytes, and its length."""
     return mix((h ^ word) + np.uint64(length) * _GAMMA)
 
 
 @kernel
 def hash_of(data: Bytes, start: int, end: int) -> np.uint64:
-    """Eight bytes at a time. `cut` does the same as it reads."""
+    """The hash of a term, eight bytes at a time. `cut_terms` does the same while it reads."""
     h, word = _SEED, np.uint64(0)
     for i in range(start, end):
         word = (word << _S8) | np.uint64(data[i])
         if (i - start) & 7 == 7:
             h, word = mix(h ^ word), np.uint64(0)
-    return closed(h, word, end - start)
+    return finish_hash(h, word, end - start)
 
 
 @kernel
-def hash_rows(rows: Rows) -> Hashes:
+def hash_rows(rows: ByteRows) -> Hashes:
     hashes = np.empty(len(rows.begins), np.uint64)
     for i in range(len(hashes)):
         hashes[i] = hash_of(rows.data, rows.begins[i], rows.ends[i])
@@ -77,8 +77,8 @@ def hash_rows(rows: Rows) -> Hashes:
 
 
 @kernel
-def decode(data: Bytes, at: int, end: int) -> tuple[int, int]:
-    """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if these bytes are no UTF-8."""
+def decode_utf8(data: Bytes, at: int, end: int) -> tuple[int, int]:
+    """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if the bytes are not UTF-8."""
     lead = int(np.int64(data[at]))  # int() alone would stay unsigned in a kernel, and -1 a large number
     if 0xC2 <= lead < 0xE0:
         length, code, least = 2, lead & 0x1F, 0x80
@@ -100,13 +100,13 @@ def decode(data: Bytes, at: int, end: int) -> tuple[int, int]:
 
 
 @kernel
-def beyond_ascii(rows: Rows) -> Ints:
+def beyond_ascii(rows: ByteRows) -> Ints:
     """The rows that have a byte beyond ASCII."""
     found = np.empty(len(rows.begins), np.int64)
     count = 0
     for i in range(len(rows.begins)):
         any_bits = np.uint8(0)
-        for k in range(rows.begins[i], rows.ends[i]):  # without a way out: the compiler takes 32 bytes at a time
+        for k in range(rows.begins[i], rows.ends[i]):  # without a break, so that the compiler takes 32 bytes at a time
             any_bits |= rows.data[k]
         found[count] = i
         count += int(any_bits >= 128)
@@ -114,8 +114,8 @@ def beyond_ascii(rows: Rows) -> Ints:
 
 
 @kernel
-def to_fold_whole(rows: Rows, candidates: Ints, tables: Tables) -> Ints:
-    """Of the candidates, those that cannot be folded code point by code point."""
+def to_fold_whole(rows: ByteRows, candidates: Ints, tables: FoldTables) -> Ints:
+    """The candidates that cannot be folded code point by code point."""
     found = np.empty(len(candidates), np.int64)
     count = 0
     for i in candidates:
@@ -125,7 +125,7 @@ def to_fold_whole(rows: Rows, candidates: Ints, tables: Tables) -> Ints:
                 at += 1
                 last_class = 0
                 continue
-            code, length = decode(rows.data, at, end)
+            code, length = decode_utf8(rows.data, at, end)
             kind = WHOLE_TEXT if code < 0 else int(np.int64(tables.folding[code]))
             this_class = kind - MARK if MARK <= kind < FOLD else 0
             if kind == WHOLE_TEXT or 0 < this_class < last_class:
@@ -170,9 +170,9 @@ def _merge_sort(hashes: Hashes, order: Ints) -> None:
 
 @kernel
 def _order(hashes: Hashes, count: int, order: Ints) -> None:
-    """order[:count] so that hashes[order] ascends; equal ones keep the order they came in.
+    """Set order[:count] so that hashes[order] ascends; equal hashes stay in arrival order.
 
-    Each hash counts those before it. For the dozen of a post that is faster than any sort, as it has nothing to guess.
+    Each hash counts those before it. For a dozen terms that is faster than any sort: no branch depends on data.
     """
     if count > RANKED_MAX:
         _merge_sort(hashes, order[:count])
@@ -206,8 +206,10 @@ def _keep(found: Room, count: int, room: Room, first: int) -> int:
 
 
 @kernel
-def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found: Room, room: Room, row: int) -> int:
-    """Tokenizes from `row` on, while there is surely room; returns the first row that was not.
+def cut_terms(
+    rows: ByteRows, folded_before: Bytes, tables: FoldTables, chars_max: int, found: Room, room: Room, row: int
+) -> int:
+    """Tokenize from `row` on, while there is certainly room; returns the first row that was not tokenized.
 
     `found` has a place for each term of the longest row.
     """
@@ -236,7 +238,7 @@ def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found:
                         h, word = mix(h ^ word), np.uint64(0)
                     written += 1
                     continue
-                code, length = decode(rows.data, at, end)
+                code, length = decode_utf8(rows.data, at, end)
                 kind = SEPARATES if code < 0 else int(np.int64(kinds[code]))
                 image = np.uint64(0)
                 if kind >= FOLD:
@@ -260,7 +262,7 @@ def cut(rows: Rows, folded_before: Bytes, tables: Tables, chars_max: int, found:
             if chars > chars_max:
                 written = start
             elif written > start:
-                found.hashes[terms] = closed(h, word, written - start)
+                found.hashes[terms] = finish_hash(h, word, written - start)
                 found.starts[terms], found.ends[terms] = start, written
                 terms += 1
         count = _keep(found, terms, room, count)

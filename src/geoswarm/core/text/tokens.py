@@ -1,21 +1,21 @@
-"""Texts to terms: one rule for what events say and for what subscriptions ask, in plain Python and in bulk.
+"""Cuts texts into terms: one rule for events and for subscriptions, in plain Python and in bulk.
 
-Which terms an expression asks for is `expression.py`; who is told, `core/index/words.py`. PS2Stream §II-A.
+`expression.py` has the terms of expressions, `core/index/words.py` finds subscriptions by terms. PS2Stream §II-A.
 
 The rule (`terms_of` is its definition, `tokenize` the same for a whole column):
 
-1. Of a text longer than TEXT_BYTES_MAX the head is read, without the word that the cut may have halved.
+1. Of a text longer than TEXT_BYTES_MAX only the beginning is read, without a word that is cut off.
 2. The text is decomposed (NFD), case-folded, and composed (NFC), so that texts that Unicode calls canonically
    equal, in any case, give equal terms: `Straße`, `STRASSE`; é as one character or as e with an accent.
 3. A term is a letter or digit (categories L, N) and all letters, digits and marks (M) that follow it. Everything else
    separates: `#flood` gives `flood`, `don't` gives `don` and `t`, and a heart's variation selector is no word.
-4. A term of more than TERM_CHARS_MAX characters is left out. It cannot be asked for, either.
+4. A term of more than TERM_CHARS_MAX characters is left out. Expressions cannot ask for it, either.
 
 Accents count (`café` is not `cafe`), and words are not stemmed. Scripts written without spaces are not cut into words:
-a run of them is one term. The same Python gives the same terms; a newer one may know letters that an older did not.
+a run of them is one term. The same Python gives the same terms; a newer one may have letters that an older has not.
 
 Terms are looked up by a 64-bit hash, which is the same on every machine. Two terms may share one, by chance or by
-intent, so each token also carries its bytes, and whoever looks up by hash compares them.
+intent, so each token also carries its bytes, which are compared after a look-up by hash.
 """
 
 import re
@@ -25,18 +25,18 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, rows_of
+from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Bytes, Ints
-from geoswarm.core.text.kernels import GROWTH_MAX, Hashes, Room, beyond_ascii, cut, hash_rows, to_fold_whole
-from geoswarm.core.text.unicode_tables import Tables, fold, tables
+from geoswarm.core.text.kernels import GROWTH_MAX, Hashes, Room, beyond_ascii, cut_terms, hash_rows, to_fold_whole
+from geoswarm.core.text.unicode_tables import FoldTables, fold, tables
 
 TEXT_BYTES_MAX = 65_536
-"""Of one text, in UTF-8: a post has hundreds, an article thousands; a megabyte in one row is a mistake or an attack."""
+"""Bytes of one text: a post has hundreds, an article thousands; a megabyte in one row is an error or an attack."""
 TERM_CHARS_MAX = 64
-"""Of one term, after folding: no language's words are longer, but base64 and keyboard mashing are."""
+"""Characters of one term, after folding: words of no language are longer, but base64 is."""
 
 _RUN = re.compile("[LN][LNM]*")  # over the categories of characters
-_NO_TABLES = Tables(np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint64))
+_NO_TABLES = FoldTables(np.empty(0, np.uint16), np.empty(0, np.uint16), np.empty(0, np.uint64))
 for _table in _NO_TABLES:
     _table.setflags(write=False)  # kernels are compiled for the kind of array that `tables` gives
 
@@ -54,7 +54,7 @@ class Tokens(NamedTuple):
     folded: Bytes
 
     def between(self, start: int, end: int) -> "Tokens":
-        """Of some texts in a row; the arrays of tokens are shared."""
+        """The tokens of consecutive texts; the arrays of tokens are shared."""
         return self._replace(offsets=self.offsets[start : end + 1])
 
     def terms(self, row: int) -> list[str]:
@@ -65,11 +65,11 @@ class Tokens(NamedTuple):
 
 def terms_of(text: str) -> list[str]:
     """The distinct terms of one text, in order of appearance."""
-    return list(dict.fromkeys(run for run in runs_of(folded_text(text)) if len(run) <= TERM_CHARS_MAX))
+    return list(dict.fromkeys(run for run in runs_of(fold_text(text)) if len(run) <= TERM_CHARS_MAX))
 
 
-def folded_text(text: str) -> str:
-    """Rules 1 and 2."""
+def fold_text(text: str) -> str:
+    """The text after rules 1 and 2."""
     encoded = text.encode("utf-8", "replace")
     if len(encoded) <= TEXT_BYTES_MAX:
         return fold(text)
@@ -84,7 +84,7 @@ def runs_of(folded: str) -> list[str]:
 
 
 def _last_run(folded: str) -> str:
-    """The run that reaches the end, if one does."""
+    """The run that reaches the end, or an empty text."""
     runs = runs_of(folded)
     return runs[-1] if runs and folded.endswith(runs[-1]) else ""
 
@@ -100,32 +100,32 @@ def tokenize(texts: pa.StringArray) -> Tokens:
     folded_before[whole] = 1
     if len(whole):
         known = tables()  # a long text in ASCII is among them
-        rows = _with_texts(rows, whole, [folded_text(rows.text(row)) for row in whole.tolist()])
+        rows = _with_texts(rows, whole, [fold_text(rows.text(row)) for row in whole.tolist()])
         sizes = rows.ends - rows.begins
     return _cut(rows, sizes, folded_before, known)
 
 
-def _with_texts(rows: Rows, changed: Ints, texts: list[str]) -> Rows:
-    """Some rows replaced; the new texts lie behind the old."""
+def _with_texts(rows: ByteRows, changed: Ints, texts: list[str]) -> ByteRows:
+    """The rows with some texts replaced; the new texts lie after the old."""
     encoded = [text.encode("utf-8", "replace") for text in texts]
     bounds = len(rows.data) + np.cumsum([0, *map(len, encoded)])
     begins, ends = rows.begins.copy(), rows.ends.copy()
     begins[changed], ends[changed] = bounds[:-1], bounds[1:]
     data = np.concatenate([rows.data, np.frombuffer(b"".join(encoded), np.uint8)])
     data.setflags(write=False)
-    return Rows(data, begins, ends)
+    return ByteRows(data, begins, ends)
 
 
-def _cut(rows: Rows, sizes: Ints, folded_before: Bytes, known: Tables) -> Tokens:
-    """Most texts have a term per five bytes or fewer; where they have more, the room is doubled."""
+def _cut(rows: ByteRows, sizes: Ints, folded_before: Bytes, known: FoldTables) -> Tokens:
+    """Most texts have at most one term per five bytes; if there are more, the room is doubled."""
     total, longest = int(sizes.sum()), int(sizes.max(initial=0))
     room = _room(len(sizes) + 1, total // 5 + longest + 1, total + GROWTH_MAX * longest)
     found = _room(longest, longest, 0)
     row = 0
     while row < len(sizes):
-        row = cut(rows, folded_before, known, TERM_CHARS_MAX, found, room, row)
+        row = cut_terms(rows, folded_before, known, TERM_CHARS_MAX, found, room, row)
         if row < len(sizes):
-            room = _doubled(room)
+            room = _double_room(room)
     count = room.offsets[-1]
     return Tokens(room.offsets, room.hashes[:count], room.starts[:count], room.ends[:count], room.folded)
 
@@ -135,7 +135,7 @@ def _room(rows: int, tokens: int, size: int) -> Room:
     return Room(np.zeros(rows, np.int64), np.empty(tokens, np.uint64), *starts_and_ends, np.empty(size, np.uint8))
 
 
-def _doubled(room: Room) -> Room:
+def _double_room(room: Room) -> Room:
     grown = _room(0, 2 * len(room.hashes), 2 * len(room.folded))
     n, size = len(room.hashes), len(room.folded)
     grown.hashes[:n], grown.starts[:n], grown.ends[:n] = room.hashes, room.starts, room.ends

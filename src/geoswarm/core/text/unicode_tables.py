@@ -1,7 +1,7 @@
-"""What the tokenizer's kernel must know of each code point, as one flat array, built once per process.
+"""What the tokenizer's kernel needs for each code point, as flat arrays, built once per process.
 
 Not a Unicode library: the two tables answer "does it separate, is it copied, what does it fold to" for texts in which
-code points can be folded one by one, and say which cannot. Those texts are folded by `tokens.folded_text` first.
+code points can be folded one by one, and say which cannot. Those texts are folded by `tokens.fold_text` first.
 
 A text can be folded code point by code point when composing the result would change nothing. That is so when none of
 its code points can be composed with the one before it (Unicode's quick check for NFC, UAX #15 §9, answers "yes" for
@@ -32,18 +32,18 @@ WHOLE_TEXT = 2
 MARK = 256
 FOLD = 512
 FOLD_BYTES_MAX = 7
-"""What fits beside its length in 64 bits; longer images take the way round by the whole text."""
+"""Bytes that fit beside their number into 64 bits; texts with longer images are folded as a whole."""
 
 CODES = sys.maxunicode + 1
 _CODES_ASSIGNED = (range(0x80, 0x40000), range(0xE0000, 0xE1000))
-"""Unicode has assigned no letter, digit or mark beyond (planes 4 to 13 are empty, 15 and 16 private)."""
+"""Unicode has no letter, digit or mark outside these (planes 4 to 13 are empty, 15 and 16 private)."""
 _IOTA_SUBSCRIPT = "\u0345"
-"""The one mark that folds to a letter. Marks that came behind its base would have to move in front of that letter."""
+"""The one mark that folds to a letter. Marks after its base would have to move before that letter."""
 
 Kinds = npt.NDArray[np.uint16]
 
 
-class Tables(NamedTuple):
+class FoldTables(NamedTuple):
     folding: Kinds  # by code point, for texts as they come
     plain: Kinds  # by code point, for texts that are folded already: nothing folds, any order of marks
     folds: npt.NDArray[np.uint64]  # UTF-8 from the lowest byte up; the highest byte is their number
@@ -55,7 +55,7 @@ def fold(text: str) -> str:
 
 
 @functools.cache
-def tables() -> Tables:
+def tables() -> FoldTables:
     folding, plain = array("H", bytes(2 * CODES)), array("H", bytes(2 * CODES))
     folds: dict[int, int] = {}
     composable = {*range(0x1161, 0x1176), *range(0x11A8, 0x11C3)}  # Hangul vowels and finals, composed by rule
@@ -74,7 +74,11 @@ def tables() -> Tables:
             folding[code] = _kind(character, group, folds)
     for code in composable:
         folding[code] = WHOLE_TEXT
-    return Tables(_sealed(folding, np.uint16), _sealed(plain, np.uint16), _sealed(list(folds), np.uint64))
+    return FoldTables(
+        _read_only_table(folding, np.uint16),
+        _read_only_table(plain, np.uint16),
+        _read_only_table(list(folds), np.uint64),
+    )
 
 
 def _kind(character: str, group: str, folds: dict[int, int]) -> int:
@@ -86,15 +90,15 @@ def _kind(character: str, group: str, folds: dict[int, int]) -> int:
     letters = all(unicodedata.category(c)[0] in "LN" for c in image)
     if group == "M" or not letters or len(image.encode()) > FOLD_BYTES_MAX:
         return WHOLE_TEXT
-    return FOLD + folds.setdefault(_packed(image), len(folds))
+    return FOLD + folds.setdefault(_pack(image), len(folds))
 
 
-def _packed(image: str) -> int:
+def _pack(image: str) -> int:
     encoded = image.encode()
     return int.from_bytes(encoded, "little") | len(encoded) << 56
 
 
-def _sealed(values: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+def _read_only_table(values: Sequence[int], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     table = np.array(values, dtype)
     table.setflags(write=False)
     return table

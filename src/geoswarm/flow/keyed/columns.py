@@ -1,6 +1,6 @@
-"""What the keyed operators share: picking columns of what comes in, and adding up groups of rows.
+"""Functions that the keyed operators share: picking columns of incoming rows, and adding up groups of rows.
 
-Not the operators themselves, and not how rows are grouped (`turn.py`).
+`turn.py` groups rows by key.
 """
 
 from collections.abc import Sequence
@@ -13,16 +13,16 @@ from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import KEY
 
 NAME_CHARS_MAX = 64
-"""Of an operator: its state lies in a folder of that name."""
+"""Characters of an operator's name: its state is in a folder of that name."""
 
 
-def checked_name(name: str) -> str:
+def check_name(name: str) -> str:
     if not (0 < len(name) <= NAME_CHARS_MAX and name.isascii() and name.replace("-", "").isalnum()):
         raise InputError(f"an operator cannot be named {name!r}: use 1 to {NAME_CHARS_MAX} letters, digits and dashes")
     return name
 
 
-def checked_window(window: int) -> int:
+def check_window(window: int) -> int:
     if window < 1:
         raise InputError(f"a window of {window} intervals holds nothing: use 1 or more; 1 is the present interval only")
     return window
@@ -43,7 +43,7 @@ def key_column(rows: pa.RecordBatch, name: str, operator: str) -> pa.Array:
     return keys
 
 
-def batch_of(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+def make_batch(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(list(columns), schema=schema)
 
 
@@ -51,9 +51,9 @@ def key_field(keys: pa.Schema) -> pa.Field:
     return pa.field(KEY, keys.field(KEY).type, nullable=False)
 
 
-def summed(values: Array, starts: Ints) -> Array:
-    """Of each group of integers, the sum; a group may be empty. Differences of one running sum, so exact for integers
-    (they wrap round alike) and not for floats."""
+def sum_groups(values: Array, starts: Ints) -> Array:
+    """The sum of each group of integers; a group may be empty. It uses differences of one running sum, which is exact
+    for integers (overflow cancels out) and not for floats."""
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     return running[starts[1:]] - running[starts[:-1]]

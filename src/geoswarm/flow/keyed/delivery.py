@@ -1,7 +1,7 @@
-"""What each user is sent of the stream of matches: some at once, the rest as one digest when the interval ends.
+"""Delivers matches to users: some at once, the rest as one digest when the interval ends.
 
-Who matches is settled before (`flow/match/`), and who is meant by a subscription, too: a row is one match of one user.
-The user is the key, so that the one with a million followed places is balanced like any other hot key.
+Matches and their users are found before (`flow/match/`): a row is one match of one user. The user is the key, so that a
+user with a million subscriptions is balanced like any other hot key.
 
     an interval of a user, per_interval = 3       ■ ■ ■ □ □ □ □ │ digest: 4 missed, the first digest_max by name
                                                   now           end
@@ -14,12 +14,12 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.errors import InputError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, column, key_column, summed
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.columns import check_name, column, key_column, make_batch, sum_groups
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.model import TIMESTAMP
 
 DIGEST_MATCHES_MAX = 10_000
-"""Of one digest: it is one row, and a user reads no more."""
+"""Matches in one digest, which is one row; a user reads no more."""
 
 _IDS = pa.list_(pa.field("element", pa.int64()))
 _MATCH = pa.struct([pa.field("event_id", pa.int64()), pa.field("sub_id", pa.int64())])
@@ -52,14 +52,14 @@ class Delivery(Operator):
     ) -> None:
         if per_interval < 0 or (per_interval == 0 and not digest):
             raise InputError(
-                f"{per_interval} matches per interval {'with' if digest else 'without'} a digest tell a user nothing: "
+                f"{per_interval} matches per interval {'with' if digest else 'without'} a digest send a user nothing: "
                 "use 1 or more, or 0 with a digest"
             )
         if not 0 <= digest_max <= DIGEST_MATCHES_MAX:
             raise InputError(f"a digest of {digest_max} matches: use 0 (how many, only) to {DIGEST_MATCHES_MAX}")
         self.per_interval, self.digest, self.user = per_interval, digest, user
         self.digest_max = digest_max if digest else 0
-        self.name = checked_name(name)
+        self.name = check_name(name)
 
     @property
     def kept(self) -> pa.Schema:
@@ -87,51 +87,57 @@ class Delivery(Operator):
     def update(self, turn: Turn) -> Answer:
         groups = turn.row_groups
         place = np.arange(len(groups)) - turn.starts[groups]
-        room = np.maximum(0, self.per_interval - summed(turn.held.column("sent").to_numpy(), turn.held_starts))
-        late = place - room[groups]  # below 0: goes out
-        remembered = summed(_lengths(turn.held.column("event_ids")), turn.held_starts)
+        room = np.maximum(0, self.per_interval - sum_groups(turn.held.column("sent").to_numpy(), turn.held_starts))
+        late = place - room[groups]  # below 0: goes out at once
+        remembered = sum_groups(_lengths(turn.held.column("event_ids")), turn.held_starts)
         sent = np.minimum(turn.row_counts, room)
-        kept = self._kept(turn, sent, (late >= 0) & (late + remembered[groups] < self.digest_max))
+        kept = self._rows_to_keep(turn, sent, (late >= 0) & (late + remembered[groups] < self.digest_max))
         work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
         return Answer(kept, np.arange(len(turn.keys)), self._now(turn, np.flatnonzero(late < 0)), work)
 
-    def _kept(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
+    def _rows_to_keep(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
         rows = turn.rows.filter(pa.array(is_remembered))
         offsets = np.concatenate([[0], np.cumsum(is_remembered)])[turn.starts]
         ids = [_lists(offsets, rows.column(name)) for name in ("event_id", "sub_id")]
-        return batch_of([pa.array(sent), pa.array(turn.row_counts - sent), *ids], DELIVERY_KEPT)
+        return make_batch([pa.array(sent), pa.array(turn.row_counts - sent), *ids], DELIVERY_KEPT)
 
     def _now(self, turn: Turn, rows: Ints) -> pa.RecordBatch:
         sent = turn.rows.take(pa.array(rows))
         schema = self.given(turn.rows.schema)
         columns = [sent.column(KEY), sent.column("event_id"), sent.column("sub_id"), sent.column("ts")]
         blank = [pa.nulls(len(rows), schema.field(name).type) for name in ("missed", "matches")]
-        return batch_of([_same("now", len(rows)), *columns, *blank], schema)
+        return make_batch([_same("now", len(rows)), *columns, *blank], schema)
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
-        """The interval's digests. Of one user, what is held lies from oldest to newest, so the lists of his batches are
-        one list already."""
+        """The digests of the interval. The held rows of a user are from oldest to newest, so the lists of all batches
+        already form one list."""
         if not self.digest:
             return None
-        missed = summed(turn.held.column("missed").to_numpy(), turn.held_starts)
-        told = np.flatnonzero(missed)
+        missed = sum_groups(turn.held.column("missed").to_numpy(), turn.held_starts)
+        users = np.flatnonzero(missed)
         event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
         offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
         pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(_MATCH))
-        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(told))
+        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(users))
         schema = self.given(turn.rows.schema)
-        blank = [pa.nulls(len(told), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
-        columns = [_same("digest", len(told)), turn.keys.take(pa.array(told)), *blank, pa.array(missed[told]), matches]
-        return batch_of(columns, schema)
+        blank = [pa.nulls(len(users), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
+        columns = [
+            _same("digest", len(users)),
+            turn.keys.take(pa.array(users)),
+            *blank,
+            pa.array(missed[users]),
+            matches,
+        ]
+        return make_batch(columns, schema)
 
-    def compact(self, held: Held) -> Held:
+    def compact(self, held: StateRows) -> StateRows:
         has_rows = np.diff(held.starts) > 0
         bounds = np.append(held.starts[:-1][has_rows], held.starts[-1])  # of the keys that have rows
-        numbers = [pa.array(summed(held.rows.column(name).to_numpy(), bounds)) for name in ("sent", "missed")]
+        numbers = [pa.array(sum_groups(held.rows.column(name).to_numpy(), bounds)) for name in ("sent", "missed")]
         lists = [held.rows.column(name) for name in ("event_ids", "sub_ids")]
         joined = [_lists(_offsets(ids)[bounds], ids.flatten()) for ids in lists]
         starts = np.concatenate([[0], np.cumsum(has_rows)])
-        return Held(batch_of([*numbers, *joined], DELIVERY_KEPT), starts, held.batches[bounds[1:] - 1])
+        return StateRows(make_batch([*numbers, *joined], DELIVERY_KEPT), starts, held.batches[bounds[1:] - 1])
 
 
 def _lengths(lists: pa.ListArray) -> Ints:

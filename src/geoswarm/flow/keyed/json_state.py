@@ -1,7 +1,7 @@
-"""A user's state as JSON, and a refusal of whatever would come back from JSON as something else.
+"""A user's state as JSON; a value that JSON would change is refused.
 
-Python's own `json` is more forgiving: it makes lists of tuples and texts of whole-number keys, and the state of the
-next batch would no longer be the one that was kept.
+Python's own `json` turns tuples into lists and integer keys into text, and the next batch would get another state than
+the one that was kept.
 """
 
 import json
@@ -11,10 +11,10 @@ from typing import Any
 from geoswarm.errors import StreamError
 
 STATE_BYTES_MAX = 1 << 20
-"""Of one key and interval. A larger one is written anew with every batch: it should be several keys."""
+"""Bytes of the state of one key and interval. It is written again in every batch: use more keys instead."""
 
 
-def packed(state: Any, whose: str) -> str:
+def pack_state(state: Any, whose: str) -> str:
     """`whose` names the operator and the key in the message of an error."""
     try:
         written = json.dumps(state, allow_nan=False, separators=(",", ":"))
@@ -34,7 +34,7 @@ def packed(state: Any, whose: str) -> str:
     return written
 
 
-def unpacked(written: str) -> Any:
+def unpack_state(written: str) -> Any:
     return json.loads(written)
 
 
@@ -42,7 +42,7 @@ _DEPTH_MAX = 100
 
 
 def _culprit(value: Any, path: str, depth: int) -> str:
-    """What cannot be kept, by its place and type; the first of several."""
+    """The place and type of the first value that cannot be kept."""
     if depth > _DEPTH_MAX:
         return f"itself, or more than {_DEPTH_MAX} levels, at {path[:60]}..."
     if isinstance(value, float) and not math.isfinite(value):

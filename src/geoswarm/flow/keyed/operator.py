@@ -1,10 +1,10 @@
-"""What a keyed operator is: rows of a key and what is remembered of that key in, rows to remember and rows to send out.
+"""The interface of a keyed operator: rows of a key and its state in, rows to keep and rows to send out.
 
-A pure function of its turn: it keeps nothing, and knows neither executors nor plans nor files. `turn.py` puts the rows
-of a key together, `store/keyed_state.py` remembers, `core/keys/plan.py` says which executor has which key. Mixed §II.
+A pure function of its turn: it keeps nothing, and knows neither executors nor plans nor files. `turn.py` groups the
+rows of a key, `store/keyed_state.py` stores state, `core/keys/plan.py` has the executor of each key. Mixed §II.
 
-Time is cut into intervals. What is remembered is remembered of an interval, and forgotten when that interval leaves the
-window, which is the last `window` intervals, the present one included:
+Time is cut into intervals. State belongs to an interval, and is forgotten when that interval leaves the window, which
+is the last `window` intervals, including the present one:
 
     interval     3     4     5     6     7   <- now        window = 4
     kept        (x)   ▒▒    ▒     ▒▒▒   ▒                  3 has been forgotten
@@ -23,7 +23,7 @@ KEY = "key"
 
 
 class Moment(NamedTuple):
-    """When a batch runs; the same each time it runs."""
+    """The time of a batch; the same each time it runs."""
 
     batch: int
     interval: int
@@ -35,15 +35,15 @@ class Turn(NamedTuple):
 
     keys: pa.Array
     rows: pa.RecordBatch
-    """What `feed` made, `key` included; rows of one key in the operator's `order`."""
+    """Rows that `feed` returned, including `key`; rows of one key are in the operator's `order`."""
     starts: Ints
     held: pa.RecordBatch
-    """What is remembered of these keys, in columns of `kept`; rows of one key from oldest to newest."""
+    """The state of these keys, in columns of `kept`; rows of one key from oldest to newest."""
     held_starts: Ints
     held_intervals: Ints
-    """Of each row that is held: the interval that it was kept in, and..."""
+    """The interval in which each held row was kept."""
     held_batches: Ints
-    """...the batch."""
+    """The batch in which each held row was kept."""
     moment: Moment
 
     @property
@@ -52,7 +52,7 @@ class Turn(NamedTuple):
 
     @property
     def row_groups(self) -> Ints:
-        """Of each row, the number of its key."""
+        """The number of the key of each row."""
         return np.repeat(np.arange(len(self.keys)), np.diff(self.starts))
 
     @property
@@ -60,7 +60,7 @@ class Turn(NamedTuple):
         return np.repeat(np.arange(len(self.keys)), np.diff(self.held_starts))
 
 
-class Held(NamedTuple):
+class StateRows(NamedTuple):
     """Rows of state, key by key: those of key i are rows[starts[i]:starts[i + 1]], each from the batch that kept it."""
 
     rows: pa.RecordBatch
@@ -70,68 +70,67 @@ class Held(NamedTuple):
 
 class Answer(NamedTuple):
     kept: pa.RecordBatch
-    """Rows to remember, in columns of `kept`, beside those that are held: nothing is ever overwritten."""
+    """Rows to keep, in columns of `kept`, beside those that are held: nothing is ever overwritten."""
     kept_groups: Ints
-    """Of each of them, the number of its key in the turn; ascending."""
+    """The number of the key of each kept row in the turn; ascending."""
     given: pa.RecordBatch
     """Rows to send out, in columns of `given`."""
     work: Floats
-    """Per key, what it took, in a unit of the operator's own: keys are balanced by it."""
+    """The work for each key, in a unit of the operator's own, by which keys are balanced."""
 
 
 class Operator(ABC):
     """Made in the driver and sent to workers, so it must be picklable and small."""
 
     name: str
-    """Of the folder that its state is in: letters, digits and dashes."""
+    """The name of the operator and of the folder of its state: letters, digits and dashes."""
     window: int = 1
-    """Intervals, the present one included, of which a key keeps state."""
+    """The number of intervals, including the present one, of which a key keeps state."""
     order: tuple[str, ...] = ()
     """Columns by which the rows of one key are sorted. Give some if the order matters: Spark promises none."""
     merge_by: str | None = None
-    """A column of `given`. Rows that agree in it are brought together and go through `merge` before they are sent..."""
+    """A column of `given`. Rows that agree in it are brought together and merged before they go out."""
     merges_always: bool = False
-    """...always, or else only while some key is split."""
+    """Whether they are always merged, or only while some key is split."""
     can_split: bool = False
-    """Whether a key may be worked on in several places at once, because `merge` makes one of what they give. Each place
-    is shown some of the key's rows of the batch, or none, and all that is held of it."""
+    """Whether several places may work on a key at once, because `merge` can merge their rows. Each place gets some of
+    the key's rows of the batch, or none, and all of its state."""
 
     @property
     @abstractmethod
     def kept(self) -> pa.Schema:
-        """Columns of what is remembered, without the key."""
+        """The columns of its state, without the key."""
 
     @abstractmethod
     def given(self, fed: pa.Schema) -> pa.Schema:
-        """Columns of what goes out, for rows of this schema."""
+        """The columns of the rows that go out, for fed rows of this schema."""
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Incoming rows as the operator wants them, with a column `key`; may be more or fewer. Before the exchange."""
+        """Incoming rows as the operator needs them, with a column `key`; more or fewer. Runs before the exchange."""
         return rows
 
     def aside(self, fed: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
-        """The rows that have a key's business, and, as they go out, those that have none and pass by all executors."""
+        """The rows to route by key, and the rows, in their final form, that go out without the operator's work."""
         return fed, None
 
     @abstractmethod
     def update(self, turn: Turn) -> Answer:
-        """Every key that has rows in this batch, in one or several turns."""
+        """Called with every key that has rows in this batch, in one or several turns."""
 
-    def compact(self, held: Held) -> Held:
-        """Fewer rows that mean the same, of one interval, key by key from oldest to newest. Only some of what is held:
-        rows of the same key and interval may lie elsewhere."""
+    def compact(self, held: StateRows) -> StateRows:
+        """Fewer rows with the same meaning. The rows are of one interval, key by key from oldest to newest, and may be
+        only some of the state: other files may have rows of the same key and interval."""
         return held
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
-        """An interval has ended: `moment.interval`. Every key that kept something in it, without rows, with all that is
-        held up to it.
-        Returns rows to send out, or None."""
+        """Called when the interval `moment.interval` has ended, with every key that kept rows in it, without new rows,
+        with its state up to then. Returns rows to send out, or None."""
         return None
 
     def expire(self, turn: Turn) -> pa.RecordBatch | None:
-        """An interval leaves the window: every key that kept something in it, with what it kept in it. As `close`."""
+        """Called when an interval leaves the window, with every key that kept rows in it, and these. Like `close`."""
         return None
 
     def merge(self, given: pa.RecordBatch, starts: Ints) -> pa.RecordBatch:
-        """Rows that agree in `merge_by` and came from several executors, group by group: one row, or some, of each."""
+        """Merges rows of several executors that agree in `merge_by`: one row, or several, for each group."""
         raise NotImplementedError(f"operator {self.name} has no merge")

@@ -1,4 +1,4 @@
-"""All keyed operators by name, for users: `gs.operators.Count(key="word", window=5)`. Each is in a file of its own."""
+"""All keyed operators by name, for users: `gs.operators.Count(key="word", window=5)`. Each has its own file."""
 
 from geoswarm.flow.keyed.count import Count, WordCount
 from geoswarm.flow.keyed.delivery import Delivery

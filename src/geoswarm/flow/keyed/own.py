@@ -1,9 +1,9 @@
 """A keyed stage that a user writes in plain Python, key by key, and the adaptor that makes an operator of it.
 
-Slow beside the others, by the nature of it: a call of Python per key and batch. Whoever needs speed writes an
-`Operator` (`operator.py`).
+It is slower than the other operators: one call of Python for each key and batch. For speed, write an `Operator`
+(`operator.py`).
 
-    class Longest(PerKey):                       # the longest trip of each vehicle, told whenever it grows
+    class Longest(PerKey):                       # the longest trip of each vehicle, sent whenever it grows
         given = pa.schema([("metres", pa.float64())])
 
         def init(self, key):
@@ -23,8 +23,8 @@ A key has one state per interval:
                  └─ merge ┘        └─ what `update` gets as `state`, and returns anew; `init(key)` at first
                      └─ what it gets as `window`; None if no earlier interval of the window has a state
 
-Every batch keeps the whole state of its interval, and the newest counts. States rest as JSON, so a state is what comes
-back from JSON as it went in: None, bool, int, finite float, str, and lists and dicts with str keys of these.
+Every batch keeps the whole state of its interval, and the newest counts. States are stored as JSON, so a state must be
+a value that JSON returns unchanged: None, bool, int, finite float, str, and lists and dicts with str keys of these.
 """
 
 from abc import ABC, abstractmethod
@@ -35,9 +35,9 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.errors import InputError, SchemaError, StreamError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, key_column, key_field
-from geoswarm.flow.keyed.json_state import packed, unpacked
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.columns import check_name, check_window, key_column, key_field, make_batch
+from geoswarm.flow.keyed.json_state import pack_state, unpack_state
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 
 Key = int | str
 State = Any
@@ -47,11 +47,11 @@ OWN_KEPT = pa.schema([pa.field("state", pa.string(), nullable=False)])
 
 
 class PerKey(ABC):
-    """What a user writes. One object serves all keys and may be called in any process: it must be picklable, and must
-    keep nothing between calls, because a batch may run again and keys change places. An exception stops the stream."""
+    """The class that a user writes. One object serves all keys and may be called in any process: it must be picklable,
+    and keep nothing between calls, because a batch may run again and keys move. An exception stops the stream."""
 
     given: pa.Schema
-    """Columns of the rows that `update` and `expire` return, which must have just these; `key` is added in front."""
+    """The exact columns of the rows that `update` and `expire` return; `key` is added before them."""
     order: tuple[str, ...] = ()
     """Columns by which the rows of a key are sorted before `update`; without them they come in any order."""
 
@@ -73,7 +73,7 @@ class PerKey(ABC):
 
 
 class Own(Operator):
-    """The operator that asks a stage. Gives `key` and the columns that the stage declares."""
+    """The operator that calls a stage. Gives `key` and the columns that the stage declares."""
 
     def __init__(self, stage: PerKey, key: str = KEY, window: int = 1, name: str = "own") -> None:
         if not isinstance(getattr(stage, "given", None), pa.Schema) or KEY in stage.given.names:
@@ -82,8 +82,8 @@ class Own(Operator):
                 f"without {KEY}, which is added"
             )
         self.stage, self.key = stage, key
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
         self.order = stage.order
 
     @property
@@ -114,21 +114,21 @@ class Own(Operator):
             begin, end = turn.held_starts[i], turn.held_starts[i + 1]
             newest = dict(zip(turn.held_intervals[begin:end].tolist(), states[begin:end], strict=True))
             state = self._present(key, newest.pop(turn.moment.interval, None))
-            window = self._merged(key, [newest[interval] for interval in sorted(newest)])
+            window = self._merge_older(key, [newest[interval] for interval in sorted(newest)])
             of_key = rows[turn.starts[i] : turn.starts[i + 1]]
-            state, some = self._updated(key, self._ask(key, "update", self.stage.update, state, of_key, window))
-            kept.append(packed(state, f"operator {self.name}, key {key!r}"))
+            state, some = self._check_update(key, self._ask(key, "update", self.stage.update, state, of_key, window))
+            kept.append(pack_state(state, f"operator {self.name}, key {key!r}"))
             given += ((key, row) for row in some)
         work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
         every = np.arange(len(keys))
-        return Answer(batch_of([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
+        return Answer(make_batch([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
 
-    def compact(self, held: Held) -> Held:
-        """The newest of each key."""
+    def compact(self, held: StateRows) -> StateRows:
+        """Keeps the newest row of each key."""
         some = np.flatnonzero(np.diff(held.starts))
         last = held.starts[some + 1] - 1
         starts = np.concatenate([[0], np.cumsum(np.diff(held.starts) > 0)])
-        return Held(held.rows.take(pa.array(last)), starts, held.batches[last])
+        return StateRows(held.rows.take(pa.array(last)), starts, held.batches[last])
 
     def expire(self, turn: Turn) -> pa.RecordBatch | None:
         if type(self.stage).expire is PerKey.expire:
@@ -136,21 +136,21 @@ class Own(Operator):
         states = turn.held.column("state").to_pylist()
         given: list[tuple[Key, Row]] = []
         for key, end in zip(turn.keys.to_pylist(), turn.held_starts[1:].tolist(), strict=True):
-            some = self._ask(key, "expire", self.stage.expire, key, unpacked(states[end - 1]))
+            some = self._ask(key, "expire", self.stage.expire, key, unpack_state(states[end - 1]))
             given += ((key, row) for row in self._rows(key, "expire", some))
         return self._batch(turn, given)
 
-    # -- what the stage is asked, and what it may answer
+    # -- calls of the stage, and checks of what it returns
 
     def _present(self, key: Key, written: str | None) -> State:
-        return self._ask(key, "init", self.stage.init, key) if written is None else unpacked(written)
+        return self._ask(key, "init", self.stage.init, key) if written is None else unpack_state(written)
 
-    def _merged(self, key: Key, older: Sequence[str]) -> State | None:
+    def _merge_older(self, key: Key, older: Sequence[str]) -> State | None:
         if not older:
             return None
-        window = unpacked(older[0])
+        window = unpack_state(older[0])
         for written in older[1:]:
-            window = self._ask(key, "merge", self.stage.merge, window, unpacked(written))
+            window = self._ask(key, "merge", self.stage.merge, window, unpack_state(written))
         return window
 
     def _ask(self, key: Key, method: str, function: Callable[..., Any], *arguments: Any) -> Any:
@@ -162,7 +162,7 @@ class Own(Operator):
                 f"{type(error).__name__}: {error}; correct it, and start the stream again: the batch will be repeated"
             ) from error
 
-    def _updated(self, key: Key, answer: Any) -> tuple[State, list[Row]]:
+    def _check_update(self, key: Key, answer: Any) -> tuple[State, list[Row]]:
         if not (isinstance(answer, tuple) and len(answer) == 2):
             raise self._wrong(key, "update", f"returned {_kind(answer)}: return the state and a list of rows")
         return answer[0], self._rows(key, "update", answer[1])
@@ -183,7 +183,7 @@ class Own(Operator):
         schema = self.given(turn.rows.schema)
         columns = [pa.array([key for key, _ in given], schema.field(KEY).type)]
         columns += [self._column(field, given) for field in self.stage.given]
-        return batch_of(columns, schema)
+        return make_batch(columns, schema)
 
     def _column(self, field: pa.Field, given: Sequence[tuple[Key, Row]]) -> pa.Array:
         column = _as_array([row[field.name] for _, row in given], field)
@@ -198,9 +198,9 @@ class Own(Operator):
 
 
 def _as_array(values: list[Any], field: pa.Field) -> pa.Array | None:
-    """None if they are not what the field says."""
+    """The values as an array; None if they do not fit the field."""
     if pa.types.is_integer(field.type) and any(isinstance(value, float) for value in values):
-        return None  # Arrow would cut off what comes after the point
+        return None  # Arrow would cut off the decimals
     try:
         column = pa.array(values, field.type)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):

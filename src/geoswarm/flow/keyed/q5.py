@@ -1,7 +1,7 @@
 """TPC-H Q5 as a continuous query: the revenue of each nation of a region, from orders and lines that lie in one window.
 
-Two operators, one behind the other; the obvious answer is `run/oracle/q5.py`, the stream `lab/workload/tpch.py`. Mixed
-§V, "Dynamics on TPC-H for Q5".
+Two operators in a row; `run/oracle/q5.py` is the obvious version, `lab/workload/tpch.py` makes the stream. Mixed §V,
+"Dynamics on TPC-H for Q5".
 
     orders, lines ──► Q5Join, by order ──► what to add ──► Q5Totals, by nation ──► revenue of the window, at its end
                       customers and suppliers are looked up in arrays
@@ -26,13 +26,13 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Array, Bools, Ints
 from geoswarm.errors import InputError
-from geoswarm.flow.keyed.columns import checked_name, checked_window, column, summed
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
+from geoswarm.flow.keyed.columns import check_name, check_window, column, sum_groups
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 
-ORDER = 0
-"""In the column `kind`; a line is 1."""
+ORDER_KIND = 0
+"""The value of the column `kind` for an order; a line has 1."""
 NATIONS_MAX = 1 << 10
-"""Windows and nations are brought together by one number, window × this + nation."""
+"""The limit of nations: rows are merged by one number, window × this + nation."""
 NO_NATION = -1
 _FED = pa.schema([(KEY, pa.int64()), ("is_order", pa.bool_()), ("nation", pa.int16()), ("revenue", pa.int64())])
 _GIVEN = pa.schema([("cell", pa.int64()), ("window", pa.int64()), ("nation", pa.int16()), ("revenue", pa.int64())])
@@ -59,8 +59,8 @@ class Q5Join(Operator):
         name: str = "q5-join",
         early: bool = True,
     ) -> None:
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
         self.nations = tuple(sorted(nations))
         if not self.nations or not 0 <= self.nations[0] <= self.nations[-1] < NATIONS_MAX:
             raise InputError(f"{len(self.nations)} nations {self.nations[:5]}: name 1 or more, from 0 to {NATIONS_MAX}")
@@ -80,13 +80,15 @@ class Q5Join(Operator):
         customers, suppliers, prices, discounts = (
             _ints(column(rows, name, self.name)) for name in ("o_custkey", "l_suppkey", "l_extendedprice", "l_discount")
         )
-        is_order = _ints(column(rows, "kind", self.name)) == ORDER
+        is_order = _ints(column(rows, "kind", self.name)) == ORDER_KIND
         nation = np.where(
-            is_order, _looked_up(self.customer_nation, customers), _looked_up(self.supplier_nation, suppliers)
+            is_order, _look_up(self.customer_nation, customers), _look_up(self.supplier_nation, suppliers)
         )
         revenue = np.where(is_order, 0, prices * (100 - discounts))
         chosen = np.isin(nation, self.nations) if self.early else nation != NO_NATION
-        if len(rows) and not chosen.any():  # one goes on for nobody, so that an interval without news is told, too
+        if (
+            len(rows) and not chosen.any()
+        ):  # one row goes on without a nation, so that an empty interval has a result, too
             chosen[0], nation[0] = True, NO_NATION
         columns = [pa.array(is_order), pa.array(nation), pa.array(revenue)]
         return pa.record_batch([column(rows, KEY, self.name).cast(pa.int64()), *columns], schema=_FED).filter(
@@ -107,7 +109,7 @@ class Q5Join(Operator):
         meets = ~is_order & (buyer[groups] == nation) & np.isin(nation, self.nations)
         waited = ~was_order & (is_new[held_groups] == 1) & (buyer[held_groups] == held_nation)
         waited &= np.isin(held_nation, self.nations)
-        given = self._given(
+        given = self._additions(
             now,
             np.concatenate([since[groups[meets]], turn.held_intervals[waited]]),
             np.concatenate([nation[meets], held_nation[waited]]),
@@ -119,22 +121,22 @@ class Q5Join(Operator):
         return Answer(kept, groups[stays], given, work.astype(np.float64))
 
     def merge(self, given: pa.RecordBatch, starts: Ints) -> pa.RecordBatch:
-        revenue = summed(given.column("revenue").to_numpy(), starts)
+        revenue = sum_groups(given.column("revenue").to_numpy(), starts)
         firsts = given.take(pa.array(starts[:-1]))
         return pa.record_batch([*firsts.columns[:3], pa.array(revenue)], schema=_GIVEN)
 
-    def _given(self, now: int, earlier: Ints, nation: Array, revenue: Ints) -> pa.RecordBatch:
-        """Pairs whose later half came now and whose earlier half came then."""
+    def _additions(self, now: int, earlier: Ints, nation: Array, revenue: Ints) -> pa.RecordBatch:
+        """What pairs add to each window, whose later row came now and whose earlier row came in `earlier`."""
         place = np.searchsorted(self.nations, nation)
         sums = np.zeros((self.window + 1, len(self.nations)), np.int64)
         np.add.at(sums[0], place, revenue)
         np.subtract.at(sums, (earlier + self.window - now, place), revenue)  # from when it no longer counts
         sums = np.cumsum(sums[:-1], axis=0)
-        said = sums != 0
-        said[0] = True
-        ahead, place = np.nonzero(said)
+        given = sums != 0
+        given[0] = True
+        ahead, place = np.nonzero(given)
         window, nations = now + ahead, np.array(self.nations, np.int16)[place]
-        columns = (window * NATIONS_MAX + nations, window, nations, sums[said])
+        columns = (window * NATIONS_MAX + nations, window, nations, sums[given])
         return pa.record_batch([pa.array(values) for values in columns], schema=_GIVEN)
 
 
@@ -143,8 +145,8 @@ class Q5Totals(Operator):
     it, for each nation that was named in it."""
 
     def __init__(self, window: int = 30, name: str = "q5-totals") -> None:
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
 
     @property
     def kept(self) -> pa.Schema:
@@ -163,7 +165,7 @@ class Q5Totals(Operator):
         kept = turn.rows.select(self.kept.names).cast(self.kept)
         return Answer(kept, turn.row_groups, none, turn.row_counts.astype(np.float64))
 
-    def compact(self, held: Held) -> Held:
+    def compact(self, held: StateRows) -> StateRows:
         """One row for each key, window and batch."""
         groups = np.repeat(np.arange(len(held.starts) - 1), np.diff(held.starts))
         window, revenue = (held.rows.column(name).to_numpy() for name in self.kept.names)
@@ -172,15 +174,15 @@ class Q5Totals(Operator):
         first = np.ones(len(order), np.bool_)
         first[1:] = (codes[:, 1:] != codes[:, :-1]).any(axis=0)
         at = np.flatnonzero(first)
-        sums = summed(revenue[order], np.append(at, len(order)))
+        sums = sum_groups(revenue[order], np.append(at, len(order)))
         groups, batches, window = codes[:, at]
         rows = pa.record_batch([pa.array(window), pa.array(sums)], schema=self.kept)
-        return Held(rows, np.searchsorted(groups, np.arange(len(held.starts))), batches)
+        return StateRows(rows, np.searchsorted(groups, np.arange(len(held.starts))), batches)
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
         now = turn.moment.interval
         window, revenue = (turn.held.column(name).to_numpy() for name in self.kept.names)
-        sums = summed(np.where(window == now, revenue, 0), turn.held_starts)
+        sums = sum_groups(np.where(window == now, revenue, 0), turn.held_starts)
         nations = pc.cast(turn.keys, pa.int16())
         return pa.record_batch([pa.array(np.full(len(sums), now)), nations, pa.array(sums)], schema=_TOTAL)
 
@@ -191,8 +193,8 @@ def nations_of(region: str, region_names: Sequence[str], nation_region: Ints) ->
     return [int(n) for n in np.flatnonzero(nation_region == region_names.index(region))]
 
 
-def _looked_up(nation_of: Array, keys: Ints) -> Array:
-    """A key that is in no table joins with nothing."""
+def _look_up(nation_of: Array, keys: Ints) -> Array:
+    """The nation of each key; a key that is in no table has none."""
     known = (keys >= 0) & (keys < len(nation_of))
     return np.where(known, nation_of[np.where(known, keys, 0)], NO_NATION).astype(np.int16)
 

@@ -1,6 +1,6 @@
 """The keyed operators that settings can name: ours, found by looking into this folder, and those of other packages.
 
-`WordCount` is "word-count". Those that must be given what no file can hold, such as `Own`, are made in code only.
+`WordCount` is "word-count". Operators whose arguments do not fit into a file, such as `Own`, are made in code only.
 """
 
 import inspect

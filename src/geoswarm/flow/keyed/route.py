@@ -1,4 +1,4 @@
-"""Rows to the executors of their keys; what has no key goes to the dead letters. `run/spark/keyed.py` runs it."""
+"""Routes rows to the executors of their keys; rows without a key become dead letters."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.keys.hashing import Owners, key_ids
+from geoswarm.core.keys.hashing import KeyOwners, key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
@@ -14,8 +14,8 @@ from geoswarm.flow.keyed.operator import KEY, Operator
 from geoswarm.flow.route import Parcel
 
 
-def fed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
-    """What `feed` makes of such rows; an error if that cannot be routed."""
+def feed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
+    """The schema that `feed` returns for such rows; an error if they cannot be routed."""
     try:
         fed = operator.feed(pa.RecordBatch.from_pylist([], schema=rows)).schema
     except KeyError as missing:
@@ -30,8 +30,8 @@ def fed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
     return fed
 
 
-def route_rows(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
-    """`rows` are what `feed` made."""
+def route_by_key(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
+    """`rows` are those that `feed` returned."""
     keys = rows.column(KEY)
     if keys.null_count:
         missing = keys.is_null().to_numpy(zero_copy_only=False)
@@ -39,17 +39,17 @@ def route_rows(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterat
         rows = rows.filter(pa.array(~missing))
     if len(rows):
         ids = key_ids(rows.column(KEY))
-        yield from parcels(rows, plan.route(plan.deal(ids)))
+        yield from split_by_owner(rows, plan.route(plan.deal(ids)))
 
 
 def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterator[Parcel]:
-    """Rows that must meet before they go out, to one of the executors by the column in which they agree."""
+    """Send rows that must be merged before they go out to one executor, by the column in which they agree."""
     if len(given):
         slots = key_ids(given.column(merge_by)).view(np.uint64) % np.uint64(len(executors))
-        yield from parcels(given, executors[slots.astype(np.int64)].astype(np.int32))
+        yield from split_by_owner(given, executors[slots.astype(np.int64)].astype(np.int32))
 
 
-def parcels(rows: pa.RecordBatch, owners: Owners) -> Iterator[Parcel]:
+def split_by_owner(rows: pa.RecordBatch, owners: KeyOwners) -> Iterator[Parcel]:
     order = np.argsort(owners, kind="stable")
     rows, owners = rows.take(pa.array(order)), owners[order]
     begins = np.flatnonzero(np.diff(owners, prepend=-1))

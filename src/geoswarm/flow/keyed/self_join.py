@@ -3,14 +3,14 @@
 Joins a stream with itself; two streams that share a key can be joined by tagging their rows and filtering the pairs.
 Mixed §V: self-join on Stock, to find dense buying and selling.
 
-A pair goes out when the later of its rows comes. Rows of earlier batches are earlier; within a batch, order is by
+A pair goes out when its later row comes. Rows of earlier batches are earlier; within a batch, order is by
 (id, ts, value). With a band, the new rows of a key lie sorted by value and each held row looks for its range in them:
 
     new, by value     1.0   2.5   3.0   3.1   7.0        band = 0.5
     held 2.8                 └─────────────┘             found by two binary searches, written out as it is
 
-so nothing larger than what comes in and what goes out is ever made. Whether two values are near enough is decided by
-`abs(a - b) <= band` in floats, and the search asks just that: subtraction is monotone, whatever the rounding.
+so no array is larger than the input and the output. Two values are near enough if `abs(a - b) <= band` in floats, which
+the search tests exactly: subtraction is monotone despite rounding.
 """
 
 import numpy as np
@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, kernel
 from geoswarm.errors import InputError, SchemaError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, key_column, key_field
+from geoswarm.flow.keyed.columns import check_name, check_window, column, key_column, key_field, make_batch
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, Turn
 
 ID, VALUE, TS = "id", "value", "ts"
@@ -28,7 +28,7 @@ class SelfJoin(Operator):
     """Gives (key, id_left, id_right, value_left, value_right, ts_left, ts_right), the earlier row left.
 
     `value` and `ts` name columns to carry along, and may be None: then they are not kept and not given. Values are
-    taken as floats. Under a band a value that is null, NaN or infinite is near to nothing.
+    read as floats. With a band, a value that is null, NaN or infinite is near to none.
     """
 
     def __init__(
@@ -48,8 +48,8 @@ class SelfJoin(Operator):
             )
         self.key, self.id, self.value, self.ts, self.band = key, id, value, ts, band
         self.id_type = pa.int64() if id_type is None else id_type
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
         self.order = tuple(field.name for field in self.kept)
 
     @property
@@ -96,20 +96,20 @@ class SelfJoin(Operator):
             both = pa.concat_arrays([before, after])
             columns += [both.take(pa.array(left)), both.take(pa.array(right))]
         work = turn.row_counts + np.diff(held_starts) + per_key
-        given = batch_of(columns, self.given(turn.rows.schema))
+        given = make_batch(columns, self.given(turn.rows.schema))
         return Answer(fresh, turn.row_groups, given, work.astype(np.float64))
 
 
 def _numbers(rows: pa.RecordBatch) -> Floats:
-    """Values, with NaN for what is near to nothing."""
+    """The values, with NaN for those that are near to none."""
     values = rows.column(VALUE).fill_null(np.nan).to_numpy(zero_copy_only=False)
     return np.where(np.isfinite(values), values, np.nan)
 
 
 @kernel
 def _all_of_each(starts: Ints, held_starts: Ints) -> tuple[Ints, Ints]:
-    """Which new rows each row is joined with, as a range: first of the held rows, then of the new ones themselves,
-    which are joined with those behind them."""
+    """The range of new rows with which each row is joined: first for the held rows, then for the new ones, which are
+    joined with those after them."""
     held = held_starts[-1]
     lows, highs = np.empty(held + starts[-1], np.int64), np.empty(held + starts[-1], np.int64)
     for k in range(len(starts) - 1):
@@ -122,7 +122,7 @@ def _all_of_each(starts: Ints, held_starts: Ints) -> tuple[Ints, Ints]:
 
 @kernel
 def _near_of_each(new: Floats, starts: Ints, old: Floats, held_starts: Ints, band: float) -> tuple[Ints, Ints]:
-    """The same, of those within the band; the new rows of a key are sorted by value, NaN last."""
+    """The same for rows within the band; the new rows of a key are sorted by value, NaN last."""
     held = held_starts[-1]
     lows, highs = np.zeros(held + starts[-1], np.int64), np.zeros(held + starts[-1], np.int64)
     for k in range(len(starts) - 1):
@@ -143,7 +143,7 @@ def _near_of_each(new: Floats, starts: Ints, old: Floats, held_starts: Ints, ban
 
 @kernel
 def _first_above(new: Floats, begin: int, end: int, value: float, distance: float, or_at: bool) -> int:
-    """The first of sorted rows that exceeds the value by more than a distance, or by just that."""
+    """The first of sorted rows that exceeds the value by more than a distance, or, with `or_at`, by exactly that."""
     while begin < end:
         middle = (begin + end) // 2
         beyond = new[middle] - value
@@ -158,7 +158,7 @@ def _first_above(new: Floats, begin: int, end: int, value: float, distance: floa
 def _pairs(
     places: Ints, starts: Ints, held_starts: Ints, lows: Ints, highs: Ints, count: int
 ) -> tuple[Ordinals, Ordinals, Ints]:
-    """The ranges written out as pairs of rows, held rows numbered before new ones, and the number of each key's."""
+    """The ranges as pairs of rows, with held rows numbered before new ones, and the number of pairs of each key."""
     held = held_starts[-1]
     left, right = np.empty(count, np.uint32), np.empty(count, np.uint32)
     per_key = np.zeros(len(starts) - 1, np.int64)

@@ -1,7 +1,7 @@
-"""What a keyed operator remembers, as values: which files hold it, and which of them a batch may see.
+"""The state of a keyed operator, as values: which files hold it, and which of them a batch may see.
 
-Reads and writes nothing: `store/keyed_state.py` does. Files belong to an interval, and go when it leaves the window. A
-file remembers the plan it was written under, and that plan tells which keys it may hold.
+`store/keyed_state.py` reads and writes the files. A file belongs to an interval, and is deleted when that leaves the
+window. It names the plan under which it was written, and by that plan the keys that it may hold.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,12 +16,12 @@ from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.operator import KEY, Moment, Operator
 
 DELTAS_MAX = 4
-"""Files of one executor and interval before some are merged; each costs every key one look-up."""
+"""Files of one executor and interval before some are merged; each file costs every key a look-up."""
 
 
 @dataclass(frozen=True)
-class Clock:
-    """Which interval a moment belongs to. It counts on when intervals are made longer or shorter."""
+class IntervalClock:
+    """The interval of a moment. Counting continues when intervals are made longer or shorter."""
 
     interval_us: int
     origin_us: int = 0
@@ -36,7 +36,7 @@ class StateFile:
     name: str
     interval: int
     epoch: int
-    """Of the plan by which its keys had come to..."""
+    """The epoch of the plan under which it was written."""
     executor: int
     rows: int
     bytes: int
@@ -44,16 +44,16 @@ class StateFile:
 
 @dataclass(frozen=True)
 class Commit:
-    """What is remembered after a batch."""
+    """The state after a batch."""
 
     batch: int
     interval: int
     files: tuple[StateFile, ...]
     seals: dict[int, str]
-    """Of the plans that its files were written under, by epoch."""
+    """The seals of the plans under which its files were written, by epoch."""
     columns: str = ""
-    """Of its files' rows: what cannot be read otherwise."""
-    clock: Clock | None = None
+    """The columns of the rows in its files, without which they cannot be read."""
+    clock: IntervalClock | None = None
 
     @property
     def bytes(self) -> int:
@@ -66,16 +66,22 @@ class Commit:
         """Files of intervals that are out of the window now."""
         return tuple(file for file in self.files if file.interval <= interval - window)
 
-    def clock_at(self, now_us: int, interval_us: int) -> Clock:
+    def clock_at(self, now_us: int, interval_us: int) -> IntervalClock:
         """The clock of the next batch, which is at `now_us`."""
         if self.clock is None or self.clock.interval_us == interval_us:
-            return self.clock or Clock(interval_us)
-        return Clock(interval_us, now_us, self.interval)
+            return self.clock or IntervalClock(interval_us)
+        return IntervalClock(interval_us, now_us, self.interval)
 
     def after(
-        self, moment: Moment, window: int, files: "Files", plan: tuple[int, str], columns: str, clock: Clock
+        self,
+        moment: Moment,
+        window: int,
+        files: "FileChanges",
+        plan: tuple[int, str],
+        columns: str,
+        clock: IntervalClock,
     ) -> "Commit":
-        """What is remembered after a batch; `plan` is the epoch and the seal of the one it ran under."""
+        """The state after a batch; `plan` is the epoch and the seal of the plan under which it ran."""
         kept = [file for file in self.alive(moment.interval, window) if file.name not in files.gone]
         all_files = tuple(sorted([*kept, *files.added], key=lambda file: file.name))
         used = {file.epoch for file in all_files}
@@ -83,12 +89,12 @@ class Commit:
         return Commit(moment.batch, moment.interval, all_files, seals, columns, clock)
 
 
-class Files(NamedTuple):
-    """What the executors of a batch did."""
+class FileChanges(NamedTuple):
+    """The files that the executors of a batch added and removed."""
 
     added: Sequence[StateFile]
     gone: Collection[str]
-    """Merged into one of those."""
+    """Names of files that were merged into one of the added files."""
 
 
 NOTHING_KEPT = Commit(-1, -1, (), {})
@@ -98,9 +104,9 @@ def state_schema(operator: Operator, key: pa.DataType) -> pa.Schema:
     return pa.schema([pa.field(KEY, key, nullable=False), *operator.kept])
 
 
-def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
-    """Files of one executor, interval and plan, oldest first, that a new one of so many rows should swallow: those of
-    like size, so that a row is rewritten a logarithmic number of times."""
+def files_to_merge(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
+    """Files of one executor, interval and plan, oldest first, to be merged with a new one of so many rows: those of
+    similar size, so that a row is rewritten a logarithmic number of times."""
     if len(deltas) < DELTAS_MAX:
         return []
     chosen: list[StateFile] = []
@@ -113,8 +119,8 @@ def mergeable(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:
     return chosen[::-1]
 
 
-def keys_on(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
-    """Which of the keys may have rows in the file: those that its plan gave to its executor, and split ones."""
+def keys_in_file(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
+    """Which keys may have rows in the file: those that its plan gave to its executor, and split ones."""
     plan = plans[file.epoch]
     if file.epoch not in owners:
         owners[file.epoch] = plan.route(ids).astype(np.int64)

@@ -1,7 +1,7 @@
-"""Texts exploded into one row per term, as text: what is counted by word, here and by region.
+"""Turns texts into one row for each term, as text, for counting words, also by region.
 
-What a term is, is `core/text/tokens.py`; each term comes once per text, however often it is said. Matching needs hashes
-only and never makes these strings (`core/index/words.py`); a key that is kept must be the term itself.
+`core/text/tokens.py` defines terms; each term comes once for each text, however often it occurs. Matching needs only
+hashes and never makes these strings (`core/index/words.py`); a key that is kept must be the term itself.
 """
 
 import numpy as np
@@ -22,12 +22,12 @@ def tokens_of(texts: pa.Array, operator: str) -> Tokens:
 def terms_in(tokens: Tokens) -> pa.StringArray:
     """One row per token, text by text."""
     no_prefix = np.zeros(len(tokens.offsets), np.int64)
-    return strings_of(*joined(tokens, no_prefix, np.empty(0, np.uint8)))
+    return strings_of(*prefix_terms(tokens, no_prefix, np.empty(0, np.uint8)))
 
 
 @kernel
-def joined(tokens: Tokens, prefix_offsets: Ints, prefixes: Bytes) -> tuple[Ints, Bytes]:
-    """Each token behind the prefix of its text, one row behind the other: where rows begin, and their bytes."""
+def prefix_terms(tokens: Tokens, prefix_offsets: Ints, prefixes: Bytes) -> tuple[Ints, Bytes]:
+    """Each token after the prefix of its text, as rows: where rows begin, and their bytes."""
     first, last = tokens.offsets[0], tokens.offsets[-1]
     offsets = np.zeros(last - first + 1, np.int64)
     for text in range(len(tokens.offsets) - 1):

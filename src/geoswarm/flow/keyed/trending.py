@@ -1,13 +1,13 @@
-"""Terms that rise: per region, those said more in the interval that ended than in the intervals before it.
+"""Finds terms that rise: in each region, those more common in the interval that ended than before it.
 
-Counts of words without regions are `count.py`. Regions are squares of a coarse lattice, nothing to do with the engine's
-grid: region (i, j) has its lower left corner at (i, j) * region_deg, and a point at floor(x / region_deg).
+`count.py` counts words without regions. Regions are squares of a coarse lattice, independent of the engine's grid:
+region (i, j) has its lower left corner at (i, j) * region_deg, and a point is in region floor(x / region_deg).
 
-The key is the region and the term, `12|-3|flood`, so that a busy region is many keys and can be balanced; no term has
-a `|` in it. When an interval has ended each executor gives the top of its own keys, region by region, and `merge` makes
-one top of several: the best of all are among the best of each.
+The key is the region and the term, `12|-3|flood`, so that a busy region is many keys and can be balanced; no term
+contains `|`. When an interval has ended each executor gives the top of its own keys, region by region, and `merge`
+makes one top of them: the best of all are among the best of each.
 
-    rise = (now + 1) / (mean + 1)      mean: of the window - 1 intervals before, those with nothing included
+    rise = (now + 1) / (mean + 1)      mean: over the window - 1 intervals before, including empty ones
 """
 
 import numpy as np
@@ -17,14 +17,14 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.buffers import strings_of
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 from geoswarm.errors import InputError
-from geoswarm.flow.keyed.columns import batch_of, checked_name, checked_window, column, summed
-from geoswarm.flow.keyed.count import COUNT_KEPT, added_up, count_work, counted
-from geoswarm.flow.keyed.operator import KEY, Answer, Held, Operator, Turn
-from geoswarm.flow.keyed.terms import joined, tokens_of
+from geoswarm.flow.keyed.columns import check_name, check_window, column, make_batch, sum_groups
+from geoswarm.flow.keyed.count import COUNT_KEPT, add_up_counts, count_rows, count_work
+from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
+from geoswarm.flow.keyed.terms import prefix_terms, tokens_of
 
 SEPARATOR = "|"
 REGION_NUMBER_MAX = 2.0**53
-"""Beyond it neighbouring regions cannot be told apart."""
+"""Beyond it the numbers of neighbouring regions are the same float."""
 _NUMBER_BYTES = 18
 """Sign, sixteen digits and the separator."""
 
@@ -64,8 +64,8 @@ class Trending(Operator):
         if top < 1 or count_min < 1:
             raise InputError(f"the top {top} of terms with a count of {count_min} or more: use 1 or more of both")
         self.region_deg, self.top, self.count_min, self.text = region_deg, top, count_min, text
-        self.window = checked_window(window)
-        self.name = checked_name(name)
+        self.window = check_window(window)
+        self.name = check_name(name)
 
     @property
     def kept(self) -> pa.Schema:
@@ -81,24 +81,24 @@ class Trending(Operator):
         with np.errstate(invalid="ignore"):
             has_place = np.logical_and.reduce([np.abs(number) < REGION_NUMBER_MAX for number in regions])
         columns, lines = (np.where(has_place, number, 0).astype(np.int64) for number in regions)
-        keys = strings_of(*joined(tokens, *_prefixes(columns, lines)))
+        keys = strings_of(*prefix_terms(tokens, *_prefixes(columns, lines)))
         if not has_place.all():
             keys = pc.if_else(pa.array(np.repeat(has_place, np.diff(tokens.offsets))), keys, None)
         return pa.RecordBatch.from_arrays([keys], names=[KEY])
 
     def update(self, turn: Turn) -> Answer:
         nothing = pa.RecordBatch.from_pylist([], schema=TRENDING_GIVEN)
-        return Answer(*counted(turn), nothing, count_work(turn))
+        return Answer(*count_rows(turn), nothing, count_work(turn))
 
-    def compact(self, held: Held) -> Held:
-        return added_up(held)
+    def compact(self, held: StateRows) -> StateRows:
+        return add_up_counts(held)
 
     def close(self, turn: Turn) -> pa.RecordBatch | None:
         counts = turn.held.column("count").to_numpy()
         is_now = turn.held_intervals == turn.moment.interval
-        now = summed(np.where(is_now, counts, 0), turn.held_starts)
+        now = sum_groups(np.where(is_now, counts, 0), turn.held_starts)
         often = np.flatnonzero(now >= self.count_min)
-        mean = summed(np.where(is_now, 0, counts), turn.held_starts)[often] / max(1, self.window - 1)
+        mean = sum_groups(np.where(is_now, 0, counts), turn.held_starts)[often] / max(1, self.window - 1)
         parts = pc.split_pattern(turn.keys.take(pa.array(often)), SEPARATOR, max_splits=2)
         column, line, term = (pc.list_element(parts, i) for i in range(3))
         corners = [
@@ -107,13 +107,13 @@ class Trending(Operator):
         region = pc.binary_join_element_wise(column, line, SEPARATOR)
         rise = (now[often] + 1) / (mean + 1)
         figures = [pa.array(now[often]), pa.array(mean), pa.array(rise), pa.array(np.zeros(len(often), np.int64))]
-        return self._ranked(batch_of([region, *corners, term, *figures], TRENDING_GIVEN), _codes(region))
+        return self._rank(make_batch([region, *corners, term, *figures], TRENDING_GIVEN), _codes(region))
 
     def merge(self, given: pa.RecordBatch, starts: Ints) -> pa.RecordBatch:
-        return self._ranked(given, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
+        return self._rank(given, np.repeat(np.arange(len(starts) - 1), np.diff(starts)))
 
-    def _ranked(self, terms: pa.RecordBatch, regions: Ints) -> pa.RecordBatch:
-        """The top of each region; what rank they had before does not matter."""
+    def _rank(self, terms: pa.RecordBatch, regions: Ints) -> pa.RecordBatch:
+        """The top of each region; earlier ranks are ignored."""
         keys = pa.table({"region": regions, "rise": terms.column("rise"), "term": terms.column("term")})
         by = [("region", "ascending"), ("rise", "descending"), ("term", "ascending")]
         order: Ints = pc.sort_indices(keys, sort_keys=by).to_numpy().astype(np.int64)
@@ -131,7 +131,7 @@ def _codes(values: pa.StringArray) -> Ints:
 
 @kernel
 def _prefixes(columns: Ints, lines: Ints) -> tuple[Ints, Bytes]:
-    """`12|-3|` for each event: where it begins, and the bytes."""
+    """The prefix of each event, such as `12|-3|`: where it begins, and the bytes."""
     offsets = np.zeros(len(columns) + 1, np.int64)
     data = np.empty(len(columns) * 2 * _NUMBER_BYTES, np.uint8)
     for i in range(len(columns)):
@@ -141,7 +141,7 @@ def _prefixes(columns: Ints, lines: Ints) -> tuple[Ints, Bytes]:
 
 @kernel
 def _write(number: int, data: Bytes, at: int) -> int:
-    """The number in decimal and the separator; returns where they end."""
+    """Write the number in decimal and the separator; returns where they end."""
     if number < 0:
         data[at] = 45  # "-"
         at += 1

@@ -1,9 +1,9 @@
-"""Rows put together by key, and what is held of those keys looked up beside them: what an operator's turn is made of.
+"""Makes an operator's turn: rows grouped by key, and the state of these keys.
 
-Where state lies is not decided here (`store/keyed_state.py`), nor who works on a key (`core/keys/plan.py`).
+`store/keyed_state.py` stores the state, `core/keys/plan.py` has the executor of each key.
 
-Keys are sorted and looked up by 64-bit ids. A text's id is a hash; where two texts share one they are told apart by
-the text itself, so that a collision costs time and changes nothing.
+Keys are sorted and looked up by 64-bit ids. The id of a text is a hash; where two texts share one, the texts themselves
+are compared, so that a collision costs time and changes nothing.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.keys.hashing import key_ids
-from geoswarm.flow.keyed.operator import KEY, Held, Moment, Operator, Turn
+from geoswarm.flow.keyed.operator import KEY, Moment, Operator, StateRows, Turn
 
 
-class Grouped(NamedTuple):
+class KeyGroups(NamedTuple):
     """Rows by key, and the ids of the keys, ascending."""
 
     ids: Ints
@@ -26,7 +26,7 @@ class Grouped(NamedTuple):
     rows: pa.RecordBatch
     starts: Ints
 
-    def without_rows(self) -> "Grouped":
+    def without_rows(self) -> "KeyGroups":
         return self._replace(rows=self.rows.slice(0, 0), starts=np.zeros(len(self.ids) + 1, np.int64))
 
 
@@ -40,7 +40,7 @@ class Shelf(NamedTuple):
     interval: int
 
 
-def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Grouped:
+def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> KeyGroups:
     """`by` is a column without nulls."""
     ids = key_ids(rows.column(by))
     if order:
@@ -51,17 +51,17 @@ def group(rows: pa.RecordBatch, order: Sequence[str] = (), by: str = KEY) -> Gro
         chosen = np.argsort(ids, kind="stable")
     rows, ids = rows.take(pa.array(chosen)), ids[chosen]
     first = _first_of_key(ids, rows.column(by))
-    if first is None:  # texts that share an id lie mixed
+    if first is None:  # rows of texts that share an id are mixed
         by_text = np.lexsort((_ranks(rows.column(by)), ids))  # stable, so each key's rows stay in order
         rows, ids = rows.take(pa.array(by_text)), ids[by_text]
         first = _first_of_key(ids, rows.column(by), mixed=True)
         assert first is not None
     at = np.flatnonzero(first)
-    return Grouped(ids[at], rows.column(by).take(pa.array(at)), rows, np.append(at, len(ids)).astype(np.int64))
+    return KeyGroups(ids[at], rows.column(by).take(pa.array(at)), rows, np.append(at, len(ids)).astype(np.int64))
 
 
 def _first_of_key(ids: Ints, keys: pa.Array, mixed: bool = False) -> Bools | None:
-    """Which rows begin a key; None if an id that several keys share would have to be sorted out first."""
+    """Which rows begin a key; None if rows of several keys with the same id are mixed, and must be sorted first."""
     first = np.ones(len(ids), np.bool_)
     first[1:] = ids[1:] != ids[:-1]
     if pa.types.is_integer(keys.type) or not len(ids):
@@ -81,10 +81,10 @@ def _ranks(keys: pa.Array) -> Ints:
 
 
 def turn_of(
-    grouped: Grouped, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
+    grouped: KeyGroups, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
 ) -> Turn:
-    """The keys with what is held of them. Beside each shelf stands which of the keys are looked for on it: None is
-    all. Shelves come from oldest to newest."""
+    """The turn of these keys with their state. With each shelf comes which of the keys are looked up on it; None: all.
+    Shelves come from oldest to newest."""
     parts: list[pa.RecordBatch] = []
     groups, batches, intervals = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for shelf, wanted in shelves:
@@ -111,7 +111,7 @@ def turn_of(
     )
 
 
-def _find(shelf: Shelf, grouped: Grouped, wanted: Bools | None) -> tuple[Ints, Ints]:
+def _find(shelf: Shelf, grouped: KeyGroups, wanted: Bools | None) -> tuple[Ints, Ints]:
     """Rows of the shelf that belong to the keys, and the number of the key of each."""
     numbers = np.arange(len(grouped.ids)) if wanted is None else np.flatnonzero(wanted)
     if not len(numbers) or not len(shelf.ids):
@@ -128,21 +128,21 @@ def _find(shelf: Shelf, grouped: Grouped, wanted: Bools | None) -> tuple[Ints, I
     return at, of
 
 
-def shelved(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
-    """Rows, with their key, in the order that a shelf has."""
+def make_shelf(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:
+    """A shelf of rows, which have their key, in the order of a shelf."""
     ids = key_ids(rows.column(KEY))
     order = np.lexsort((batches, ids))
     return Shelf(ids[order], batches[order], rows.take(pa.array(order)), interval)
 
 
-def compacted(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
-    """Several shelves of one interval as one."""
+def compact_shelves(shelves: Sequence[Shelf], operator: Operator) -> Shelf:
+    """One compacted shelf from several of one interval."""
     rows = pa.concat_batches([shelf.rows for shelf in shelves])
     batches = np.concatenate([shelf.batches for shelf in shelves])
     numbered = rows.append_column(_BATCH, pa.array(batches))
     grouped = group(numbered, (_BATCH,))
     of_batch = grouped.rows.column(_BATCH).to_numpy()
-    held = Held(grouped.rows.drop_columns([KEY, _BATCH]), grouped.starts, of_batch)
+    held = StateRows(grouped.rows.drop_columns([KEY, _BATCH]), grouped.starts, of_batch)
     fewer = operator.compact(held)
     counts = np.diff(fewer.starts)
     keys = grouped.keys.take(pa.array(np.repeat(np.arange(len(counts)), counts)))

@@ -1,7 +1,7 @@
-"""What one executor does for a keyed operator in one batch: find what is held, ask the operator, file what it keeps.
+"""The work of one executor for a keyed operator in one batch: find the state, call the operator, file what it keeps.
 
-The same however often it is run: it reads what the batch before left and writes files of its own, which count only if
-the driver names them in the commit of the batch (`state.py`). The files themselves are `store/keyed_state.py`'s.
+It can be run again with the same result: it reads the state after the batch before and writes new files, which count
+only if the driver names them in the commit of the batch (`state.py`). `store/keyed_state.py` reads and writes files.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -17,8 +17,8 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
-from geoswarm.flow.keyed.state import Commit, StateFile, keys_on, mergeable, state_schema
-from geoswarm.flow.keyed.turn import Grouped, Shelf, compacted, group, shelved, turn_of
+from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schema
+from geoswarm.flow.keyed.turn import KeyGroups, Shelf, compact_shelves, group, make_shelf, turn_of
 
 
 class KeyedFiles(Protocol):
@@ -26,7 +26,7 @@ class KeyedFiles(Protocol):
 
     @property
     def place(self) -> str:
-        """Names the folder among all checkpoints."""
+        """The name of the folder, unique among all checkpoints."""
 
     def read_plan(self, epoch: int, seal: str) -> KeyPlan: ...
 
@@ -51,16 +51,16 @@ class KeyedTask:
     operator: Operator
     moment: Moment
     before: Commit
-    """What the batch may see."""
+    """The state that the batch may see."""
     plan_epoch: int
     plan_seal: str
     fed: pa.Schema
     cpu_s: Callable[[], float]
     """The CPU time of the calling thread."""
     fresh_name: Callable[[], str]
-    """A name that no other attempt at any task has."""
+    """Returns a name that no other attempt at any task has."""
     attempt: str = ""
-    """Sets apart what several attempts at one batch report."""
+    """Separates the reports of several attempts at one batch."""
 
     @cached_property
     def plan(self) -> KeyPlan:
@@ -68,7 +68,7 @@ class KeyedTask:
 
     @cached_property
     def plans(self) -> dict[int, KeyPlan]:
-        """Those that files were written under."""
+        """The plans under which files were written, by epoch."""
         epochs = {file.epoch for file in self.before.files}
         return {epoch: self.state.read_plan(epoch, self.before.seals[epoch]) for epoch in epochs}
 
@@ -77,12 +77,12 @@ class KeyedTask:
 
     @property
     def columns(self) -> pa.Schema:
-        """Of rows of state."""
+        """The columns of rows of state."""
         return state_schema(self.operator, self.fed.field(KEY).type)
 
     @property
     def merges(self) -> bool:
-        """Whether what is given has to meet once more before it goes out."""
+        """Whether the given rows must be merged before they go out."""
         if self.operator.merge_by is None:
             return False
         return self.operator.merges_always or bool(len(self.plan.split_keys))
@@ -95,17 +95,17 @@ class KeyedTask:
 
 @dataclass
 class KeyedReport:
-    """What a task reports to the driver."""
+    """The report of a task to the driver."""
 
     rows: int = 0
     dead: int = 0
     sent: int = 0
-    """Of the rows, those that went to the executor of their key; the others have died, or pass by."""
+    """Rows that went to the executor of their key; the others were refused, or go out without the operator."""
     given: int = 0
     cpu_us: int = 0
     added: list[StateFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
-    """Files that are merged into one of those."""
+    """Names of files that are merged into one of the added files."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -134,12 +134,12 @@ class ExecutorWork:
     def __init__(self, task: KeyedTask, executor: int) -> None:
         self._task, self._executor, self._attempt = task, executor, task.fresh_name()
         self._schema = task.columns
-        self._shelves = _kept_open(task)
+        self._shelves = _shelves_of(task)
         self.report = KeyedReport()
         self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """All rows of the executor in this batch; what the operator gives for them."""
+        """The rows that the operator gives for all rows of the executor in this batch."""
         began_s = self._task.cpu_s()
         given = [*self._endings()]
         for number, rows in enumerate(_buckets(batches)):
@@ -152,9 +152,9 @@ class ExecutorWork:
         self.report.cpu_us = int((self._task.cpu_s() - began_s) * 1e6)
         yield from (part for part in given if len(part))
 
-    # -- what is held
+    # -- the state of keys
 
-    def _turn(self, grouped: Grouped) -> Turn:
+    def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
         seen = task.before.alive(task.moment.interval, task.operator.window)
         return turn_of(grouped, self._all_of(seen, grouped), task.operator, task.moment)
@@ -164,23 +164,23 @@ class ExecutorWork:
             self._shelves[file.name] = self._task.state.open(file, self._schema)
         return self._shelves[file.name]
 
-    # -- what is kept
+    # -- filing rows to keep
 
     @property
     def loads(self) -> bytes:
         return KeyLoads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
 
-    def _file(self, grouped: Grouped, answer: Answer, bucket: int) -> None:
+    def _file(self, grouped: KeyGroups, answer: Answer, bucket: int) -> None:
         task, moment, state = self._task, self._task.moment, self._task.state
         sizes = np.zeros(len(grouped.ids))
         if len(answer.kept):
             keys = grouped.keys.take(pa.array(answer.kept_groups))
             rows = pa.record_batch([keys, *answer.kept.columns], schema=self._schema)
-            shelf = shelved(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
+            shelf = make_shelf(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
             sizes = np.bincount(answer.kept_groups, minlength=len(sizes)) * (rows.nbytes / len(rows))
-            swallowed = mergeable(self._deltas(), len(rows)) if bucket == 0 else []
+            swallowed = files_to_merge(self._deltas(), len(rows)) if bucket == 0 else []
             if swallowed:
-                shelf = compacted([*(self._open(file) for file in swallowed), shelf], task.operator)
+                shelf = compact_shelves([*(self._open(file) for file in swallowed), shelf], task.operator)
                 self.report.gone = [file.name for file in swallowed]
             attempt = f"{self._attempt}-{bucket}"
             self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt))
@@ -193,8 +193,8 @@ class ExecutorWork:
     # -- ends of intervals
 
     def _endings(self) -> Iterator[pa.RecordBatch]:
-        """What the operator has to say of an interval that has ended since the batch before, and of those that leave
-        the window now."""
+        """The rows that the operator gives for an interval that has ended since the batch before, and for those that
+        leave the window now."""
         task, ended = self._task, self._task.before.interval
         operator, now = task.operator, task.moment.interval
         if now == ended or not task.before.files:
@@ -213,9 +213,9 @@ class ExecutorWork:
                     turn = turn_of(grouped, self._all_of(kept_in, grouped), operator, task.moment)
                     yield from _some(operator.expire(turn))
 
-    def _mine(self, files: Sequence[StateFile]) -> Iterator[Grouped]:
-        """The keys that kept something in these files, of one interval, and that this executor speaks for: those that
-        the interval's last plan gave to it, or to one that has left and whose work it has taken over."""
+    def _mine(self, files: Sequence[StateFile]) -> Iterator[KeyGroups]:
+        """The keys with rows in these files, of one interval, for which this executor is responsible: those that the
+        interval's last plan gave to it, or to an executor that has left and whose work it has taken over."""
         if not files:
             return
         last = self._task.plans[max(file.epoch for file in files)]
@@ -240,16 +240,16 @@ class ExecutorWork:
         mine: Bools = stands == self._executor
         return mine
 
-    def _all_of(self, files: Sequence[StateFile], grouped: Grouped) -> Iterator[tuple[Shelf, Bools | None]]:
+    def _all_of(self, files: Sequence[StateFile], grouped: KeyGroups) -> Iterator[tuple[Shelf, Bools | None]]:
         owners: dict[int, Ints] = {}
         for file in files:
-            wanted = keys_on(file, self._task.plans, grouped.ids, owners)
+            wanted = keys_in_file(file, self._task.plans, grouped.ids, owners)
             if wanted.any():
                 yield self._open(file), wanted
 
 
 def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of a key in one, and none too large to be put together."""
+    """Groups of rows: all rows of a key are in one, and none is too large to be concatenated."""
     count = 1 + sum(batch.nbytes for batch in batches) // GATHERED_BYTES_MAX
     for bucket in range(count):
         parts = [b if count == 1 else b.filter(pa.array(key_ids(b.column(KEY)) % count == bucket)) for b in batches]
@@ -258,17 +258,17 @@ def _buckets(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def merge_given(batches: Sequence[pa.RecordBatch], operator: Operator) -> Iterator[pa.RecordBatch]:
-    """Rows that were given in several places, put together where they agree in `merge_by`."""
+    """Merges rows that were given in several places, where they agree in `merge_by`."""
     if batches and operator.merge_by is not None:
         grouped = group(pa.concat_batches(batches), by=operator.merge_by)
         yield operator.merge(grouped.rows, grouped.starts)
 
 
 _open_shelves: dict[str, dict[str, Shelf]] = {}
-"""Of each operator, what this worker has mapped. Names of files are never used again, so none can be stale."""
+"""The files of each operator that this worker has mapped. Names are never used again, so none can be stale."""
 
 
-def _kept_open(task: KeyedTask) -> dict[str, Shelf]:
+def _shelves_of(task: KeyedTask) -> dict[str, Shelf]:
     shelves = _open_shelves.setdefault(task.state.place, {})
     stale = set(shelves) - {file.name for file in task.before.files}
     for name in stale:

@@ -1,7 +1,8 @@
-"""The loops that find which rectangles an area's rectangle meets, and which of those found ask for what is said.
+"""The loops that find the rectangles that an area's rectangle meets, and those whose words the event has.
 
-Arrays only; `areas.py` decides what is met. A subscription is entered in several cells of a level (`index.py`), and a
-large rectangle visits many, so both meet in several. Only the top left one that they share reports them:
+Arrays only; `areas.py` makes the exact test. A subscription is entered in several cells of a level
+(`core/index/cells.py`), and a large rectangle visits many, so both meet in several. Only the top left cell that they
+share reports them:
 
     ┌───┬───┬───┐
     │ a │ a │   │      area a, subscription s: four cells have a, four have s, and the one cell
@@ -18,15 +19,15 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
 from geoswarm.core.index.cells import Level
 from geoswarm.core.index.kernels import Records, is_live
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, find_terms, workspace_for
-from geoswarm.core.index.word_tables import signed
+from geoswarm.core.index.word_tables import as_signed
 from geoswarm.core.space.grid import column_of, row_of, zcode
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.word_match import is_satisfied
 
 
 @kernel
-def _gathered_bits(v: int) -> int:
-    """0a0b0c0d -> abcd: of a Z-order code, its column; of its half, its row."""
+def _gather_bits(v: int) -> int:
+    """0a0b0c0d -> abcd: the column of a Z-order code, and the row of the code shifted by one bit."""
     v &= 0x55555555
     v = (v | (v >> 1)) & 0x33333333
     v = (v | (v >> 2)) & 0x0F0F0F0F
@@ -35,7 +36,7 @@ def _gathered_bits(v: int) -> int:
 
 
 @kernel
-def _first(keys: ZCodes, low: int, high: int, wanted: int) -> int:
+def _first_not_below(keys: ZCodes, low: int, high: int, wanted: int) -> int:
     """The first position from `low` on, and before `high`, whose key is not below `wanted`."""
     while low < high:
         middle = (low + high) // 2
@@ -51,7 +52,7 @@ def find_boxes(
     boxes: Floats, frame: Floats, level: int, cells: Level, records: Records, now_us: int, before: Ints, most: int
 ) -> tuple[Ints, Ints]:
     """The live subscriptions of one level whose rectangles meet each box, one box after another, and where those of
-    each end. `before` counts what other levels found, up to each box: stops behind the box with which all are `most`.
+    each end. `before` counts what other levels found, up to each box: stops after the box that reaches `most` in all.
     """
     keys, starts, entries, rects = cells.keys, cells.starts, cells.entries, records.rects
     ends, found, n = np.empty(len(boxes), np.int64), np.empty(len(boxes) + 64, np.int64), 0
@@ -61,25 +62,25 @@ def find_boxes(
         x0, y0, x1, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
         row0, col0 = row_of(y1, frame) >> level, column_of(x0, frame) >> level
         row1, col1 = row_of(y0, frame) >> level, column_of(x1, frame) >> level
-        low = _first(keys, 0, len(keys), zcode(row0, col0))  # along the curve, the corners are the ends
-        high = _first(keys, low, len(keys), zcode(row1, col1) + 1)
+        low = _first_not_below(keys, 0, len(keys), zcode(row0, col0))  # along the curve, the corners are the ends
+        high = _first_not_below(keys, low, len(keys), zcode(row1, col1) + 1)
         wide = col1 - col0 + 1
         by_cell = (row1 - row0 + 1) * wide < high - low
         for k in range((row1 - row0 + 1) * wide if by_cell else high - low):
             if by_cell:
                 row, col = row0 + k // wide, col0 + k % wide
                 code = zcode(row, col)
-                at = _first(keys, low, high, code)
+                at = _first_not_below(keys, low, high, code)
                 if at == high or keys[at] != code:
                     continue
             else:
                 at = low + k
-                code = signed(keys[at])
-                row, col = _gathered_bits(code >> 1), _gathered_bits(code)
+                code = as_signed(keys[at])
+                row, col = _gather_bits(code >> 1), _gather_bits(code)
                 if not (row0 <= row <= row1 and col0 <= col <= col1):
                     continue
             for e in range(starts[at], starts[at + 1]):
-                s = signed(entries[e])
+                s = as_signed(entries[e])
                 if not (rects[s, 0] <= x1 and x0 <= rects[s, 2] and rects[s, 1] <= y1 and y0 <= rects[s, 3]):
                     continue
                 if max(row0, row_of(rects[s, 3], frame) >> level) != row:
@@ -98,8 +99,8 @@ def find_boxes(
 
 @kernel
 def are_satisfied(tokens: Tokens, index: TextIndex, conditions: Conditions, said_by: Ints, ordinals: Ints) -> Bools:
-    """Of each pair (text said_by[i], subscription ordinals[i]): whether the text has what is asked for; texts
-    ascend."""
+    """Whether the text has the words of the subscription, for each pair (text said_by[i], subscription ordinals[i]);
+    texts ascend."""
     answers = np.zeros(len(ordinals), np.bool_)
     workspace, every = workspace_for(tokens, index), np.empty(0, np.bool_)
     seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)

@@ -1,8 +1,8 @@
-"""Events that are areas against subscriptions: which of them each area meets. `match.py` does points, and joins both.
+"""Finds the subscriptions that each event meets, where events are areas. `match.py` finds those of points.
 
-A first look finds the subscriptions whose rectangles meet the area's (`area_kernels.py`); the words of those who ask
-for any are looked for; what is left is tested exactly, by the predicate that the subscription has
-(`core/shapes/areas.py`), after one corner of the area has decided what one corner can. Distributor §4.2.
+A first search finds the subscriptions whose rectangles meet the area's (`area_kernels.py`); then their words are
+checked, if they have any; the rest is tested exactly, by the predicate of the subscription (`core/shapes/areas.py`),
+unless one corner of the area decides already. Distributor §4.2.
 """
 
 from collections.abc import Iterator, Sequence
@@ -18,11 +18,11 @@ from geoswarm.core.index.cells import frame_of
 from geoswarm.core.index.kernels import Hits
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.shapes.areas import areas_in
-from geoswarm.core.shapes.circle import rectangles
+from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.parse import parse_shapes
-from geoswarm.core.shapes.shapes import Shapes, mixed, of_polygons
-from geoswarm.core.shapes.wkb import decode
+from geoswarm.core.shapes.shapes import Shapes, merge_by_mask, of_polygons
+from geoswarm.core.shapes.wkb import decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
@@ -30,13 +30,13 @@ from geoswarm.flow.sound import SOUND
 from geoswarm.model import GEOMETRY, PREDICATES
 
 FIRST_AREAS = 1024
-"""Of the first run, which tells how much areas find here."""
-EASE = 4
+"""Areas in the first run, which measures how many pairs areas find here."""
+AREA_RUN_MARGIN = 4
 """A run is expected to find a quarter of what it may."""
-BOXES_MAX = 100_000
-"""Rectangles that GEOS is given at once, about 300 bytes each."""
-VERTICES_MAX = 4_000_000
-"""Of the regions that GEOS is given at once, about 40 bytes each."""
+GEOS_BOXES_MAX = 100_000
+"""Rectangles given to GEOS at once, about 300 bytes each."""
+GEOS_VERTICES_MAX = 4_000_000
+"""Vertices of the regions given to GEOS at once, about 40 bytes each."""
 _BY_CODE: tuple[Predicate, ...] = ("intersects", "contains", "within", "covers")
 assert _BY_CODE == PREDICATES
 
@@ -44,7 +44,7 @@ assert _BY_CODE == PREDICATES
 @dataclass(frozen=True)
 class Areas:
     rows: Ints
-    """Which events they are; ascending."""
+    """The row of each area among the events; ascending."""
     shapes: Shapes
     boxes: Floats
     """(n, 4): the rectangle round each."""
@@ -54,7 +54,7 @@ class Areas:
 
 
 def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
-    """Of validated events; None: all are points. An event whose geometry is a point is none of them."""
+    """The areas among validated events; None: all are points. An event whose geometry is a point is not an area."""
     if GEOMETRY.name not in events.schema.names or events.column(GEOMETRY.name).null_count == len(events):
         return None
     column = events.column(GEOMETRY.name)
@@ -68,21 +68,21 @@ def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
         return None
     if not found.all():
         rows, shapes = rows[found], shapes.take(np.flatnonzero(found))
-    return Areas(rows, shapes, rectangles(shapes, grid))
+    return Areas(rows, shapes, bounding_rectangles(shapes, grid))
 
 
 def _read(column: pa.Array, sound: Bools, grid: Grid) -> Shapes:
     if sound.all():
-        return decode(column)
+        return decode_wkb(column)
     checked = parse_shapes(column.filter(pa.array(~sound)), grid).shapes
-    return mixed(sound, decode(column.filter(pa.array(sound))), checked)
+    return merge_by_mask(sound, decode_wkb(column.filter(pa.array(sound))), checked)
 
 
 def match_areas(
     areas: Areas, tokens: Tokens | None, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
 ) -> Iterator[Hits]:
-    """What the areas meet, in order, in runs that find about `pairs_max` at most; a single area may find more.
-    `tokens` are what they say; None: nothing."""
+    """The subscriptions that the areas meet, in order, in runs of about `pairs_max` pairs at most; a single area may
+    have more. `tokens` are those of the areas' texts; None: they have no text."""
     start, length = 0, FIRST_AREAS
     while start < len(areas):
         run = _candidates(areas, start, min(len(areas), start + length), segments, grid, now_us, pairs_max)
@@ -99,12 +99,12 @@ def match_areas(
             owner, sub = owner[order], sub[order]
         yield Hits(np.searchsorted(owner, np.arange(start, run.end), "right"), sub)
         density = max(1.0, found / (run.end - start))
-        length = max(1, min(2 * length, int(pairs_max / EASE / density)))
+        length = max(1, min(2 * length, int(pairs_max / AREA_RUN_MARGIN / density)))
         start = run.end
 
 
 class _Part(NamedTuple):
-    """What was found in one segment: pairs of an area and a subscription, by area."""
+    """The pairs of an area and a subscription that were found in one segment, by area."""
 
     owners: Ints
     ordinals: Ints
@@ -118,7 +118,7 @@ class _Candidates(NamedTuple):
 def _candidates(
     areas: Areas, start: int, end: int, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
 ) -> _Candidates:
-    """Of as many areas as find `pairs_max` together, and of one at least."""
+    """The candidates of as many areas as have `pairs_max` together, and of one at least."""
     frame, pairs, parts = frame_of(grid), np.zeros(end - start, np.int64), list[_Part]()
     for segment in segments:
         owners, ordinals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
@@ -132,13 +132,13 @@ def _candidates(
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         parts.append(_Part(owner[order], np.concatenate(ordinals)[order]))
-    end = start + len(pairs)  # what was found later may have found less room
+    end = start + len(pairs)  # later segments may have had room for fewer areas
     kept = [np.searchsorted(part.owners, end) for part in parts]
     return _Candidates(end, [_Part(p.owners[:n], p.ordinals[:n]) for p, n in zip(parts, kept, strict=True)])
 
 
 def are_met(areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
-    """Of pairs of an area and a subscription whose rectangles meet, by area: whether it is told."""
+    """Whether each pair of an area and a subscription, whose rectangles meet, is a match; pairs are by area."""
     kept = np.ones(len(owners), np.bool_)
     if segment.conditions is not None:
         offsets = segment.conditions.conjunctions_offsets
@@ -155,7 +155,7 @@ def are_met(areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tok
         codes = regions.predicates[place] if len(regions.predicates) else np.zeros(len(place), np.uint8)
         for code, predicate in enumerate(_BY_CODE):
             asked = np.flatnonzero(kept & (numbers >= 0) & (codes == code))
-            if len(asked):  # asking for nothing would look at all regions
+            if len(asked):  # an empty call would still read all regions
                 kept[asked] = shapes_meet(regions.shapes, areas, owners[asked], numbers[asked], predicate)
     asked = np.flatnonzero(kept & (numbers < 0))
     kept[asked] = rectangles_meet(segment.records.rects[ordinals[asked]], areas, owners[asked])
@@ -163,23 +163,23 @@ def are_met(areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tok
 
 
 def rectangles_meet(rects: Floats, areas: Areas, owners: Ints) -> Bools:
-    """Of each pair (rectangle i, area owners[i]) whose rectangles meet: whether the area itself does, too."""
+    """Whether the area itself meets, for each pair (rectangle i, area owners[i]) whose rectangles meet."""
     x, y = _corners(areas.shapes)
     boxes, x, y = areas.boxes[owners], x[owners], y[owners]
     met = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
     met |= (rects[:, :2] <= boxes[:, :2]).all(axis=1) & (boxes[:, 2:] <= rects[:, 2:]).all(axis=1)
     doubtful = np.flatnonzero(~met)
-    for begin in range(0, len(doubtful), BOXES_MAX):
-        asked = doubtful[begin : begin + BOXES_MAX]
+    for begin in range(0, len(doubtful), GEOS_BOXES_MAX):
+        asked = doubtful[begin : begin + GEOS_BOXES_MAX]
         boxes_asked = of_polygons(shapely.box(*rects[asked].T))
         met[asked] = areas_in(boxes_asked, areas.shapes, owners[asked], np.arange(len(asked)))
     return met
 
 
 def shapes_meet(shapes: Shapes, areas: Areas, owners: Ints, numbers: Ints, predicate: Predicate) -> Bools:
-    """Of each pair (area owners[i], shape numbers[i]): whether the predicate holds: shape, predicate, area."""
+    """Whether "shape, predicate, area" holds, for each pair (area owners[i], shape numbers[i])."""
     answers = np.zeros(len(owners), np.bool_)
-    if predicate == "within":  # all of the shape lies in the area: its corner, too
+    if predicate == "within":  # all of the shape lies in the area, including its corner
         doubtful = np.flatnonzero(points_in(areas.shapes, *_corners(shapes), numbers, owners))
     else:
         touched = points_in(shapes, *_corners(areas.shapes), owners, numbers)
@@ -189,13 +189,13 @@ def shapes_meet(shapes: Shapes, areas: Areas, owners: Ints, numbers: Ints, predi
         doubtful = np.flatnonzero(touched)
     doubtful = doubtful[np.argsort(numbers[doubtful], kind="stable")]  # a shape is given to GEOS once
     weights = np.cumsum(shapes.vertex_counts()[numbers[doubtful]])
-    cuts = np.searchsorted(weights, np.arange(VERTICES_MAX, weights[-1:].sum(), VERTICES_MAX))
+    cuts = np.searchsorted(weights, np.arange(GEOS_VERTICES_MAX, weights[-1:].sum(), GEOS_VERTICES_MAX))
     for asked in np.split(doubtful, cuts):
         answers[asked] = areas_in(shapes, areas.shapes, owners[asked], numbers[asked], predicate)
     return answers
 
 
 def _corners(shapes: Shapes) -> tuple[Floats, Floats]:
-    """One point of each that is certainly in it: the first vertex, or the middle of a circle."""
+    """One point of each shape: its first vertex, or the centre of a circle."""
     corners = shapes.xy[shapes.first_vertices()[:-1]]
     return np.ascontiguousarray(corners[:, 0]), np.ascontiguousarray(corners[:, 1])

@@ -1,8 +1,7 @@
-"""Events against subscriptions: which of them each event meets. Checks and packs; `kernels.py` loops.
+"""Finds the subscriptions that each event meets. Checks and packs; `core/index/kernels.py` loops.
 
 Exact: a point on a rectangle's border is inside, and every live subscription is found once, whichever segment holds it.
-`run/oracle/oracle.py` gives the same answer the slow way. Events that are areas are matched in `areas.py`, and join
-here.
+`run/oracle/oracle.py` finds the same the slow way. Events that are areas are matched in `areas.py`, and added here.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +14,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
 from geoswarm.core.index.cells import Level, codes_of, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records, interleave, match_level
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, interleave, match_level
 from geoswarm.core.index.regions import Regions, match_regions, outside
 from geoswarm.core.index.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.core.index.word_kernels import Conditions, TextIndex
@@ -26,7 +25,7 @@ from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.areas import areas_of, match_areas
 from geoswarm.flow.match.word_match import match_text
-from geoswarm.flow.sound import unmarked
+from geoswarm.flow.sound import drop_mark
 from geoswarm.model import GEOMETRY, TEXT
 
 
@@ -38,13 +37,13 @@ class TermShare(NamedTuple):
 
     @classmethod
     def of(cls, plan: Plan, partition_id: int) -> "TermShare | None":
-        """None: all terms of the place are here."""
+        """None: all terms of the place belong to the partition."""
         partition = plan.partition(partition_id)
         return None if partition.cut is None else cls(plan.cuts[partition.cut], partition.shares)
 
     @property
     def plain(self) -> bool:
-        """Share 0 also has those who ask for no words."""
+        """Whether subscriptions without words belong to it, as they do to share 0."""
         return 0 in self.shares
 
     def probe(self, hashes: Hashes) -> Bools:
@@ -56,16 +55,16 @@ class TermShare(NamedTuple):
 _ALL: Bools = np.empty(0, np.bool_)
 
 FIRST_ROWS = 32_768
-"""About a parcel. Every run asks each level of each segment once, which many short runs would feel."""
-EASE = 8
-"""A run is expected to have an eighth of the pairs it may: the next place may be denser, and short arrays come from
-memory that was used before."""
-ROOM_MIN = 1024
-"""Hits beyond those expected that a run has room for; more, and it is made longer as it goes."""
+"""Rows of the first run, about a parcel. A run searches each level of each segment, so short runs are slow."""
+RUN_MARGIN = 8
+"""A run is expected to have an eighth of the pairs that it may have: the next place may be denser, and short arrays
+reuse memory."""
+RUN_ROOM_MIN = 1024
+"""Room for hits beyond those expected; if there are more, the arrays are made longer."""
 
 
-class Met(NamedTuple):
-    """A run of events and what they met: the subscriptions of event i are subs[offsets[i]:offsets[i + 1]]."""
+class MatchRun(NamedTuple):
+    """A run of events and the subscriptions that they met: those of event i are subs[offsets[i]:offsets[i + 1]]."""
 
     events: pa.RecordBatch
     offsets: Ints
@@ -81,16 +80,16 @@ def match(
     rows_max: int,
     pairs_max: int,
     terms: TermShare | None = None,
-) -> Iterator[Met]:
-    """`events` are in Z-order, as `route` leaves them; `terms` are those under which lists are looked up, if not all.
-    Yields events in order, in runs of at most `rows_max` and about `pairs_max` pairs; a single event may have more
-    than that. An event with a geometry is matched against everything: only one partition of its place gets it."""
+) -> Iterator[MatchRun]:
+    """`events` are in Z-order, as `route` returns them; `terms` are those whose lists are searched, if not all. Yields
+    events in order, in runs of at most `rows_max` events and about `pairs_max` pairs; a single event may have more
+    pairs. An event with a geometry is matched by all terms: only one partition of its place gets it."""
     areas = areas_of(events, grid)
-    events = unmarked(events)
+    events = drop_mark(events)
     if areas is None:
         yield from _match_points(events, segments, grid, now_us, rows_max, pairs_max, terms)
         return
-    half = max(1, pairs_max // 2)  # what points met waits for what areas met, and the other way round
+    half = max(1, pairs_max // 2)  # matches of points wait for those of areas, and the other way round
     point_rows = np.setdiff1d(np.arange(len(events)), areas.rows, assume_unique=True)
     names = [name for name in ("x", "y", TEXT.name, GEOMETRY.name) if name in events.schema.names]
     points = events.select(names).take(pa.array(point_rows))
@@ -102,27 +101,27 @@ def match(
     start = 0
     while start < len(events):
         stop = min(met_points.reach(), met_areas.reach(), start + rows_max)
-        yield _joined(events, start, stop, met_points.until(stop), met_areas.until(stop))
+        yield _join_runs(events, start, stop, met_points.until(stop), met_areas.until(stop))
         start = stop
 
 
 class _Feed:
-    """What some of the events met, run by run, as far as it is asked for."""
+    """The matches of some of the events, fetched run by run when they are needed."""
 
     def __init__(self, rows: Ints, runs: Iterator[Hits], total: int) -> None:
-        """`rows` are the events that are matched, of `total`."""
+        """`rows` are the places of these events among all `total`."""
         self._rows, self._runs, self._total = rows, runs, total
         self._run, self._used, self._done = Hits(rows[:0], rows[:0]), 0, 0
 
     def reach(self) -> int:
-        """The event up to which it is known what they met."""
+        """The event up to which the matches are known."""
         if self._used == len(self._run.ends) and self._done < len(self._rows):
             self._run, self._used = next(self._runs), 0
         behind = self._done + len(self._run.ends) - self._used
         return int(self._rows[behind]) if behind < len(self._rows) else self._total
 
     def until(self, stop: int) -> tuple[Ints, Ints, SubIds]:
-        """Which of the events up to `stop`, how much each met, and what."""
+        """The next events up to `stop`: their places, the number of matches of each, and the subscriptions."""
         count = int(np.searchsorted(self._rows, stop)) - self._done
         rows, ends = self._rows[self._done : self._done + count], self._run.ends[self._used : self._used + count]
         begin = int(self._run.ends[self._used - 1]) if self._used else 0
@@ -130,16 +129,16 @@ class _Feed:
         return rows, np.diff(ends, prepend=begin), self._run.subs[begin : ends[-1] if count else begin]
 
 
-def _joined(
+def _join_runs(
     events: pa.RecordBatch, start: int, stop: int, one: tuple[Ints, Ints, SubIds], two: tuple[Ints, Ints, SubIds]
-) -> Met:
+) -> MatchRun:
     counts, is_two = np.zeros(stop - start, np.int64), np.zeros(stop - start, np.bool_)
     counts[one[0] - start], counts[two[0] - start] = one[1], two[1]
     is_two[two[0] - start] = True
     offsets = np.concatenate([[0], np.cumsum(counts)])
     mine, subs = np.repeat(is_two, counts), np.empty(offsets[-1], np.int64)
     subs[~mine], subs[mine] = one[2], two[2]
-    return Met(events.slice(start, stop - start), offsets, subs)
+    return MatchRun(events.slice(start, stop - start), offsets, subs)
 
 
 def _match_points(
@@ -150,23 +149,23 @@ def _match_points(
     rows_max: int,
     pairs_max: int,
     terms: TermShare | None,
-) -> Iterator[Met]:
+) -> Iterator[MatchRun]:
     x, y = xy(events)
     points = Points(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
     probe = _probe(events, tokens, terms) if terms is not None and tokens is not None else _ALL
-    # What is found beyond `pairs_max` was found in vain, so runs grow from a short one that tells how dense it is here.
+    # Pairs beyond `pairs_max` are lost work, so the first run is short and measures how dense it is here.
     start, length_max, density = 0, min(rows_max, FIRST_ROWS), 2.0
     while start < len(events):
         length = min(length_max, len(events) - start)
         said = tokens and tokens.between(start, start + length)
         run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
-        hits = _search(run, segments, min(int(density * length), pairs_max) + ROOM_MIN, pairs_max)
-        hits = _within(run, hits, segments)
+        hits = _search(run, segments, min(int(density * length), pairs_max) + RUN_ROOM_MIN, pairs_max)
+        hits = _drop_outside(run, hits, segments)
         length = len(hits.ends)
         density = max(2.0, 1.25 * len(hits.subs) / length)
-        length_max = max(1, min(rows_max, 2 * length, int(pairs_max / EASE / density)))
-        yield Met(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
+        length_max = max(1, min(rows_max, 2 * length, int(pairs_max / RUN_MARGIN / density)))
+        yield MatchRun(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
         start += length
 
 
@@ -176,9 +175,9 @@ class _Run(NamedTuple):
     points: Points
     tokens: Tokens | None
     probe: Bools
-    """Of each token: whether lists are looked up under it; empty: under all."""
+    """Whether the list of each token is searched; empty: those of all tokens."""
     plain: bool
-    """Whether those who ask for no words are looked for, too."""
+    """Whether subscriptions without words are searched, too."""
     now_us: int
 
     def head(self, count: int) -> "_Run":
@@ -187,7 +186,7 @@ class _Run(NamedTuple):
 
 
 def _tokens(events: pa.RecordBatch, segments: Sequence[Searchable]) -> Tokens | None:
-    """What the events say, if anybody asks. Events without a column `text` say nothing."""
+    """The words of the events; None if they have no column `text`, or no subscription asks for words."""
     if TEXT.name not in events.schema.names or all(segment.text is None for segment in segments):
         return None
     return tokenize(events.column(TEXT.name))
@@ -195,7 +194,7 @@ def _tokens(events: pa.RecordBatch, segments: Sequence[Searchable]) -> Tokens | 
 
 def _probe(events: pa.RecordBatch, tokens: Tokens, terms: TermShare) -> Bools:
     mine = terms.probe(tokens.hashes)
-    if GEOMETRY.name in events.schema.names:  # which is a point, but nobody else has got the event
+    if GEOMETRY.name in events.schema.names:  # a point, but no other partition gets the event
         whole = events.column(GEOMETRY.name).is_valid().to_numpy(zero_copy_only=False)
         mine |= np.repeat(whole, np.diff(tokens.offsets))
     return mine
@@ -203,12 +202,12 @@ def _probe(events: pa.RecordBatch, tokens: Tokens, terms: TermShare) -> Bools:
 
 def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int) -> Hits:
     """The hits at all levels of all segments, of as many events as have `pairs_max` together, and of one at least."""
-    # All searches write into the same array, one behind the other: events that are given up leave their room again.
+    # All searches write into the same array, one after the other; the room of events that are given up is used again.
     subs, begins, ends = np.empty(room, np.int64), [0], list[Ints]()
     pairs = np.zeros(len(run.points.codes), np.int64)  # up to each event
     for search in _searches(run, segments):
         begin, count = begins[-1], len(pairs)
-        hits, done = Hits(np.empty(count, np.int64), subs), Progress(0, begin, 0)
+        hits, done = Hits(np.empty(count, np.int64), subs), SearchProgress(0, begin, 0)
         while done.points < count:
             done = search(run.head(len(pairs)), hits, done)
             reached = pairs[: done.points] + hits.ends[: done.points] - begin
@@ -222,14 +221,14 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
             begins.append(int(hits.ends[count - 1]))
             ends.append(hits.ends)
     if len(ends) == 1:
-        return Hits(ends[0][: len(pairs)], subs[: pairs[-1]])  # a later search may have left fewer events
+        return Hits(ends[0][: len(pairs)], subs[: pairs[-1]])  # a later search may have reached fewer events
     if not ends:
         return Hits(pairs, np.empty(0, np.int64))
     return Hits(pairs, interleave(np.array(begins), np.stack([part[: len(pairs)] for part in ends]), subs, pairs))
 
 
-def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
-    """Without those that were found by their words and whose regions do not have the point."""
+def _drop_outside(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
+    """The hits without those found by words whose regions do not contain the point."""
     worded = [s for s in segments if s.regions is not None and len(s.regions.worded)]
     if not worded or not len(hits.subs):
         return hits
@@ -244,8 +243,10 @@ def _within(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits:
     return Hits(np.cumsum(counts), hits.subs[~wrong])
 
 
-def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_Run, Hits, Progress], Progress]]:
-    """One for each level of each segment that the run comes near to, and one for the words of each segment."""
+def _searches(
+    run: _Run, segments: Sequence[Searchable]
+) -> Iterator[Callable[[_Run, Hits, SearchProgress], SearchProgress]]:
+    """One search for each level of each segment that may have hits, and one for the words of each segment."""
     points = run.points
     for records, levels, text, conditions, regions, _ in segments:
         for level, cells in levels.items() if run.plain else ():
@@ -259,18 +260,18 @@ def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Callable[[_
             yield partial(_words, text, conditions, records)
 
 
-def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: Progress) -> Progress:
+def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: SearchProgress) -> SearchProgress:
     return match_level(run.points, shift, cells, records, run.now_us, hits, done)
 
 
 def _regions(
-    shift: int, cells: Level, regions: Regions, records: Records, run: _Run, hits: Hits, done: Progress
-) -> Progress:
+    shift: int, cells: Level, regions: Regions, records: Records, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     return match_regions(run.points, shift, cells, regions, records, run.now_us, hits, done)
 
 
 def _words(
-    text: TextIndex, conditions: Conditions, records: Records, run: _Run, hits: Hits, done: Progress
-) -> Progress:
+    text: TextIndex, conditions: Conditions, records: Records, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
     assert run.tokens is not None
     return match_text(run.points, run.tokens, text, conditions, records, run.now_us, run.probe, hits, done)

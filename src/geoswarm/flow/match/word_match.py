@@ -1,4 +1,4 @@
-"""The loop that tests what is listed under the words of an event. Arrays only; `text_kernels.py` finds the lists.
+"""The loop that tests the entries listed for the words of an event. `core/index/word_kernels.py` finds the lists.
 
     13 lists ──box──► 56 of 160 entries ──signature──► 51 hits, and now and then a doubt ──rectangle, terms──► a hit
 
@@ -8,21 +8,21 @@ PS2Stream §IV-D.
 import numpy as np
 
 from geoswarm.core.arrays.jit import Bools, kernel
-from geoswarm.core.index.kernels import Hits, Points, Progress, Records, is_live
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, is_live
 from geoswarm.core.index.word_boxes import (
     ALL,
     GUARDS,
     ONES,
-    SLOT_BITS,
-    SLOTS,
-    place_of,
+    SIGNATURE_BITS,
+    SIGNATURE_SLOTS,
+    conjunction_place,
     point_of,
     signature_slot,
     steps_x,
     steps_y,
 )
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, block_end, find_lists, find_terms, workspace_for
-from geoswarm.core.index.word_tables import LOW, signed, unsigned
+from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
 
@@ -30,7 +30,7 @@ from geoswarm.core.text.tokens import Tokens
 @kernel
 def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool:
     for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
-        term = signed(conditions.terms[t])
+        term = as_signed(conditions.terms[t])
         if (seen[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
             return False
     return True
@@ -38,7 +38,7 @@ def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool
 
 @kernel
 def is_first(ordinal: int, place: int, seen: Hashes, conditions: Conditions) -> bool:
-    """Is this conjunction of the subscription satisfied, and none before it?"""
+    """Whether this conjunction of the subscription is satisfied, and none before it."""
     first = conditions.conjunctions_offsets[ordinal]
     if not is_satisfied(first + place, seen, conditions):
         return False
@@ -58,16 +58,16 @@ def match_text(
     now_us: int,
     probe: Bools,
     hits: Hits,
-    done: Progress,
-) -> Progress:
-    """Look the words of every event up, and test what is listed under them. As `match_level`, it goes on from `done`
-    and stops where the room might not do. A subscription is found in the list of the first conjunction that the event
-    satisfies, so executors that share out the terms report it once."""
+    done: SearchProgress,
+) -> SearchProgress:
+    """Look up the words of every event, and test the entries listed for them. Like `match_level`, it continues from
+    `done` and stops where the room might not suffice. A subscription is found in the list of the first conjunction that
+    the event satisfies, so executors that divide the terms report it once."""
     entries, rects = index.boxed, records.rects
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
     workspace, levels = workspace_for(tokens, index), len(index.levels)
     seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
-    signature = np.zeros(SLOTS, np.uint8)
+    signature = np.zeros(SIGNATURE_SLOTS, np.uint8)
     here = np.empty(levels, np.uint64)
     near, found = np.empty(1024, np.uint64), np.empty(1024, np.uint64)
     n, i, wanted = done.hits, done.points, np.int64(0)
@@ -90,23 +90,23 @@ def match_text(
             column, row = steps_x(x, index.frame), steps_y(y, index.frame)
             for k in range(levels):
                 here[k] = point_of(column, row, index.levels[k])
-            passed = unsigned(0)
+            passed = as_unsigned(0)
             for f in range(first, last):
                 point = here[workspace.ranks[f]]
-                for e in range(unsigned(workspace.begins[f]), unsigned(workspace.ends[f])):
+                for e in range(as_unsigned(workspace.begins[f]), as_unsigned(workspace.ends[f])):
                     rest = point - entries[e, 0]
                     found[passed], near[passed] = e, rest
-                    passed += unsigned(rest & GUARDS == GUARDS)
+                    passed += as_unsigned(rest & GUARDS == GUARDS)
             if passed:
                 for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
                     signature[signature_slot(workspace.scatters[j])] = 1
                     seen[workspace.terms[j] >> 6] |= np.uint64(1) << np.uint64(workspace.terms[j] & 63)
                 for h in range(passed):
                     e = found[h]
-                    s, check = entries[e, 1] & LOW, signed(entries[e, 1] >> np.uint64(32))
-                    hits.subs[unsigned(n)] = records.ids[s]
-                    slots = signature[unsigned(check & (SLOTS - 1))]
-                    slots += signature[unsigned((check >> SLOT_BITS) & (SLOTS - 1))]
+                    s, check = entries[e, 1] & LOW, as_signed(entries[e, 1] >> np.uint64(32))
+                    hits.subs[as_unsigned(n)] = records.ids[s]
+                    slots = signature[as_unsigned(check & (SIGNATURE_SLOTS - 1))]
+                    slots += signature[as_unsigned((check >> SIGNATURE_BITS) & (SIGNATURE_SLOTS - 1))]
                     inside = (near[h] - ONES) & GUARDS == GUARDS
                     hit = True
                     if not (inside & (slots == 0) & (check < ALL)):
@@ -114,13 +114,13 @@ def match_text(
                         if hit and not inside:
                             hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
                         if hit and (check >= ALL or slots > 0):
-                            hit = is_first(signed(s), place_of(check), seen, conditions)
+                            hit = is_first(as_signed(s), conjunction_place(check), seen, conditions)
                     if hit and not all_live:
-                        hit = is_live(signed(s), records, now_us)
+                        hit = is_live(as_signed(s), records, now_us)
                     n += hit
                 for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
                     signature[signature_slot(workspace.scatters[j])] = 0
                     seen[workspace.terms[j] >> 6] = 0
             hits.ends[i] = n
             i += 1
-    return Progress(i, n, int(wanted))
+    return SearchProgress(i, n, int(wanted))

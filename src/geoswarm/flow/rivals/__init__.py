@@ -1,1 +1,1 @@
-"""The pipelines of GeoPS beside the engine's own: whole lists tested, and candidates found by the router."""
+"""The other pipelines of GeoPS: they test whole lists, or the router finds candidates."""

@@ -1,7 +1,7 @@
-"""Of pairs (event, subscription) that some list or index gave: which hold. Live, words, region, in bulk.
+"""Tests pairs (event, subscription) from a list or an index: live, words, region, in bulk.
 
-Finds no pairs itself: `sps.py` tests all there are, `replicated_index.py` has been told which. Pairs are two arrays:
-the row of the event, and the ordinal in the segment.
+`sps.py` tests all pairs there are, `replicated_index.py` those that the router found. Pairs are two arrays: the row of
+the event, and the ordinal in the segment.
 """
 
 from typing import NamedTuple, cast
@@ -21,36 +21,36 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.areas import Areas, are_met, areas_of
-from geoswarm.flow.match.match import Met
+from geoswarm.flow.match.match import MatchRun
 from geoswarm.model import PREDICATES
 
 _PREDICATES = cast(tuple[Predicate, ...], PREDICATES)  # by their codes
 
 
-class Published(NamedTuple):
-    """Where events are."""
+class EventPlaces(NamedTuple):
+    """The places of events."""
 
     x: Floats
     y: Floats
     boxes: Floats
-    """(n, 4): the rectangle round each; of a point, the point."""
+    """(n, 4): the rectangle round each; for a point, the point itself."""
     areas: Areas | None
     """None: all are points."""
     number: Ints
-    """Of each event among the areas; -1: it is a point."""
+    """The number of each event among the areas; -1: it is a point."""
 
 
-def published(events: pa.RecordBatch, grid: Grid) -> Published:
+def locate_events(events: pa.RecordBatch, grid: Grid) -> EventPlaces:
     x, y = xy(events)
     boxes, number = np.stack([x, y, x, y], axis=1), np.full(len(events), -1, np.int64)
     areas = areas_of(events, grid)
     if areas is not None:
         boxes[areas.rows], number[areas.rows] = areas.boxes, np.arange(len(areas))
-    return Published(x, y, boxes, areas, number)
+    return EventPlaces(x, y, boxes, areas, number)
 
 
-def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
-    """Of pairs whose rectangles meet: those that are live, and whose regions are as the subscription wants them."""
+def regions_hold(places: EventPlaces, rows: Ints, segment: Searchable, ordinals: Ints, now_us: int) -> Bools:
+    """Which pairs, whose rectangles meet, have a live subscription whose predicate holds."""
     holds = are_live(ordinals, segment.records, now_us)
     if places.areas is not None:
         asked = np.flatnonzero(holds & (places.number[rows] >= 0))
@@ -62,8 +62,8 @@ def holding(places: Published, rows: Ints, segment: Searchable, ordinals: Ints, 
     return holds
 
 
-def _in_regions(places: Published, rows: Ints, regions: Regions, ordinals: Ints) -> Bools:
-    """Of points in rectangles: whether they are in the regions, too."""
+def _in_regions(places: EventPlaces, rows: Ints, regions: Regions, ordinals: Ints) -> Bools:
+    """Whether points, which are in the rectangles, are in the regions, too."""
     inside = np.ones(len(rows), np.bool_)
     number, shaped = number_of(regions, ordinals)
     codes = regions.predicates[number] if len(regions.predicates) else np.zeros(len(number), np.uint8)
@@ -75,15 +75,15 @@ def _in_regions(places: Published, rows: Ints, regions: Regions, ordinals: Ints)
 
 
 def number_of(regions: Regions, ordinals: Ints) -> tuple[Ints, Bools]:
-    """Of each ordinal its number among the regions, and whether it has one."""
+    """The number of each ordinal among the regions, and whether it has one."""
     number = np.searchsorted(regions.ordinals, ordinals)
     number[number == len(regions.ordinals)] = 0
     return number, regions.ordinals[number] == ordinals
 
 
-def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot: int) -> Bools:
-    """An area meets a subscription in every partition that both are in. One of them reports the pair: that of the top
-    left cell of what their rectangles share. A point is in one partition anyway."""
+def are_reported_here(places: EventPlaces, rows: Ints, rects: Floats, plan: Plan, slot: int) -> Bools:
+    """Whether this partition reports each pair. An area meets a subscription in every partition that both are in; the
+    one with the top left cell of the intersection of their rectangles reports the pair. A point is in one only."""
     here = np.ones(len(rows), np.bool_)
     asked = np.flatnonzero(places.number[rows] >= 0)
     boxes, rects = places.boxes[rows[asked]], rects[asked]
@@ -93,9 +93,9 @@ def reported_here(places: Published, rows: Ints, rects: Floats, plan: Plan, slot
 
 
 @kernel
-def saying(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Conditions, terms: Hashes) -> Bools:
-    """Of pairs: those whose event says what the subscription asks for, if it asks for anything. `terms` has the hash of
-    each word of the conditions."""
+def words_hold(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Conditions, terms: Hashes) -> Bools:
+    """Which pairs have an event with the words of the subscription, if that has any. `terms` has the hash of each word
+    of the conditions."""
     says = np.empty(len(rows), np.bool_)
     for i in range(len(rows)):
         begin, end = conditions.conjunctions_offsets[ordinals[i]], conditions.conjunctions_offsets[ordinals[i] + 1]
@@ -124,7 +124,7 @@ def _is_said(event: int, hash_: int, term: int, tokens: Tokens, conditions: Cond
         else:
             high = middle
     words = conditions.words
-    while low < last and tokens.hashes[low] == hash_:  # other words may share it
+    while low < last and tokens.hashes[low] == hash_:  # other words may have the same hash
         if _are_equal(
             tokens.folded, tokens.starts[low], tokens.ends[low], words.data, words.begins[term], words.ends[term]
         ):
@@ -143,12 +143,12 @@ def _are_equal(one: Bytes, begin: int, end: int, other: Bytes, other_begin: int,
     return True
 
 
-def gathered(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> Met:
-    """Pairs (row, id) of one segment after another, as what each event met."""
+def gather_matches(events: pa.RecordBatch, found: list[tuple[Ints, SubIds]]) -> MatchRun:
+    """The matches of each event, from pairs (row, id) of one segment after another."""
     rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in found)])
     subs = np.concatenate([np.empty(0, np.int64), *(ids for _, ids in found)])
     if len(found) > 1:
         order = np.argsort(rows, kind="stable")
         rows, subs = rows[order], subs[order]
     counts = np.bincount(rows, minlength=len(events))
-    return Met(events, np.concatenate([[0], np.cumsum(counts)]), subs)
+    return MatchRun(events, np.concatenate([[0], np.cumsum(counts)]), subs)

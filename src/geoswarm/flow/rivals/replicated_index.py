@@ -1,12 +1,12 @@
-"""RIhPS and RIsPS: the router finds who may match, and whoever has these subscriptions tests. Distributor §4.2.
+"""RIhPS and RIsPS: the router finds candidates, and the partitions of the candidates test them. Distributor §4.2.
 
     router     event ── index that every worker has ──► candidates ── the partition of each ──► (event, candidates)
     partition  (event, candidates) ── the partition's own list ──► rectangle, region ──► matches
 
 The index has the rectangle round every region, and beside each subscription its partition ("partition ID–subscription
-ID"); where words are asked for, it is the index of words, which leaves nothing to test but the place. An event has
-candidates in several partitions, so its rows meet again in the merger (`flow/merge.py`). What partition a subscription
-has is said in `shares.py`.
+ID"); for subscriptions with words it is the index of words, after which only the place is left to test. An event has
+candidates in several partitions, so the merger joins its rows (`flow/merge.py`). `shares.py` has the partition of each
+subscription.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,21 +25,21 @@ from geoswarm.core.space.plan import Plan, Slots
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.area_kernels import find_boxes
 from geoswarm.flow.match.areas import Areas
-from geoswarm.flow.match.match import Met, Searchable, match
-from geoswarm.flow.rivals.pairs import gathered, holding, published, saying
-from geoswarm.flow.rivals.shares import PartitionSubs, terms_of
-from geoswarm.flow.rivals.travel import numbered_in_order, pieces
-from geoswarm.flow.route import in_lanes, locate_slots
-from geoswarm.flow.route_terms import COPIES, Sent
-from geoswarm.flow.sound import unmarked
+from geoswarm.flow.match.match import MatchRun, Searchable, match
+from geoswarm.flow.rivals.pairs import gather_matches, locate_events, regions_hold, words_hold
+from geoswarm.flow.rivals.shares import PartitionSubs, condition_hashes
+from geoswarm.flow.rivals.travel import number_in_order, pieces
+from geoswarm.flow.route import locate_slots, split_into_parcels
+from geoswarm.flow.route_terms import COPIES, Dispatch
+from geoswarm.flow.sound import drop_mark
 from geoswarm.model import TEXT
 
 CANDIDATES = pa.field("_candidates", pa.list_(pa.field("element", pa.int64())), nullable=False)
-"""Of an event on its way to a partition: the subscriptions there that it may match."""
+"""The column of candidates: the subscriptions of a partition that the event may match."""
 
 
-class Replicated(NamedTuple):
-    """The index of all subscriptions. What it finds are places in the two arrays."""
+class ReplicatedIndex(NamedTuple):
+    """The index of all subscriptions. It finds positions in the two arrays."""
 
     for_points: list[Searchable]
     for_areas: list[Searchable]
@@ -47,9 +47,9 @@ class Replicated(NamedTuple):
     slots: Slots
 
 
-def boxed(segment: Searchable, grid: Grid) -> CellIndex:
-    """What points may meet of those whose regions are no rectangles, and who ask for no words, by the rectangle round
-    each."""
+def index_boxes(segment: Searchable, grid: Grid) -> CellIndex:
+    """The index, by the rectangle round each, of the regions that are not rectangles, that a point may meet, and that
+    have no words."""
     regions = segment.regions
     if regions is None:
         return {}
@@ -62,8 +62,8 @@ def boxed(segment: Searchable, grid: Grid) -> CellIndex:
     return {k: level._replace(entries=ordinals[level.entries]) for k, level in levels.items()}
 
 
-def replicated(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> Replicated:
-    """Of each segment: itself, its regions as `boxed`, and the slots of its subscriptions as `shares.homes`."""
+def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> ReplicatedIndex:
+    """`parts` has for each segment: itself, its regions as `index_boxes`, and its slots as `home_slots`."""
     for_points, for_areas, first = list[Searchable](), list[Searchable](), 0
     for segment, boxes, _ in parts:
         count = len(segment.records.ids)
@@ -75,41 +75,41 @@ def replicated(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> Replicat
         first += count
     ids = np.concatenate([np.empty(0, np.int64), *(segment.records.ids for segment, _, _ in parts)])
     slots = np.concatenate([np.empty(0, np.int32), *(slots for _, _, slots in parts)])
-    return Replicated(for_points, for_areas, ids, slots)
+    return ReplicatedIndex(for_points, for_areas, ids, slots)
 
 
 def route_candidates(
     events: pa.RecordBatch,
     plan: Plan,
-    index: Replicated,
+    index: ReplicatedIndex,
     now_us: int,
     first_event: int,
     *,
     rows_max: int,
     pairs_max: int,
     every: bool = False,
-) -> Iterator[Sent]:
-    """`events` have been validated; they are numbered from `first_event` on. With `every`, none goes nowhere: one
-    without candidates goes to the partition of its own place."""
-    travelling = numbered_in_order(events, first_event, plan.grid)
-    places, done = published(travelling, plan.grid), 0
+) -> Iterator[Dispatch]:
+    """`events` are validated, and numbered from `first_event` on. With `every`, an event without candidates goes to the
+    partition of its own place."""
+    travelling = number_in_order(events, first_event, plan.grid)
+    places, done = locate_events(travelling, plan.grid), 0
     points = np.flatnonzero(places.number < 0)
     names = [name for name in ("x", "y", TEXT.name) if name in events.schema.names]
     looking = travelling.select(names).take(pa.array(points))
     for met in match(looking, index.for_points, plan.grid, now_us, rows_max=rows_max, pairs_max=pairs_max):
         some = travelling.take(pa.array(points[done : done + len(met.events)]))
-        yield from _sent(met._replace(events=some), plan, index, every)
+        yield from _dispatch(met._replace(events=some), plan, index, every)
         done += len(some)
     if places.areas is not None:
         areas = travelling.take(pa.array(places.areas.rows))
         for met in _near_areas(areas, places.areas, index, plan.grid, now_us, pairs_max):
-            yield from _sent(met, plan, index, every)
+            yield from _dispatch(met, plan, index, every)
 
 
 def _near_areas(
-    events: pa.RecordBatch, areas: Areas, index: Replicated, grid: Grid, now_us: int, pairs_max: int
-) -> Iterator[Met]:
-    """Candidates of events that are areas: where the rectangles meet, and the words are said."""
+    events: pa.RecordBatch, areas: Areas, index: ReplicatedIndex, grid: Grid, now_us: int, pairs_max: int
+) -> Iterator[MatchRun]:
+    """Candidates of events that are areas: the rectangles meet, and the event has the words."""
     tokens = tokenize(events.column(TEXT.name)) if TEXT.name in events.schema.names else None
     start = 0
     while start < len(events):
@@ -122,25 +122,25 @@ def _near_areas(
                 )
                 pairs = pairs[: len(ends)] + ends
                 rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
-                says = _said(start + rows, near, segment, tokens)
+                says = _words_hold(start + rows, near, segment, tokens)
                 found.append((rows[says], segment.records.ids[near[says]]))
         count = len(pairs)
         kept = [(rows[rows < count], places[rows < count]) for rows, places in found]
-        yield gathered(events.slice(start, count), kept)
+        yield gather_matches(events.slice(start, count), kept)
         start += count
 
 
-def _said(rows: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
+def _words_hold(rows: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
     if segment.conditions is None:
         return np.ones(len(rows), np.bool_)
     if tokens is None:
         wordless: Bools = np.diff(segment.conditions.conjunctions_offsets) == 0
         return wordless[ordinals]
-    return saying(rows, ordinals, tokens, segment.conditions, terms_of(segment))
+    return words_hold(rows, ordinals, tokens, segment.conditions, condition_hashes(segment))
 
 
-def _sent(met: Met, plan: Plan, index: Replicated, every: bool) -> Iterator[Sent]:
-    """To every partition that has candidates of an event: the event, with these."""
+def _dispatch(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool) -> Iterator[Dispatch]:
+    """Send each event, with its candidates, to every partition that has some of them."""
     rows, slots, ends, candidates = _by_partition(met, plan, index, every)
     copies = np.bincount(rows, minlength=len(met.events)).astype(np.int32)
     events = met.events.set_column(met.events.schema.get_field_index(COPIES.name), COPIES, pa.array(copies))
@@ -153,14 +153,14 @@ def _sent(met: Met, plan: Plan, index: Replicated, every: bool) -> Iterator[Sent
             type=CANDIDATES.type,
         )
         some = events.take(pa.array(rows[first:last])).append_column(CANDIDATES, lists)
-        parcels = in_lanes(some, np.arange(len(some)), slots[first:last].astype(np.uint32), plan)
-        yield Sent(parcels, *counts)
+        parcels = split_into_parcels(some, np.arange(len(some)), slots[first:last].astype(np.uint32), plan)
+        yield Dispatch(parcels, *counts)
         counts = (0, 0)
 
 
-def _by_partition(met: Met, plan: Plan, index: Replicated, every: bool) -> tuple[Ints, Slots, Ints, SubIds]:
-    """A row for each event and partition that has candidates of it, by partition: event, slot, end of its candidates
-    in the array of all."""
+def _by_partition(met: MatchRun, plan: Plan, index: ReplicatedIndex, every: bool) -> tuple[Ints, Slots, Ints, SubIds]:
+    """A row for each event and partition that has candidates of it, by partition: event, slot, and the end of its
+    candidates in the array of all."""
     rows, slots = np.repeat(np.arange(len(met.events)), np.diff(met.offsets)), index.slots[met.subs]
     candidates = index.ids[met.subs]
     order = argsort(slots.astype(np.uint32), np.arange(len(slots)), len(plan.partitions))
@@ -178,13 +178,13 @@ def _by_partition(met: Met, plan: Plan, index: Replicated, every: bool) -> tuple
     return rows, slots, ends, candidates
 
 
-def verify(events: pa.RecordBatch, shares: Sequence[PartitionSubs], grid: Grid, now_us: int) -> Met:
-    """What the events of a parcel match of their candidates. `shares` are those that their partition has."""
+def verify(events: pa.RecordBatch, shares: Sequence[PartitionSubs], grid: Grid, now_us: int) -> MatchRun:
+    """The matches of a parcel's events among their candidates. `shares` are those of their partition."""
     lists = events.column(CANDIDATES.name)
     offsets = lists.offsets.to_numpy()
     rows, wanted = np.repeat(np.arange(len(events)), np.diff(offsets)), lists.flatten().to_numpy()
     events = events.drop_columns([CANDIDATES.name])
-    places, found = published(events, grid), list[tuple[Ints, SubIds]]()
+    places, found = locate_events(events, grid), list[tuple[Ints, SubIds]]()
     for share in shares:
         if not len(share.ids):
             continue
@@ -196,6 +196,6 @@ def verify(events: pa.RecordBatch, shares: Sequence[PartitionSubs], grid: Grid, 
         near &= (rects[:, 1] <= boxes[:, 3]) & (boxes[:, 1] <= rects[:, 3])
         here = here[near]
         ordinals = share.ordinals[place[here]]
-        here = here[holding(places, rows[here], share.segment, ordinals, now_us)]
+        here = here[regions_hold(places, rows[here], share.segment, ordinals, now_us)]
         found.append((rows[here], wanted[here]))
-    return gathered(unmarked(events), found)
+    return gather_matches(drop_mark(events), found)

@@ -1,11 +1,11 @@
-"""Which subscriptions each partition has, as lists without an index. What is done with a list is for others.
+"""The subscriptions of each partition, as lists without an index.
 
     spis, sps   every partition that the rectangle round the region meets: a point finds all of them in its own
     rihps       one: that of a cell chosen by the hash of the id
     risps       one: that of the cell of the rectangle's centre
 
-A plan stays a plan over cells in all of them, so whoever redraws it need not know. Lists are made once per segment and
-cut of the map; handing a partition over changes no list. Distributor §4.2.
+A plan is over cells in all of them, so strategies need not know the pipeline. Lists are made once for each segment and
+set of partitions; moving a partition to another executor changes no list. Distributor §4.2.
 """
 
 from typing import NamedTuple
@@ -22,29 +22,29 @@ from geoswarm.core.text.kernels import Hashes, hash_rows
 from geoswarm.flow.match.match import Searchable
 
 BY_SPACE = ("spis", "sps")
-"""The pipelines in which a subscription is in every partition that it meets."""
+"""The pipelines in which every partition that a subscription meets has it."""
 
 
 class PartitionSubs(NamedTuple):
-    """Those of a segment's subscriptions that one partition has, by id; an id is there once."""
+    """The subscriptions of a segment that one partition has, by id; each id is there once."""
 
     segment: Searchable
     ordinals: Ints
-    """In the segment."""
+    """Their ordinals in the segment."""
     ids: SubIds
     rects: Floats
     terms: Hashes
-    """Of the words that anybody in the segment asks for; empty: nobody asks for any."""
+    """The hashes of all words of the segment's conditions; empty: there are none."""
 
     @classmethod
     def whole(cls, segment: Searchable) -> "PartitionSubs":
         """All of a segment."""
         order = np.argsort(segment.records.ids, kind="stable")
-        return cls(segment, order, segment.records.ids[order], segment.records.rects[order], terms_of(segment))
+        return cls(segment, order, segment.records.ids[order], segment.records.rects[order], condition_hashes(segment))
 
 
 class DividedSegment(NamedTuple):
-    """One segment, divided: those of slot s are rows starts[s]:starts[s + 1]."""
+    """One segment, divided: the subscriptions of slot s are rows starts[s]:starts[s + 1]."""
 
     starts: Ints
     ordinals: Ints
@@ -53,7 +53,7 @@ class DividedSegment(NamedTuple):
     terms: Hashes
 
     def of(self, slot: int, segment: Searchable) -> PartitionSubs:
-        """`segment` is the one that was divided, as it is now: some may have been cancelled since."""
+        """`segment` is the divided segment in its present state: some subscriptions may have been cancelled since."""
         rows = slice(self.starts[slot], self.starts[slot + 1])
         return PartitionSubs(segment, self.ordinals[rows], self.ids[rows], self.rects[rows], self.terms)
 
@@ -64,19 +64,19 @@ def divide_segment(segment: Searchable, plan: Plan, pipeline: str) -> DividedSeg
         met = overlap(plan, plan.grid.cover(*np.ascontiguousarray(records.rects.T)))
         ordinals, slots = np.repeat(np.arange(len(records.ids)), np.diff(met.offsets)), met.slots
     else:
-        ordinals, slots = np.arange(len(records.ids)), homes(records, plan, pipeline)
+        ordinals, slots = np.arange(len(records.ids)), home_slots(records, plan, pipeline)
     by_id = np.argsort(records.ids[ordinals], kind="stable")
     order = argsort(slots.astype(np.uint32), by_id, len(plan.partitions))
     starts = np.concatenate([[0], np.cumsum(np.bincount(slots, minlength=len(plan.partitions)))])
     ordinals = ordinals[order]
-    ids, rects = _frozen(records.ids[ordinals]), _frozen(records.rects[ordinals])
-    return DividedSegment(starts, _frozen(ordinals), ids, rects, terms_of(segment))
+    ids, rects = _freeze(records.ids[ordinals]), _freeze(records.rects[ordinals])
+    return DividedSegment(starts, _freeze(ordinals), ids, rects, condition_hashes(segment))
 
 
-def homes(records: Records, plan: Plan, pipeline: str) -> Slots:
-    """The one slot of each subscription, where it has one only."""
+def home_slots(records: Records, plan: Plan, pipeline: str) -> Slots:
+    """The slot of each subscription, in pipelines where it has only one."""
     if pipeline == "rihps":
-        cells = _scattered(records.ids, plan.grid.cells)
+        cells = _scatter_ids(records.ids, plan.grid.cells)
     else:
         xmin, ymin, xmax, ymax = records.rects.T
         cells = plan.grid.locate(xmin / 2 + xmax / 2, ymin / 2 + ymax / 2)
@@ -87,20 +87,20 @@ def slot_of_partition(plan: Plan, partition: int) -> int:
     return int(np.searchsorted(plan.partition_id_of_slot, partition))
 
 
-def terms_of(segment: Searchable) -> Hashes:
+def condition_hashes(segment: Searchable) -> Hashes:
     return np.empty(0, np.uint64) if segment.conditions is None else hash_rows(segment.conditions.words)
 
 
 @kernel
-def _scattered(ids: SubIds, cells: int) -> CellIds:
-    """A cell for each id, whatever ids people give: every cell is as likely."""
+def _scatter_ids(ids: SubIds, cells: int) -> CellIds:
+    """A cell for each id; every cell is equally likely, whatever the ids are."""
     chosen = np.empty(len(ids), np.int32)
     for i in range(len(ids)):
         chosen[i] = ((scramble(ids[i]) >> np.uint64(32)) * np.uint64(cells)) >> np.uint64(32)
     return chosen
 
 
-def _frozen(array: Array) -> Array:
-    """Kernels are compiled once, for arrays that cannot be written to, as those of mapped files are."""
+def _freeze(array: Array) -> Array:
+    """Make the array read-only, as those of mapped files are: kernels are then compiled once."""
     array.setflags(write=False)
     return array

@@ -1,7 +1,7 @@
 """sPS: every event against every subscription of its partition, without an index. Distributor §4.2.
 
-`match/match.py` gives the same answer by an index (sPIS). What having none costs is the point of this file: a kernel
-compares rectangles, all of them, and only what passes is looked at more closely.
+`match/match.py` finds the same with an index (sPIS). This file shows the cost of having none: a kernel compares all
+rectangles, and only those that meet are tested further.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,15 +12,22 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds, kernel
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.tokens import Tokens, tokenize
-from geoswarm.flow.match.match import Met
-from geoswarm.flow.rivals.pairs import Published, gathered, holding, published, reported_here, saying
+from geoswarm.flow.match.match import MatchRun
+from geoswarm.flow.rivals.pairs import (
+    EventPlaces,
+    are_reported_here,
+    gather_matches,
+    locate_events,
+    regions_hold,
+    words_hold,
+)
 from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
-from geoswarm.flow.sound import unmarked
+from geoswarm.flow.sound import drop_mark
 from geoswarm.model import TEXT
 
-ROOM_ROWS = 16
-"""Pairs per event that a run has room for; where more pass, runs are shorter."""
-ROOM_MIN = 65_536
+SCAN_ROOM_PER_EVENT = 16
+"""Room for pairs of each event in a run; if there are more, runs are shorter."""
+SCAN_ROOM_MIN = 65_536
 
 
 def scan(
@@ -32,56 +39,56 @@ def scan(
     *,
     rows_max: int,
     pairs_max: int,
-) -> Iterator[Met]:
-    """As `match.match`, for the events of a partition in any order; `shares` are what it has of each segment."""
-    places, tokens, slot = published(events, plan.grid), None, slot_of_partition(plan, partition)
-    events = unmarked(events)
+) -> Iterator[MatchRun]:
+    """Like `match.match`, for the events of a partition in any order; `shares` are its parts of the segments."""
+    places, tokens, slot = locate_events(events, plan.grid), None, slot_of_partition(plan, partition)
+    events = drop_mark(events)
     if TEXT.name in events.schema.names and any(len(share.terms) for share in shares):
         tokens = tokenize(events.column(TEXT.name))
     start = 0
     while start < len(events):
         end, found = min(start + rows_max, len(events)), list[tuple[Ints, PartitionSubs, Ints]]()
         for share in shares:
-            room = len(share.ids) + min(pairs_max, ROOM_ROWS * (end - start) + ROOM_MIN)
-            counts, members = _meeting(places.boxes[start:end], share.rects, room)
+            room = len(share.ids) + min(pairs_max, SCAN_ROOM_PER_EVENT * (end - start) + SCAN_ROOM_MIN)
+            counts, members = _find_meeting(places.boxes[start:end], share.rects, room)
             end = start + len(counts)
             found.append((start + np.repeat(np.arange(len(counts)), counts), share, members))
         kept = list[tuple[Ints, SubIds]]()
         for rows, share, members in found:
-            few = np.searchsorted(rows, end)  # what was scanned later may have found less room
+            few = np.searchsorted(rows, end)  # later shares may have had room for fewer events
             rows, members = rows[:few], members[:few]
             if places.areas is not None:
-                here = reported_here(places, rows, share.rects[members], plan, slot)
+                here = are_reported_here(places, rows, share.rects[members], plan, slot)
                 rows, members = rows[here], members[here]
-            kept.append(_kept(places, tokens, rows, share, share.ordinals[members], now_us))
-        yield gathered(events.slice(start, end - start), [(rows - start, ids) for rows, ids in kept])
+            kept.append(_select_matches(places, tokens, rows, share, share.ordinals[members], now_us))
+        yield gather_matches(events.slice(start, end - start), [(rows - start, ids) for rows, ids in kept])
         start = end
 
 
-def _kept(
-    places: Published, tokens: Tokens | None, rows: Ints, share: PartitionSubs, ordinals: Ints, now_us: int
+def _select_matches(
+    places: EventPlaces, tokens: Tokens | None, rows: Ints, share: PartitionSubs, ordinals: Ints, now_us: int
 ) -> tuple[Ints, SubIds]:
-    """Of pairs whose rectangles meet: those that match."""
+    """The pairs that match, of those whose rectangles meet."""
     conditions = share.segment.conditions
     if len(share.terms) and conditions is not None:
         if tokens is not None:
-            says = saying(rows, ordinals, tokens, conditions, share.terms)
+            says = words_hold(rows, ordinals, tokens, conditions, share.terms)
         else:
             says = np.diff(conditions.conjunctions_offsets)[ordinals] == 0
         rows, ordinals = rows[says], ordinals[says]
-    holds = holding(places, rows, share.segment, ordinals, now_us)
+    holds = regions_hold(places, rows, share.segment, ordinals, now_us)
     return rows[holds], share.segment.records.ids[ordinals[holds]]
 
 
 @kernel
-def _meeting(boxes: Floats, rects: Floats, room: int) -> tuple[Ints, Ints]:
-    """How many rectangles each box meets, and which, of as many boxes as fit into the room, and of one at least."""
+def _find_meeting(boxes: Floats, rects: Floats, room: int) -> tuple[Ints, Ints]:
+    """How many rectangles each box meets, and which, for as many boxes as fit into the room."""
     counts, members = np.empty(len(boxes), np.int64), np.empty(room, np.int64)
     n, i = 0, 0
     while i < len(boxes) and n + len(rects) <= room:
         x0, y0, x1, y1, before = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3], n
         for r in range(len(rects)):
-            members[n] = r  # the next one overwrites it if it was none: no branch depends on the outcome
+            members[n] = r  # overwritten by the next if it does not meet: no branch depends on the outcome
             n += (rects[r, 0] <= x1) & (x0 <= rects[r, 2]) & (rects[r, 1] <= y1) & (y0 <= rects[r, 3])
         counts[i] = n - before
         i += 1

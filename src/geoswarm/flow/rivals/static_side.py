@@ -1,10 +1,10 @@
-"""The subscriptions of a partition on their way to its events, where the join is at the stream.
+"""Sends the subscriptions of a partition to its events, where the join is at the stream.
 
-    sender     list of the partition ── what of it is live ──► parcels of at most 64 MB, one array after another
-    receiver   parcels ──► one list of its own ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
+    sender     list of the partition ── live ones ──► parcels of at most 64 MB, one array after another
+    receiver   parcels ──► one list ──► as it is (sPS, RIPS), or with an index made for this batch (sPIS)
 
-Nothing is kept from one batch to the next: that is what the mode is to be compared for. The parcels of subscriptions go
-the way of those of events, and are of another kind (`flow/exchange.py`). Distributor §4.5 (STRL).
+Nothing is kept from one batch to the next: the mode exists to measure that. Parcels of subscriptions travel like those
+of events, with another kind (`flow/exchange.py`). Distributor §4.5 (STRL).
 """
 
 from collections.abc import Iterator, Sequence
@@ -13,33 +13,33 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.buffers import Rows, strings_of
+from geoswarm.core.arrays.buffers import ByteRows, strings_of
 from geoswarm.core.arrays.jit import Array, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.cells import build
 from geoswarm.core.index.kernels import Records, are_live
 from geoswarm.core.index.regions import WITHIN, Regions, build_regions
-from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import Conditions
 from geoswarm.core.index.words import build_text, conditions_of
-from geoswarm.core.shapes.shapes import Shapes, no_shapes
-from geoswarm.core.shapes.shapes import concatenate as concatenate_shapes
+from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes
+from geoswarm.core.shapes.wkb import VERTEX_BYTES
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.keywords import WORDS
-from geoswarm.core.subscriptions.region import SHAPE
+from geoswarm.core.subscriptions.keywords import WORDS_ARRAYS
+from geoswarm.core.subscriptions.region import SHAPE_ARRAYS
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, no_conditions
-from geoswarm.flow.exchange import SUBSCRIPTIONS
-from geoswarm.flow.match.match import Met
-from geoswarm.flow.rivals.pairs import gathered, number_of, published, reported_here
+from geoswarm.flow.exchange import SUBSCRIPTION_PARCEL
+from geoswarm.flow.match.match import MatchRun
+from geoswarm.flow.rivals.pairs import are_reported_here, gather_matches, locate_events, number_of
 from geoswarm.flow.rivals.shares import PartitionSubs, slot_of_partition
 from geoswarm.flow.route import Parcel
 from geoswarm.model import NEVER_US
 
 PARCEL_BYTES_MAX = 64 << 20
-"""Of subscriptions; a row of Spark's may have 2 GB."""
-SUBSCRIPTION_BYTES, VERTEX_BYTES = 48, 16
+"""Bytes of a parcel of subscriptions; a row of Spark may have 2 GB."""
+SUBSCRIPTION_BYTES = 48
 WIRE = pa.schema(
     [
         pa.field("name", pa.string(), nullable=False),
@@ -49,12 +49,12 @@ WIRE = pa.schema(
     ]
 )
 """Arrays, one row each."""
-PLAIN = ("ids", "rects", "expires_us", "shaped", "predicates")
+PLAIN_ARRAYS = ("ids", "rects", "expires_us", "shaped", "predicates")
 _NONE_DEAD = np.empty(0, np.uint8)
 _NONE_DEAD.setflags(write=False)
 
 
-class Listed(NamedTuple):
+class SubscriptionList(NamedTuple):
     """Subscriptions as parallel arrays."""
 
     ids: SubIds
@@ -62,12 +62,12 @@ class Listed(NamedTuple):
     expires_us: Ints
     words: Expressions
     shaped: Ints
-    """Rows whose regions are no rectangles; ascending."""
+    """Rows whose regions are not rectangles; ascending."""
     shapes: Shapes
     predicates: Bytes
 
     @classmethod
-    def of(cls, segment: Searchable, ordinals: Ints) -> "Listed":
+    def of(cls, segment: Searchable, ordinals: Ints) -> "SubscriptionList":
         records, regions, count = segment.records, segment.regions, len(ordinals)
         shaped, shapes, predicates = np.empty(0, np.int64), no_shapes(0), np.empty(0, np.uint8)
         if regions is not None:
@@ -79,14 +79,14 @@ class Listed(NamedTuple):
             records.ids[ordinals],
             records.rects[ordinals],
             records.expires_us[ordinals] if len(records.expires_us) else np.full(count, NEVER_US, np.int64),
-            no_conditions(count) if segment.conditions is None else _taken(segment.conditions, ordinals),
+            no_conditions(count) if segment.conditions is None else _take_expressions(segment.conditions, ordinals),
             shaped,
             shapes,
             predicates,
         )
 
     @classmethod
-    def joined(cls, parts: Sequence["Listed"]) -> "Listed":
+    def concatenate(cls, parts: Sequence["SubscriptionList"]) -> "SubscriptionList":
         if len(parts) == 1:
             return parts[0]
         firsts = np.cumsum([0, *(len(part.ids) for part in parts)])
@@ -95,34 +95,38 @@ class Listed(NamedTuple):
             np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)]),
             np.concatenate([np.empty((0, 4)), *(part.rects for part in parts)]),
             np.concatenate([np.empty(0, np.int64), *(part.expires_us for part in parts)]),
-            expression.concatenate([part.words for part in parts]),
+            expression.concatenate_expressions([part.words for part in parts]),
             np.concatenate([np.empty(0, np.int64), *shaped]),
             concatenate_shapes([part.shapes for part in parts]),
             np.concatenate([np.empty(0, np.uint8), *(part.predicates for part in parts)]),
         )
 
     def to_batch(self) -> pa.RecordBatch:
-        arrays: dict[str, Array] = {name: getattr(self, name) for name in PLAIN}
-        arrays |= {f"{WORDS}{name}": array for name, array in self.words.to_arrays().items()}
-        arrays |= {f"{SHAPE}{name}": array for name, array in self.shapes.to_arrays().items()}
+        arrays: dict[str, Array] = {name: getattr(self, name) for name in PLAIN_ARRAYS}
+        arrays |= {f"{WORDS_ARRAYS}{name}": array for name, array in self.words.to_arrays().items()}
+        arrays |= {f"{SHAPE_ARRAYS}{name}": array for name, array in self.shapes.to_arrays().items()}
         kinds = [array.dtype.str for array in arrays.values()]
         columns = [1 if array.ndim == 1 else array.shape[1] for array in arrays.values()]
         data = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
         return pa.record_batch([list(arrays), kinds, pa.array(columns, pa.int32()), data], schema=WIRE)
 
     @classmethod
-    def from_batch(cls, batch: pa.RecordBatch) -> "Listed":
+    def from_batch(cls, batch: pa.RecordBatch) -> "SubscriptionList":
         arrays: dict[str, Array] = {}
         for i, (name, kind, columns) in enumerate(zip(*(batch.column(k).to_pylist() for k in range(3)), strict=True)):
             flat = np.frombuffer(batch.column("data")[i].as_buffer(), np.dtype(kind))
             arrays[name] = flat if columns == 1 else flat.reshape(-1, columns)
-        words = {name.removeprefix(WORDS): array for name, array in arrays.items() if name.startswith(WORDS)}
-        shapes = {name.removeprefix(SHAPE): array for name, array in arrays.items() if name.startswith(SHAPE)}
-        plain = {name: arrays[name] for name in PLAIN}
+        words = {
+            name.removeprefix(WORDS_ARRAYS): array for name, array in arrays.items() if name.startswith(WORDS_ARRAYS)
+        }
+        shapes = {
+            name.removeprefix(SHAPE_ARRAYS): array for name, array in arrays.items() if name.startswith(SHAPE_ARRAYS)
+        }
+        plain = {name: arrays[name] for name in PLAIN_ARRAYS}
         return cls(words=Expressions.from_arrays(words), shapes=Shapes.from_arrays(shapes), **plain)
 
     def searchable(self) -> Searchable:
-        """As a segment that has no index yet."""
+        """The list as a segment without an index."""
         records = Records(self.rects, self.ids, self.expires_us, _NONE_DEAD)
         asks = np.diff(self.words.conjunctions_offsets) > 0
         regions = None
@@ -133,8 +137,8 @@ class Listed(NamedTuple):
             regions = Regions(self.shapes, ordinals, {}, worded, predicates=self.predicates)
         return Searchable(records, {}, None, conditions_of(self.words) if asks.any() else None, regions)
 
-    def indexed(self, grid: Grid) -> Searchable:
-        """As a segment with the index that a segment has."""
+    def build_index(self, grid: Grid) -> Searchable:
+        """The list as a segment with an index."""
         bare = self.searchable()
         asks = np.diff(self.words.conjunctions_offsets) > 0
         plain, regions = ~asks, bare.regions
@@ -146,18 +150,18 @@ class Listed(NamedTuple):
         built = build(grid, self.rects[chosen])
         levels = {k: level._replace(entries=chosen[level.entries]) for k, level in built.items()}
         text = build_text(grid, self.rects, self.words) if asks.any() else None
-        return Searchable(bare.records, levels, text, bare.conditions, regions, Rest())
+        return Searchable(bare.records, levels, text, bare.conditions, regions, RestIndex())
 
 
-def parcels_of(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
-    """What a partition has, for whoever has its events."""
+def subscription_parcels(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
+    """The subscriptions of a partition as parcels, for each executor that has its events."""
     partition = plan.partitions[slot]
-    owners = range(plan.executors) if partition.executor == EVERYBODY else (partition.executor,)
+    owners = range(plan.executors) if partition.executor == ALL_EXECUTORS else (partition.executor,)
     for share in shares:
         live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
         for some in _pieces(share.segment, live):
-            batch = Listed.of(share.segment, some).to_batch()
-            yield from (Parcel(partition.id, owner, batch, SUBSCRIPTIONS) for owner in owners)
+            batch = SubscriptionList.of(share.segment, some).to_batch()
+            yield from (Parcel(partition.id, owner, batch, SUBSCRIPTION_PARCEL) for owner in owners)
 
 
 def _pieces(segment: Searchable, ordinals: Ints) -> Iterator[Ints]:
@@ -171,27 +175,29 @@ def _pieces(segment: Searchable, ordinals: Ints) -> Iterator[Ints]:
     yield from (some for some in np.split(ordinals, cuts) if len(some))
 
 
-def _taken(conditions: Conditions, ordinals: Ints) -> Expressions:
+def _take_expressions(conditions: Conditions, ordinals: Ints) -> Expressions:
     vocabulary = _strings(conditions.words)
     offsets = conditions.conjunctions_offsets, conditions.terms_offsets
     return Expressions(*offsets, conditions.terms, vocabulary).take(ordinals)
 
 
-def _strings(rows: Rows) -> pa.StringArray:
-    """A vocabulary lies in one piece (`Expressions.to_arrays`)."""
+def _strings(rows: ByteRows) -> pa.StringArray:
+    """The words of a vocabulary, which lie one after the other (`Expressions.to_arrays`)."""
     if not len(rows.begins):
         return pa.array([], pa.string())
     offsets = np.append(rows.begins, rows.ends[-1])
     return strings_of(offsets - offsets[0], rows.data[offsets[0] : offsets[-1]])
 
 
-def only_here(parcel: Parcel, runs: Iterator[Met], share: PartitionSubs, plan: Plan) -> Iterator[Met]:
-    """What a parcel's events met of the partition's own subscriptions, without the pairs that another partition
+def drop_foreign_pairs(
+    parcel: Parcel, runs: Iterator[MatchRun], share: PartitionSubs, plan: Plan
+) -> Iterator[MatchRun]:
+    """The matches of a parcel's events with the partition's own subscriptions, without the pairs that another partition
     reports."""
-    slot, places, done = slot_of_partition(plan, parcel.partition), published(parcel.events, plan.grid), 0
+    slot, places, done = slot_of_partition(plan, parcel.partition), locate_events(parcel.events, plan.grid), 0
     for met in runs:
         rows = np.repeat(np.arange(done, done + len(met.events)), np.diff(met.offsets))
         rects = share.rects[np.searchsorted(share.ids, met.subs)]
-        here = reported_here(places, rows, rects, plan, slot)
-        yield gathered(met.events, [(rows[here] - done, met.subs[here])])
+        here = are_reported_here(places, rows, rects, plan, slot)
+        yield gather_matches(met.events, [(rows[here] - done, met.subs[here])])
         done += len(met.events)

@@ -1,4 +1,4 @@
-"""Rows for what runs beside the matching and behind it: validated events, matches with their users, and pairs."""
+"""Rows for stages beside and after matching: validated events, matches with their users, and pairs."""
 
 from collections.abc import Iterator
 
@@ -7,16 +7,16 @@ import pyarrow as pa
 
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.keyed.transitions import without_object
-from geoswarm.flow.merge import apart, as_pairs
+from geoswarm.flow.merge import as_pairs, split_arrays
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import SUB_ID, SUB_IDS
 
-USER = pa.field("user", pa.string())
+USER_FIELD = pa.field("user", pa.string())
 
 
 def select_valid(task: BatchTask) -> Body:
-    """Events that validation lets pass; the others are filed on their way to the matcher."""
+    """Events that pass validation; the others are filed on the way to the matcher."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -26,13 +26,13 @@ def select_valid(task: BatchTask) -> Body:
 
 
 def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
-    """Matches as one row for each event and subscription, with the subscription's user; and the columns of that."""
+    """One row for each event and subscription, with the subscription's user; and the columns of these rows."""
     fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
-    schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER])
+    schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER_FIELD])
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            pairs = as_pairs(apart(batch)) if SUB_IDS.name in batch.schema.names else iter([batch])
+            pairs = as_pairs(split_arrays(batch)) if SUB_IDS.name in batch.schema.names else iter([batch])
             for rows in pairs:
                 ids, at = np.unique(rows.column(SUB_ID.name).to_numpy(), return_inverse=True)
                 users = task.state.users(ids).take(pa.array(at)) if len(ids) else pa.array([], pa.string())
@@ -43,7 +43,7 @@ def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Sche
 
 
 def drop_followers(task: BatchTask) -> Body:
-    """Matches where events have no column for objects: who is on more than `inside` gets none of them."""
+    """Matches where events have no column for objects, without subscriptions that are not on `inside`."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -54,4 +54,4 @@ def drop_followers(task: BatchTask) -> Body:
 
 def split_into_pairs(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
-        yield from as_pairs(apart(batch))
+        yield from as_pairs(split_arrays(batch))

@@ -1,7 +1,7 @@
 """How many events of a batch fall into each cell, counted before anything is routed.
 
-Only a strategy that draws a plan for every batch asks for it. The batch is read once more for it, and areas are parsed
-for it as well, since most do not say where they are.
+Only a strategy that draws a plan for every batch needs it. The batch is read once more, and areas are parsed, since
+most of them have no x and y.
 """
 
 from collections.abc import Iterator
@@ -16,13 +16,13 @@ from geoswarm.flow.stages.task import Body
 from geoswarm.flow.validate_areas import has_areas, validate_areas
 from geoswarm.model import GEOMETRY
 
-COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())])
+CELL_COUNTS = pa.schema([pa.field("cell", pa.int32()), pa.field("events", pa.int64())])
 PLACED_BY = ("event_id", "x", "y", GEOMETRY.name)
-"""The columns that say where an event is, and whose it is."""
+"""The columns from which the place of an event is found."""
 
 
 def count_cells(grid: Grid) -> Body:
-    """Events outside the world, or nowhere, are not counted."""
+    """Events outside the world, or without a place, are not counted."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         total = np.zeros(grid.cells, np.int64)
@@ -34,13 +34,13 @@ def count_cells(grid: Grid) -> Body:
             met, counts = np.unique(grid.locate(x[inside], y[inside]), return_counts=True)
             total[met] += counts
         cells = np.flatnonzero(total)
-        yield pa.record_batch([pa.array(cells.astype(np.int32)), pa.array(total[cells])], schema=COUNTS)
+        yield pa.record_batch([pa.array(cells.astype(np.int32)), pa.array(total[cells])], schema=CELL_COUNTS)
 
     return run
 
 
 def sum_cells(counted: pa.Table, grid: Grid) -> Ints:
-    cells, counts = (counted.column(name).to_numpy() for name in COUNTS.names)
+    cells, counts = (counted.column(name).to_numpy() for name in CELL_COUNTS.names)
     return np.bincount(cells, counts, grid.cells).astype(np.int64)
 
 

@@ -2,7 +2,7 @@
 
     rows -> feed -> route -> exchange -> work -> (exchange -> merge) -> out
 
-`flow/keyed/` has the operators and what an executor does for one; `run/keyed.py` the order of the steps.
+`flow/keyed/` has the operators and the work of an executor; `run/keyed.py` has the order of the steps.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import gather
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import PASSING, pack, unpack
-from geoswarm.flow.keyed.route import route_given, route_rows
+from geoswarm.flow.exchange import PASSING_PARCEL, pack_parcels, unpack_parcels
+from geoswarm.flow.keyed.route import route_by_key, route_given
 from geoswarm.flow.keyed.work import ExecutorWork, KeyedReport, KeyedTask, merge_given
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.stages.task import Body
@@ -34,9 +34,9 @@ def route_keys(task: KeyedTask) -> Body:
             fed, aside = task.operator.aside(fed)
             if aside is not None and len(aside):
                 executor = task.plan.executors[number % len(task.plan.executors)]
-                yield pack(iter([Parcel(0, executor, aside, PASSING)]))
+                yield pack_parcels(iter([Parcel(0, executor, aside, PASSING_PARCEL)]))
             dead = DeadLetters("row", task.moment.batch)
-            yield pack(route_rows(fed, task.plan, dead))
+            yield pack_parcels(route_by_key(fed, task.plan, dead))
             if len(dead):
                 part = f"{task.operator.name}-{number:05d}-{chunk:04d}"
                 task.state.file_dead_letters(task.moment.batch, part, dead.table())
@@ -48,14 +48,14 @@ def route_keys(task: KeyedTask) -> Body:
 
 
 def work_on_keys(task: KeyedTask) -> Body:
-    """What the operator gives, as it goes out."""
+    """The rows that the operator gives, as they go out."""
     return _work_and(lambda given: given, task)
 
 
 def work_in_parts(task: KeyedTask) -> Body:
-    """What the operator gives, packed for the executor that merges it."""
+    """The rows that the operator gives, packed for the executor that merges them."""
     by, executors = task.operator.merge_by or "", np.array(task.plan.executors)
-    return _work_and(lambda given: pack(route_given(given, by, executors)), task)
+    return _work_and(lambda given: pack_parcels(route_given(given, by, executors)), task)
 
 
 def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask) -> Body:
@@ -64,9 +64,9 @@ def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rows = list[pa.RecordBatch]()
         for batch in batches:
-            passing = pc.equal(batch.column("kind"), PASSING)
-            yield from (shape(parcel.events) for parcel in unpack(batch.filter(passing), given))
-            rows += (parcel.events for parcel in unpack(batch.filter(pc.invert(passing)), task.fed))
+            passing = pc.equal(batch.column("kind"), PASSING_PARCEL)
+            yield from (shape(parcel.events) for parcel in unpack_parcels(batch.filter(passing), given))
+            rows += (parcel.events for parcel in unpack_parcels(batch.filter(pc.invert(passing)), task.fed))
         if executor not in task.plan.executors:
             return  # it has left; tasks are numbered without gaps
         work = ExecutorWork(task, executor)
@@ -81,7 +81,7 @@ def merge_keys(task: KeyedTask) -> Body:
     given = task.operator.given(task.fed)
 
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = [parcel.events for batch in batches for parcel in unpack(batch, given)]
+        rows = [parcel.events for batch in batches for parcel in unpack_parcels(batch, given)]
         yield from merge_given(rows, task.operator)
 
     return run

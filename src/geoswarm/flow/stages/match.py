@@ -1,6 +1,6 @@
-"""unpack, match and observe: what a task does behind the exchange. One task is one executor.
+"""Unpack, match and observe: the work of a task after the exchange. One task is one executor.
 
-Which matcher a parcel gets is chosen in `matchers.py`.
+`matchers.py` chooses the matcher of a parcel.
 """
 
 from collections.abc import Callable, Iterator
@@ -9,19 +9,19 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.flow.exchange import pack
-from geoswarm.flow.match.match import Met
+from geoswarm.flow.exchange import pack_parcels
+from geoswarm.flow.match.match import MatchRun
 from geoswarm.flow.merge import as_arrays, as_pairs
-from geoswarm.flow.observe import SAID_MAX, SAID_OF_TASK_MAX, Load, LoadReport, count_points, some_said
-from geoswarm.flow.rivals.route_areas import at_home
+from geoswarm.flow.observe import PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, Load, LoadReport, count_points, quote_events
+from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
-from geoswarm.flow.route_terms import COPIES, EVENT
+from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER
 from geoswarm.flow.stages.matchers import match_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import TEXT
 
-Shape = Callable[[Met, int, LoadReport], Iterator[pa.RecordBatch]]
-"""What events met, the executor, and what it has counted so far, in; rows out."""
+Shape = Callable[[MatchRun, int, LoadReport], Iterator[pa.RecordBatch]]
+"""Takes matches, the executor, and its counts so far; returns rows."""
 
 
 def match_events(task: BatchTask) -> Body:
@@ -32,7 +32,7 @@ def match_events(task: BatchTask) -> Body:
 
 
 def match_parts(task: BatchTask) -> Body:
-    """Where an event may come back in several rows: what it met here, packed for the executor that merges them."""
+    """Where an event may come back in several rows: its matches here, packed for the executor that merges them."""
     return _match_and(partial(_to_merger, task.plan().executors, task.follows), task)
 
 
@@ -40,10 +40,10 @@ def _match_and(shape: Shape, task: BatchTask) -> Body:
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted = LoadReport()
         asks_for_words = any(segment.text is not None for segment in task.subscriptions())
-        served = match_parcels(batches, task)  # off the clock: whichever partition comes first would pay for it
+        served = match_parcels(batches, task)  # not timed: the first partition would be charged for all
         for parcel, runs in served:
             if asks_for_words and TEXT.name in parcel.events.schema.names:
-                counted.said += some_said(parcel.events, min(SAID_MAX, SAID_OF_TASK_MAX - len(counted.said)))
+                counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
             yield from _serve(parcel, runs, executor, task, shape, counted)
         task.state.report("match", executor, counted)
 
@@ -51,13 +51,15 @@ def _match_and(shape: Shape, task: BatchTask) -> Body:
 
 
 def _serve(
-    parcel: Parcel, runs: Iterator[Met], executor: int, task: BatchTask, shape: Shape, counted: LoadReport
+    parcel: Parcel, runs: Iterator[MatchRun], executor: int, task: BatchTask, shape: Shape, counted: LoadReport
 ) -> Iterator[pa.RecordBatch]:
     began_s = task.cpu_s()
     if task.counts_points:
         plan = task.plan()
         events = (
-            parcel.events if plan.siblings or not task.splits_events else at_home(parcel.events, plan, parcel.partition)
+            parcel.events
+            if plan.siblings or not task.splits_events
+            else events_at_home(parcel.events, plan, parcel.partition)
         )
         counted.add_stat(parcel.partition, count_points(events, plan, parcel.partition))
     for met in runs:
@@ -69,11 +71,11 @@ def _serve(
         began_s = task.cpu_s()
 
 
-def _to_merger(executors: int, every: bool, met: Met, here: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
-    """What events met here, to where the rest of their rows go; an event that went nowhere else stays."""
+def _to_merger(executors: int, every: bool, met: MatchRun, here: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
+    """Matches of this executor, packed for where the other rows of each event go; an event without others stays."""
     for rows in as_arrays(met, every):
         counted.in_transit += len(rows)
-        numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT, COPIES))
+        numbers, copies = (rows.column(field.name).to_numpy() for field in (EVENT_NUMBER, COPIES))
         target = np.where(copies == 1, here, numbers % executors)
         halves = (Parcel(0, int(t), rows.filter(pa.array(target == t))) for t in np.unique(target))
-        yield pack(halves)
+        yield pack_parcels(halves)

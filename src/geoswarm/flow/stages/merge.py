@@ -1,6 +1,6 @@
-"""The merger: where an event may be in several parcels, its rows meet and go out as one.
+"""The merger: where an event may be in several parcels, its rows are joined into one.
 
-Only such batches have this stage (`BatchTask.splits_events`); else an event visits one executor and is whole.
+Only such batches have this stage (`BatchTask.splits_events`); otherwise an event goes to one executor.
 PS2Stream §III-B.
 """
 
@@ -11,26 +11,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX
-from geoswarm.flow.exchange import unpack
-from geoswarm.flow.merge import apart, as_pairs, joined, match_schema
+from geoswarm.flow.exchange import unpack_parcels
+from geoswarm.flow.merge import as_pairs, join_rows, match_schema, split_arrays
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.route_terms import COPIES, EVENT, numbered
+from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER, travel_schema
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import SUB_IDS
 
 
 def merge_parts(task: BatchTask) -> Body:
-    sent = match_schema(numbered(task.events), "arrays")
+    sent = match_schema(travel_schema(task.events), "arrays")
 
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, halves = LoadReport(), []
-        for parcel in (parcel for batch in batches for parcel in unpack(batch, sent)):
+        for parcel in (parcel for batch in batches for parcel in unpack_parcels(batch, sent)):
             counted.in_transit -= len(parcel.events)
             alone = pc.equal(parcel.events.column(COPIES.name), 1)
             yield from _shape(parcel.events.filter(alone), task)
             halves.append(parcel.events.filter(pc.invert(alone)))
         for some in _buckets(halves):
-            whole = joined(some)
+            whole = join_rows(some)
             counted.repeated += sum(map(_count_matched, some)) - _count_matched(whole)
             yield from _shape(whole, task)
         task.state.report("merge", executor, counted)
@@ -39,9 +39,9 @@ def merge_parts(task: BatchTask) -> Body:
 
 
 def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """All rows of an event in one, and none too large to be put together."""
+    """Groups of rows: all rows of an event are in one, and none is too large to be concatenated."""
     count = 1 + sum(part.nbytes for part in halves) // GATHERED_BYTES_MAX
-    numbers = [part.column(EVENT.name).to_numpy() for part in halves]
+    numbers = [part.column(EVENT_NUMBER.name).to_numpy() for part in halves]
     for bucket in range(count):
         some = [
             part if count == 1 else part.filter(pa.array(n % count == bucket))
@@ -52,15 +52,15 @@ def _buckets(halves: list[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
 
 
 def _count_matched(rows: pa.RecordBatch) -> int:
-    """Events that met something; where objects are followed there are others, too."""
+    """Events that met a subscription; where objects are followed there are others, too."""
     return int(np.count_nonzero(np.diff(rows.column(SUB_IDS.name).offsets.to_numpy())))
 
 
 def _shape(rows: pa.RecordBatch, task: BatchTask) -> Iterator[pa.RecordBatch]:
-    rows = rows.drop_columns([EVENT.name, COPIES.name])
+    rows = rows.drop_columns([EVENT_NUMBER.name, COPIES.name])
     if not len(rows):
         return
     if task.shape == "arrays":
         yield rows
     else:
-        yield from as_pairs(apart(rows))
+        yield from as_pairs(split_arrays(rows))

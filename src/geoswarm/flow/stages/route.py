@@ -1,4 +1,4 @@
-"""validate, route and pack: what a task does with events before the exchange."""
+"""Validate, route and pack: the work of a task before the exchange."""
 
 from collections.abc import Callable, Iterator
 
@@ -6,13 +6,13 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import pack
+from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import route_candidates
 from geoswarm.flow.rivals.route_areas import route_areas
-from geoswarm.flow.rivals.static_side import parcels_of
+from geoswarm.flow.rivals.static_side import subscription_parcels
 from geoswarm.flow.route import executors_of, route
-from geoswarm.flow.route_terms import Sent, route_terms
+from geoswarm.flow.route_terms import Dispatch, route_terms
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
 
@@ -21,7 +21,7 @@ EVENT_BITS = 40
 EXECUTOR = pa.field("executor", pa.int32())
 
 Forward = Callable[[pa.RecordBatch, int, LoadReport], Iterator[pa.RecordBatch]]
-"""The events that may go on, the number of the task, and what the task has counted so far."""
+"""Takes valid events, the number of the task, and its counts so far; returns rows."""
 
 
 def route_packed(task: BatchTask) -> Body:
@@ -29,18 +29,18 @@ def route_packed(task: BatchTask) -> Body:
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         if not task.splits_events:
-            yield pack(route(valid, task.plan()))
+            yield pack_parcels(route(valid, task.plan()))
             return
         for sent in send_several(valid, (number << EVENT_BITS) + counted.events_in, task):
             counted.copies += sent.copies
             counted.dropped += sent.dropped
-            yield pack(sent.parcels)
+            yield pack_parcels(sent.parcels)
 
     return _validate_and(forward, task)
 
 
-def route_rows(task: BatchTask) -> Body:
-    """The same, one row per event: what a shuffle does by itself. Kept to measure `route_packed` against."""
+def route_unpacked(task: BatchTask) -> Body:
+    """Events to their executors, one row each, as a plain shuffle does. Kept for comparison with `route_packed`."""
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         yield valid.append_column(EXECUTOR, pa.array(executors_of(valid, task.plan())))
@@ -48,12 +48,14 @@ def route_rows(task: BatchTask) -> Body:
     return _validate_and(forward, task)
 
 
-def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Sent]:
-    """Where an event may be in several parcels; events are numbered from `first_event` on."""
+def send_several(events: pa.RecordBatch, first_event: int, task: BatchTask) -> Iterator[Dispatch]:
+    """Parcels where an event may be in several; events are numbered from `first_event` on."""
     plan, tuning = task.plan(), task.tuning
     if task.sends_candidates:
         limits = {"rows_max": tuning.match_rows_max, "pairs_max": tuning.match_pairs_max}
-        return route_candidates(events, plan, task.replicated(), task.now_us, first_event, every=task.follows, **limits)
+        return route_candidates(
+            events, plan, task.replicated_index(), task.now_us, first_event, every=task.follows, **limits
+        )
     if plan.siblings:
         return iter([route_terms(events, plan, task.subscriptions(), first_event, every=task.follows)])
     return route_areas(events, plan, first_event)
@@ -67,7 +69,7 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
             began_s = task.cpu_s()
             dead = DeadLetters("event", task.batch_id)
             valid = validate_events(batch, task.grid, dead, marks=task.packs)
-            if valid.schema != wanted:  # a setting of Spark's may ask for larger types than the parcels have
+            if valid.schema != wanted:  # a setting of Spark may give larger types than parcels have
                 valid = valid.cast(wanted)
             if len(dead):
                 task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
@@ -84,16 +86,16 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
 
 
 def send_subscriptions(task: BatchTask) -> Body:
-    """The subscriptions of every partition whose slot comes in, to its executor: where the join is at the stream.
-    Which partitions have events is not known before the batch has run."""
+    """Send the subscriptions of every partition, whose slots are the input, to its executor: where the join is at the
+    stream. Which partitions have events is not known before the batch has run."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, plan, shares = LoadReport(), task.plan(), task.shares()
         for slot in (slot for batch in batches for slot in batch.column(0).to_pylist()):
             began_s = task.cpu_s()
             own = [share.of(slot, segment) for segment, share in shares]
-            for parcel in parcels_of(own, plan, slot, task.now_us):
-                out = pack(iter([parcel]))
+            for parcel in subscription_parcels(own, plan, slot, task.now_us):
+                out = pack_parcels(iter([parcel]))
                 counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
                 yield out
                 began_s = task.cpu_s()

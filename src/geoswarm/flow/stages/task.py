@@ -1,7 +1,7 @@
-"""What a task knows of its batch: settings, time, plan, subscriptions, and where its counts go.
+"""The knowledge of a task about its batch: settings, time, plan, subscriptions, and where to report.
 
-Reads no file: what the checkpoint holds for the batch comes through `BatchState`, which `store/batch_state.py` reads.
-Everything that a worker makes of a segment is kept from batch to batch, and can be lost at any moment.
+It reads no files: the checkpoint's part of a batch comes through `BatchState`, which `store/batch_state.py` implements.
+Everything that a worker derives from a segment is kept from batch to batch, and can be lost at any moment.
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -16,29 +16,29 @@ from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.rivals.replicated_index import CANDIDATES, Replicated, boxed, replicated
-from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, homes
-from geoswarm.flow.route_terms import numbered
-from geoswarm.flow.sound import marked
+from geoswarm.flow.rivals.replicated_index import CANDIDATES, ReplicatedIndex, build_replicated_index, index_boxes
+from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, home_slots
+from geoswarm.flow.route_terms import travel_schema
+from geoswarm.flow.sound import marked_schema
 from geoswarm.model import GEOMETRY, OBJECT
 
 T = TypeVar("T")
 
 Body = Callable[[int, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
-"""What a task does: its number and its batches in, batches out. The number is the executor's behind an exchange. A body
-may be run again, also while another attempt at the same task still runs, and then gives the same."""
+"""The work of a task: its number and its batches in, batches out. After an exchange the number is the executor's. A
+body may be run again, also while another attempt at the same task still runs, and then returns the same."""
 
 
 class BatchState(Protocol):
-    """What the checkpoint holds for one batch, and takes from its tasks. It travels to every task."""
+    """The checkpoint's part of one batch, which tasks read and report to. It travels to every task."""
 
     @property
     def place(self) -> str:
-        """Names the checkpoint."""
+        """The name of the checkpoint."""
 
     @property
     def version(self) -> Hashable:
-        """Names the subscriptions and their state; never used again for others."""
+        """The version of the subscriptions; never used again for others."""
 
     def plan(self) -> Plan: ...
 
@@ -46,21 +46,21 @@ class BatchState(Protocol):
         """Live subscriptions by the name of their segment, which is never used again for others."""
 
     def on(self, sub_ids: SubIds) -> Ints:
-        """What ascending subscriptions are on, for `flow/keyed/transitions.py`."""
+        """What each of ascending subscriptions is on, for `flow/keyed/transitions.py`."""
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
-        """Whose ascending subscriptions are."""
+        """The user of each of ascending subscriptions."""
 
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
-        """Keep what a task counted. The last attempt of a task wins."""
+        """Keep the counts of a task. The last attempt of a task counts."""
 
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
-        """Keep what a task turned away; `part` names the task and its chunk."""
+        """Keep the rows that a task refused; `part` names the task and its chunk."""
 
 
 @dataclass(frozen=True)
 class BatchTask:
-    """Travels to every task of a batch. Small: plans and subscriptions are read from the checkpoint."""
+    """Travels to every task of a batch. It is small: plans and subscriptions are read from the checkpoint."""
 
     state: BatchState
     contract: Contract
@@ -72,7 +72,7 @@ class BatchTask:
     cpu_s: Callable[[], float]
     """The CPU time of the calling thread."""
     asks_for_transitions: bool = False
-    """Whether some subscription is on more than `inside`."""
+    """Whether some subscription is not on `inside`."""
     counts_points: bool = False
     """Whether a strategy needs the statistics."""
 
@@ -82,13 +82,13 @@ class BatchTask:
 
     @property
     def packs(self) -> bool:
-        """Whether events travel as parcels. They must where one may be in several, or subscriptions travel, too."""
+        """Whether events travel as parcels. They must where one may be in several, or where subscriptions travel."""
         return self.tuning.exchange == "packed" or self.splits_events or self.is_at_stream
 
     @property
     def pipeline(self) -> str:
         """The pipeline of the settings, unless terms are divided. The engine refuses both together at its start, but a
-        batch that is run again after settings were changed has the plan that it had."""
+        batch that is run again after a change of settings still has its old plan."""
         return "spis" if self.plan().siblings else self.tuning.pipeline
 
     @property
@@ -99,7 +99,7 @@ class BatchTask:
     @property
     def splits_events(self) -> bool:
         """Whether an event may be in several parcels, and come back in several rows: where terms are divided, where
-        candidates lie in several partitions, and where an area meets several that know their own subscriptions only."""
+        candidates lie in several partitions, and where an area meets several that have their own subscriptions only."""
         if self.sends_candidates or self.plan().siblings:
             return True
         knows_all = self.pipeline == "spis" and not self.is_at_stream
@@ -112,18 +112,18 @@ class BatchTask:
     @property
     def validated(self) -> pa.Schema:
         """The columns of events as they leave validation, with the mark of sound areas where they are packed."""
-        return marked(self.events) if self.packs else self.events
+        return marked_schema(self.events) if self.packs else self.events
 
     @property
     def travelling(self) -> pa.Schema:
         """The columns of events in parcels."""
-        events = marked(self.events)
-        events = numbered(events) if self.splits_events else events
+        events = marked_schema(self.events)
+        events = travel_schema(events) if self.splits_events else events
         return events.append(CANDIDATES) if self.sends_candidates else events
 
     @property
     def shape(self) -> str:
-        """The shape of what the matcher gives; transitions are found event by event."""
+        """The shape of matches before transitions, which are found event by event."""
         return "arrays" if self.asks_for_transitions else self.tuning.matches
 
     @property
@@ -143,32 +143,32 @@ class BatchTask:
         made = _derived.of_segments("shares", self._cut, segments, lambda s: divide_segment(s, plan, pipeline))
         return list(zip(segments.values(), made, strict=True))
 
-    def replicated(self) -> Replicated:
-        """The index that routers look candidates up in."""
-        return _derived.replicated((self._cut, self.state.version), self._replicated)
+    def replicated_index(self) -> ReplicatedIndex:
+        """The index in which routers look up candidates."""
+        return _derived.whole_index((self._cut, self.state.version), self._build_replicated_index)
 
-    def _replicated(self) -> Replicated:
+    def _build_replicated_index(self) -> ReplicatedIndex:
         segments, plan, pipeline = self.state.segments(), self.plan(), self.pipeline
-        boxes = _derived.of_segments("boxes", self.state.place, segments, lambda s: boxed(s, self.grid))
-        slots = _derived.of_segments("homes", self._cut, segments, lambda s: homes(s.records, plan, pipeline))
-        return replicated(list(zip(segments.values(), boxes, slots, strict=True)))
+        boxes = _derived.of_segments("boxes", self.state.place, segments, lambda s: index_boxes(s, self.grid))
+        slots = _derived.of_segments("homes", self._cut, segments, lambda s: home_slots(s.records, plan, pipeline))
+        return build_replicated_index(list(zip(segments.values(), boxes, slots, strict=True)))
 
     @property
     def _cut(self) -> Hashable:
-        """What lists depend on beside the segment. Not on who has which partition: handing one over changes no list."""
+        """What lists depend on beside the segment. The owners of partitions are not part of it."""
         plan = self.plan()
         partitions = plan.partition_id_of_slot.tobytes(), plan.borders.tobytes()
         return self.state.place, self.pipeline, *partitions
 
 
 class _Derived:
-    """What was made of the segments in force."""
+    """Everything that was derived from the segments in force."""
 
     def __init__(self) -> None:
         self._made: dict[str, dict[Hashable, Any]] = {}
-        self._index: tuple[Hashable, Replicated] | None = None
+        self._index: tuple[Hashable, ReplicatedIndex] | None = None
 
-    def replicated(self, key: Hashable, make: Callable[[], Replicated]) -> Replicated:
+    def whole_index(self, key: Hashable, make: Callable[[], ReplicatedIndex]) -> ReplicatedIndex:
         if self._index is None or self._index[0] != key:
             self._index = key, make()
         return self._index[1]
@@ -176,7 +176,7 @@ class _Derived:
     def of_segments(
         self, kind: str, cut: Hashable, segments: Mapping[str, Searchable], make: Callable[[Searchable], T]
     ) -> list[T]:
-        """Something of each segment, made once while the segment is in force and the map is cut as it is."""
+        """A value for each segment, made once while the segment is in force and the partitions stay the same."""
         made = self._made.get(kind, {})
         self._made[kind] = {
             (cut, name): made[cut, name] if (cut, name) in made else make(segment) for name, segment in segments.items()

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.keys.hashing import Owners
+from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.errors import SettingsError
 
 TUPLES_PER_KEY = 10
@@ -49,7 +49,7 @@ class Zipf:
         """The same frequencies on other keys."""
         return self._rng(interval).permutation(self.first())
 
-    def next(self, counts: Ints, owner: Owners, interval: int) -> Ints:
+    def next(self, counts: Ints, owner: KeyOwners, interval: int) -> Ints:
         """The counts of the next interval, given the owner of each key (any numbers from 0)."""
         rng = self._rng(interval)
         owners = np.flatnonzero(np.bincount(owner))

@@ -37,7 +37,7 @@ import numpy as np
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan, Slots
 from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
 from geoswarm.errors import SettingsError
@@ -190,7 +190,7 @@ class Cluster:
     def _by_machine(self, of_slot: Ints) -> Floats:
         """Sums by machine; a slot of all machines counts for each."""
         owners = self.plan.executor_of_slot
-        shared = owners == EVERYBODY
+        shared = owners == ALL_EXECUTORS
         own = np.bincount(owners[~shared] % self._machines, of_slot[~shared], self._machines).astype(np.float64)
         own += of_slot[shared].sum()
         return own

@@ -10,7 +10,7 @@ from geoswarm.core.arrays.jit import Bools, CellIds, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import redrawn
+from geoswarm.core.stats.redraw import redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.run.sim.world import World
 
@@ -96,7 +96,7 @@ class Holdings:
         """Redraws statistics. Queries are counted as drawn, so other counts are divided by the weight meanwhile."""
         weight = float(self._world.query_weight)
         scaled = {i: _times(stat, 1 / weight) for i, stat in self.stats.items()} if weight != 1 else self.stats
-        drawn = redrawn(scaled, new, queries_of)
+        drawn = redraw_stats(scaled, new, queries_of)
         self.stats = {i: _times(stat, weight) for i, stat in drawn.items()} if weight != 1 else drawn
 
     def _add(self, partition: int, drawn: TrioStat, weight: int) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 
 from geoswarm.control.strategy import PlansBatches
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints, kernel
-from geoswarm.core.space.partition import EVERYBODY
+from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 from geoswarm.core.stats.density import Density
 from geoswarm.run.sim.service import Service
@@ -84,7 +84,7 @@ class ByPlan:
         owners = self.plan.executor_of_slot[batch.slots].astype(np.int64)
         in_turn = (self._turn + np.arange(len(owners))) % self.machines
         self._turn = (self._turn + batch.expected) % self.machines
-        return Routed(np.where(owners == EVERYBODY, in_turn, owners), 0, np.zeros(self.machines))
+        return Routed(np.where(owners == ALL_EXECUTORS, in_turn, owners), 0, np.zeros(self.machines))
 
 
 class ByTask:

@@ -36,12 +36,12 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, build, codes_of, frame_of
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.stats.density import Density
-from geoswarm.flow.exchange import pack, unpack
+from geoswarm.flow.exchange import pack_parcels, unpack_parcels
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.merge import as_arrays
 from geoswarm.flow.route import Parcel
@@ -99,7 +99,7 @@ def measure_service(
     rows = workload.subscriptions(0, subscriptions)
     rects = np.stack([np.asarray(rows.column(side), np.float64) for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
     rects = rects[(rects[:, 2] >= low) & (rects[:, 0] <= high)]
-    order = sorted_order(codes_of(_column(rects, 0), _column(rects, 3), frame_of(grid)), CODE_MAX)
+    order = sort_order(codes_of(_column(rects, 0), _column(rects, 3), frame_of(grid)), CODE_MAX)
     rects = rects[order]
     none = np.empty(0, np.int64), np.empty(0, np.uint8)
     index = Searchable(Records(rects, np.arange(len(rects)), *none), build(grid, rects))
@@ -108,8 +108,8 @@ def measure_service(
     x = drawn.column("x").to_numpy()
     drawn = drawn.take(pa.array(np.flatnonzero((x >= low) & (x <= high))[:events]))
     x, y = drawn.column("x").to_numpy(), drawn.column("y").to_numpy()
-    drawn = drawn.take(pa.array(sorted_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
-    parcel = pack(iter([Parcel(0, 0, drawn)]))
+    drawn = drawn.take(pa.array(sort_order(codes_of(x, y, frame_of(grid)), CODE_MAX)))
+    parcel = pack_parcels(iter([Parcel(0, 0, drawn)]))
 
     density = Density(grid)
     density.add(grid.cover(*(_column(rects, i) for i in range(4))))
@@ -117,7 +117,7 @@ def measure_service(
     best_s = math.inf
     for _ in range(repeats):
         began_s = time.thread_time()
-        for received in unpack(parcel, EVENT):
+        for received in unpack_parcels(parcel, EVENT):
             for run in match(received.events, [index], grid, 0, rows_max=262_144, pairs_max=8_000_000):
                 as_arrays(run)
         best_s = min(best_s, time.thread_time() - began_s)

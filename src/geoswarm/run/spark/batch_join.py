@@ -27,7 +27,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructField, Str
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.batches import cuts, gather, row_bytes, xy
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.shapes.exact import Predicate, check_predicate
 from geoswarm.core.space.grid import Grid
@@ -269,7 +269,7 @@ class _Matcher:
         return validate_events(pa.record_batch(events), self.grid, DeadLetters("event", 0), marks=True)
 
     def _in_order(self, events: pa.RecordBatch) -> pa.RecordBatch:
-        return events.take(pa.array(sorted_order(codes_of(*xy(events), frame_of(self.grid)), CODE_MAX)))
+        return events.take(pa.array(sort_order(codes_of(*xy(events), frame_of(self.grid)), CODE_MAX)))
 
 
 def _numbers(column: pa.Array) -> Floats:

@@ -64,7 +64,7 @@ def conform_events(frame: DataFrame) -> DataFrame:
 
 def conform_operations(frame: DataFrame) -> DataFrame:
     """All columns of operations; those that the source does not have are null."""
-    required = [column.name for column in columns.COLUMNS if column.is_required]
+    required = [column.name for column in columns.OPERATION_COLUMNS if column.is_required]
     chosen = [_column(frame, field, required=field.name in required) for field in SPARK_OPERATION]
     extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
     if extra:

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple
 
 from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
 from geoswarm.core.journal_entry import JournalEntry
-from geoswarm.flow.observe import COUNTS, Load, LoadReport
+from geoswarm.flow.observe import COUNT_NAMES, Load, LoadReport
 from geoswarm.guard.commands import Command
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.store.manifest import Manifest
@@ -112,7 +112,7 @@ class BatchEntry(JournalEntry):
             batch_s=seconds["batch_s"],
             partitions=dict(sorted(report.partitions.items())),
             executors=dict(sorted(report.executors.items())),
-            **{name: getattr(report, name) for name in COUNTS},
+            **{name: getattr(report, name) for name in COUNT_NAMES},
         )
 
 

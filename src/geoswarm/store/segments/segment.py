@@ -17,7 +17,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubId
 from geoswarm.core.index.cells import CellIndex
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.index.regions import Regions
-from geoswarm.core.index.searchable import Rest, Searchable
+from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
 from geoswarm.core.subscriptions.attribute import Attribute
@@ -57,7 +57,7 @@ class Segment:
     index: CellIndex
     text: TextIndex | None  # None: no subscription asks for words
     regions: Regions | None  # None: every region is its rectangle
-    rest: Rest = field(default_factory=Rest, compare=False)
+    rest: RestIndex = field(default_factory=RestIndex, compare=False)
 
     def __getitem__(self, attribute: Attribute[V, S]) -> S:
         stored: S = self.stored[attribute.name]

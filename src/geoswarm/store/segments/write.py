@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute import Arrays, Placement
@@ -24,7 +24,7 @@ def write_segment(
     stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
     rects = subs[REGION].rects
     corners = codes_of(np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]), frame_of(grid))
-    subs = subs.take(sorted_order(corners, CODE_MAX))
+    subs = subs.take(sort_order(corners, CODE_MAX))
     by_id = np.argsort(subs.ids)
     placement = Placement(subs.ids, by_id, counts)
     records: Arrays = {"ids": subs.ids, "ids_sorted": subs.ids[by_id], "order_by_id": by_id.astype(np.uint32)}

@@ -28,10 +28,10 @@ from geoswarm.control.registry import strategy
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.flow.exchange import pack
+from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.shares import DividedSegment, PartitionSubs, divide_segment
-from geoswarm.flow.rivals.static_side import WIRE, Listed, parcels_of
+from geoswarm.flow.rivals.static_side import WIRE, SubscriptionList, subscription_parcels
 from geoswarm.lab.bench.distributor.race import (
     LOAD,
     MACHINES,
@@ -178,17 +178,22 @@ def shipment(
         sender, receiver = before.partitions[slot].executor, after.partitions[slot].executor
         began_s = cpu_s()
         own = [share.of(slot, segment) for share, segment in zip(shares, segments, strict=True)]
-        payloads = [pack(iter([p])).column("payload")[0].as_buffer() for p in parcels_of(own, before, slot, now_us)]
+        payloads = [
+            pack_parcels(iter([p])).column("payload")[0].as_buffer()
+            for p in subscription_parcels(own, before, slot, now_us)
+        ]
         sending[sender] += cpu_s() - began_s
         carried += sum(payload.size for payload in payloads)
         began_s = cpu_s()
-        listed = Listed.joined([Listed.from_batch(pa.ipc.read_record_batch(p, WIRE)) for p in payloads])
+        listed = SubscriptionList.concatenate(
+            [SubscriptionList.from_batch(pa.ipc.read_record_batch(p, WIRE)) for p in payloads]
+        )
         read_s = cpu_s() - began_s
         began_s = cpu_s()
         PartitionSubs.whole(listed.searchable())
         listing[receiver] += read_s + cpu_s() - began_s
         began_s = cpu_s()
-        listed.indexed(after.grid)
+        listed.build_index(after.grid)
         indexing[receiver] += read_s + cpu_s() - began_s
     sent_s = sending.max()
     return Shipment(carried, float(sent_s + listing.max()) * 1e3, float(sent_s + indexing.max()) * 1e3)

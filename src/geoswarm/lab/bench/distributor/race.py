@@ -34,7 +34,7 @@ from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
-from geoswarm.flow.rivals.shares import homes
+from geoswarm.flow.rivals.shares import home_slots
 from geoswarm.lab.bench.kit.batch_log import batches, rounds
 from geoswarm.lab.bench.kit.projection import makespan_us
 from geoswarm.lab.workload.collisions import Collisions
@@ -193,7 +193,7 @@ class CollisionRuns:
         pool = self.collisions.publications(0, POOL)
         rects = shapely.bounds(shapely.from_wkb(rows.column("geometry").to_numpy(zero_copy_only=False)))
         records = Records(rects, rows.column("sub_id").to_numpy(), np.empty(0, np.int64), np.empty(0, np.uint8))
-        owners = self.plan.executor_of_slot[homes(records, self.plan, HASHED)]
+        owners = self.plan.executor_of_slot[home_slots(records, self.plan, HASHED)]
         return pool, *hot_loads(_boxes(pool), rects, np.isin(owners, self.hot.executors))
 
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import GeoswarmError
-from geoswarm.flow.match.match import Met, Searchable, match
+from geoswarm.flow.match.match import MatchRun, Searchable, match
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s, interleave
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.bench.kit.text_density import Q1, posts_grid, sort_by_z, text_segment
@@ -127,7 +127,7 @@ class _DocumentStream:
         self.matches = found
         return cpu_s() - began_s
 
-    def _match(self, batch: pa.RecordBatch) -> list[Met]:
+    def _match(self, batch: pa.RecordBatch) -> list[MatchRun]:
         return list(match(batch, [self.held], self.grid, 0, rows_max=1 << 18, pairs_max=8_000_000))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.flow.exchange import unpack
+from geoswarm.flow.exchange import unpack_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.lab.bench.kit.batch_log import batches as batches_of
 from geoswarm.lab.bench.kit.harness import Progress, median
@@ -173,7 +173,7 @@ def _hand_on(events: pa.Schema) -> Body:
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            for parcel in unpack(batch, events):
+            for parcel in unpack_parcels(batch, events):
                 count = len(parcel.events)
                 offsets, ids = np.arange(count + 1, dtype=np.int32), np.zeros(count, np.int64)
                 lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids), type=SUB_IDS.type)

@@ -10,7 +10,7 @@ import numpy as np
 
 from geoswarm.config import Contract
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.arrays.radix import sorted_order
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, build, codes_of, frame_of
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
@@ -56,7 +56,7 @@ def rectangles_of(workload: Tweets, subscriptions: int) -> Floats:
 
 def z_order(grid: Grid, x: Floats, y: Floats) -> Ints:
     """The order in which `match` wants its points."""
-    return sorted_order(codes_of(x, y, frame_of(grid)), CODE_MAX)
+    return sort_order(codes_of(x, y, frame_of(grid)), CODE_MAX)
 
 
 def segment_of(grid: Grid, rects: Floats) -> Searchable:

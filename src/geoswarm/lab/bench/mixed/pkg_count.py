@@ -15,7 +15,7 @@ from geoswarm.control.keyed.pkg import deal_tuples
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
-from geoswarm.flow.keyed.columns import key_column, summed
+from geoswarm.flow.keyed.columns import key_column, sum_groups
 from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, Turn
 
@@ -50,7 +50,7 @@ class PkgTotals(Operator):
         return pa.record_batch([whole, rows.column("count"), rows.column("added")], names=[KEY, "count", "added"])
 
     def update(self, turn: Turn) -> Answer:
-        sums = [pa.array(summed(turn.rows.column(name).to_numpy(), turn.starts)) for name in ("count", "added")]
+        sums = [pa.array(sum_groups(turn.rows.column(name).to_numpy(), turn.starts)) for name in ("count", "added")]
         given = pa.record_batch([turn.keys, *sums], schema=turn.rows.schema)
         nothing: Ints = np.empty(0, np.int64)
         none = pa.RecordBatch.from_struct_array(pa.array([], pa.struct([])))

@@ -35,11 +35,11 @@ from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import PACKED, pack, unpack
+from geoswarm.flow.exchange import PACKED, pack_parcels, unpack_parcels
 from geoswarm.flow.match.match import Searchable, TermShare, match
-from geoswarm.flow.merge import as_arrays, joined
+from geoswarm.flow.merge import as_arrays, join_rows
 from geoswarm.flow.route import route
-from geoswarm.flow.route_terms import numbered, route_terms
+from geoswarm.flow.route_terms import route_terms, travel_schema
 from geoswarm.flow.stages.task import Body
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.process_tree import Watch
@@ -93,7 +93,7 @@ def measure(sizes: LoadModelSizes, seed: int, report: Progress) -> Result:
 def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
     """What a row that is packed already costs: from Python to Java, written, read, and back."""
     grid = Grid(*Posts().bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
-    parcels = pack(route(events, uniform(grid, EXECUTORS)))
+    parcels = pack_parcels(route(events, uniform(grid, EXECUTORS)))
     taken_s: dict[int, list[float]] = {times: [] for times in SENDINGS}
     with Watch(os.getpid()) as watch:
         for _ in range(REPEATS + 1):  # one more, to warm up
@@ -132,7 +132,7 @@ def measure_costs(
     counts = TermCounts.empty()
     counts.add(tokenize(events.column("text")))  # so that lists are under the words that the sample takes to be rarest
     store = Store(Storage(folder), grid, Tuning(), counts)
-    packed = pack(route(events, uniform(grid, 1)))
+    packed = pack_parcels(route(events, uniform(grid, 1)))
     _apply(store, EMPTY, registrations.slice(0, 1), clock)  # compiles the kernels
     quarter = registrations.slice(0, len(registrations) // 4)
     part = _segments(store, _apply(store, _empty_manifest(1), quarter, clock).manifest)
@@ -172,11 +172,11 @@ def _all_stages(events: pa.RecordBatch, plan: Plan, segments: list[Searchable], 
         began_s = clock()
         if plan.siblings:
             sent = route_terms(events, plan, segments, 0)
-            packed, copies = pack(sent.parcels), sent.copies
+            packed, copies = pack_parcels(sent.parcels), sent.copies
         else:
-            packed = pack(route(events, plan))
+            packed = pack_parcels(route(events, plan))
         rows: list[pa.RecordBatch] = []
-        for parcel in unpack(packed, numbered(events.schema) if plan.siblings else events.schema):
+        for parcel in unpack_parcels(packed, travel_schema(events.schema) if plan.siblings else events.schema):
             for met in match(
                 parcel.events,
                 segments,
@@ -188,7 +188,7 @@ def _all_stages(events: pa.RecordBatch, plan: Plan, segments: list[Searchable], 
             ):
                 rows += as_arrays(met)
         if plan.siblings and rows:
-            joined(rows)
+            join_rows(rows)
         times_s.append(clock() - began_s)
     return _Stages(min(times_s[1:]), copies)
 
@@ -228,7 +228,7 @@ def _searching_s(
     times_s = []
     for _ in range(REPEATS + 1):  # one more, to warm up
         began_s = clock()
-        for parcel in unpack(packed, schema):
+        for parcel in unpack_parcels(packed, schema):
             for _ in match(
                 parcel.events, segments, grid, 0, rows_max=limits.match_rows_max, pairs_max=limits.match_pairs_max
             ):

@@ -25,7 +25,7 @@ from geoswarm.control.estimate import executor_costs
 from geoswarm.control.strategy import RoundReport
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import queries_near, redrawn, split
+from geoswarm.core.stats.redraw import queries_near, redraw_stats, split_stat
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport, count_points
 from geoswarm.flow.route import locate_slots, route
@@ -146,7 +146,7 @@ def _reduction(hour: Hour, repeats: int) -> tuple[Spent, Spent, Spent]:
     subset = time_calls(lambda _: find_subset({i: s.cost for i, s in held.items()}, *ends), nothing, repeats)
     cut = hour.cut
     searched = time_calls(lambda _: find_split(held, *ends), nothing, repeats)
-    halved = time_calls(lambda _: split(stats[cut.partition], cut.axis, cut.after), nothing, repeats)
+    halved = time_calls(lambda _: split_stat(stats[cut.partition], cut.axis, cut.after), nothing, repeats)
     return subset, searched, halved
 
 
@@ -167,7 +167,7 @@ def _receiving(hour: Hour, checkpoint: Checkpoint, repeats: int) -> tuple[Spent,
 
     def redraw(_: None) -> dict[int, TrioStat]:
         near = queries_near(rects, plan.grid, new)
-        return redrawn(hour.stats, plan, {p.id: near for p in new})
+        return redraw_stats(hour.stats, plan, {p.id: near for p in new})
 
     def later_plans() -> list[Plan]:
         return [replace(plan, epoch=next(epochs)) for _ in range(2)]  # the second is for the first turn's second call

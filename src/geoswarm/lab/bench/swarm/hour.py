@@ -20,7 +20,7 @@ from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.change import Move, Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.stats.redraw import queries_near, redrawn
+from geoswarm.core.stats.redraw import queries_near, redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport, count_points
 from geoswarm.flow.route import route
@@ -113,7 +113,7 @@ def run_hour(sizes: HourSizes, seed: int, report: Progress) -> Hour:
             plan, plans = outcome.plan, plans + 1
             new = [p for p in plan.partitions if p.id not in stats]
             near = queries_near(rects, grid, new) if new else None
-            stats = redrawn(stats, plan, {p.id: near for p in new} if near else {})
+            stats = redraw_stats(stats, plan, {p.id: near for p in new} if near else {})
     return Hour(workload, rects, plan, stats, plans)
 
 
