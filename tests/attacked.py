@@ -11,7 +11,7 @@ from geoswarm.config import Contract
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.sensing import triggers
 from geoswarm.store.checkpoint import Checkpoint

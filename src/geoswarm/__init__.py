@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geoswarm.run import sinks as sinks
     from geoswarm.run.local.engine import LocalEngine as LocalEngine
     from geoswarm.run.local.keyed_stream import LocalKeyedStream as LocalKeyedStream
+    from geoswarm.run.side_stages import Stage as Stage
     from geoswarm.run.spark import sources as sources
     from geoswarm.run.spark.batch_join import join as join
     from geoswarm.run.spark.engine import Engine as Engine
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from geoswarm.run.spark.generator import tweets_stream as tweets_stream
     from geoswarm.run.spark.keyed_stream import KeyedStream as KeyedStream
     from geoswarm.run.spark.session import build_session as build_session
-    from geoswarm.run.stages import Stage as Stage
     from geoswarm.store.key_source import KeySource as KeySource
 
 _LATER = {
@@ -50,7 +50,7 @@ _LATER = {
     "KeySource": "geoswarm.store.key_source",
     "join": "geoswarm.run.spark.batch_join",
     "KeyedStream": "geoswarm.run.spark.keyed_stream",
-    "Stage": "geoswarm.run.stages",
+    "Stage": "geoswarm.run.side_stages",
     "operators": "geoswarm.flow.keyed.operators",
 }
 """The module of each public name, or the module that the name is."""

@@ -1,5 +1,5 @@
 """The Arrow schemas of events, matches and dead letters. Operations, the changes of subscriptions, have the columns of
-subscriptions (`core/subscriptions/columns.py`).
+subscriptions (`core/subscriptions/attributes.py`).
 
 An event may have any further columns; its matches carry them unchanged. Three of them have a meaning: keywords are
 looked for in `text`; `object_id` is the object that the event is about, for subscriptions `on` its entering, leaving or
@@ -34,7 +34,7 @@ null, and become the middle of the rectangle round it. Without the column, or wh
 
 PREDICATES = ("intersects", "contains", "within", "covers")
 """How a subscription's region must lie to a publication, by code: the region ... the publication.
-`core/shapes/exact.py` explains them."""
+`core/shapes/points.py` explains them."""
 
 DEAD_LETTER = pa.schema(
     [

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import ON, OPERATION
+from geoswarm.core.subscriptions.attributes import ON, OPERATION
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED, REASONS, TEXT_MAX, DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_events, validate_operations

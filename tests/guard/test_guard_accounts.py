@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
+from geoswarm.core.subscriptions.attributes import CANCEL, REGISTER
 from geoswarm.guard.accounts import (
     FINE,
     NOT_OWNER,

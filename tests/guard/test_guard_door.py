@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import validate_operations
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions

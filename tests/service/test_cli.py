@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import geoswarm
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.oracle.oracle import Oracle, pairs_of

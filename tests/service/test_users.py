@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules

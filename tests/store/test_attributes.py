@@ -14,7 +14,7 @@ import pytest
 import geoswarm
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.subscriptions.columns import (
+from geoswarm.core.subscriptions.attributes import (
     ATTRIBUTES,
     OPERATION,
     OPERATION_COLUMNS,
@@ -122,7 +122,7 @@ import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import operation_table, registration
+from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.run.spark.schemas import SPARK_OPERATION
@@ -172,7 +172,7 @@ def test_a_new_attribute_is_one_entry_of_one_file(tmp_path: Path) -> None:
     held.fold(0)
     held.close()
     shutil.copytree(SOURCE, tmp_path / "src/geoswarm")  # with compiled kernels, which go by a file's time
-    table = tmp_path / "src/geoswarm/core/subscriptions/columns.py"
+    table = tmp_path / "src/geoswarm/core/subscriptions/attributes.py"
     text = table.read_text()
     text = text.replace("ExpiryAttribute, UserAttribute\n", "ExpiryAttribute, TextAttribute, UserAttribute\n")
     text = text.replace("\nATTRIBUTES:", f"{PAYLOAD}\nATTRIBUTES:")

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import BIRTH, OPERATION
+from geoswarm.core.subscriptions.attributes import BIRTH, OPERATION
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.errors import InputError
 from geoswarm.guard import door, limits

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from geoswarm.control.outcome import Handover, KeyRoundEntry, RoundEntry
-from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.core.space.change import DivideNote, Merge, Split
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.guard.findings import DetectionEntry, UserCluster

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.on import ON_ARRAYS
+from geoswarm.core.subscriptions.trigger import ON_ARRAYS
 from geoswarm.model import ENTER, EXIT, INSIDE
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, NamedTuple
 
-from geoswarm.core.journal_entry import FLAT, Figure, JournalEntry
+from geoswarm.core.journal_entry_base import FLAT, Figure, JournalEntry
 from geoswarm.core.space.change import ChangeNote
 
 

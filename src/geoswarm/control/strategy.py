@@ -61,7 +61,7 @@ class Sample(NamedTuple):
 class Strategy(Protocol):
     """Every parameter of its constructor has a default, so that `registry.py` can make any by its name alone.
 
-    Parameters are keywords, with type and limits in the signature (`geoswarm/parameters.py`), and the class says in one
+    Parameters are keywords, with type and limits in the signature (`parameters.py`), and the class says in one
     sentence what it does: `geoswarm strategies` lists both."""
 
     name: str

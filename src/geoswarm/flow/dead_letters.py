@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools
-from geoswarm.core.subscriptions.columns import ATTRIBUTES
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES
 from geoswarm.model import DEAD_LETTER
 
 MALFORMED = "_malformed"

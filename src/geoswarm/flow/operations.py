@@ -5,7 +5,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Ints
-from geoswarm.core.subscriptions.columns import OPS, REGISTER
+from geoswarm.core.subscriptions.attributes import OPS, REGISTER
 
 
 def operation_codes(operations: pa.StringArray, unknown: int = REGISTER) -> Ints:

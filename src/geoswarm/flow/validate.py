@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attribute import Attribute, Inspection
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, CANCEL, OPERATION
+from geoswarm.core.subscriptions.attribute_kind import Attribute, Inspection
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, CANCEL, OPERATION
 from geoswarm.core.subscriptions.region import clip_advice
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import SchemaError

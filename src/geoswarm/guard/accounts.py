@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
+from geoswarm.core.subscriptions.attributes import CANCEL, REGISTER
 from geoswarm.guard.limits import THOUSANDTHS, GuardSettings
 
 FINE, OVER_RATE, OVER_SUBSCRIPTIONS, OVER_COST, NOT_OWNER, FULL = range(6)

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
-from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
+from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
 from geoswarm.flow.operations import operation_codes

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.core.journal_entry_base import JournalEntry
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.columns import operation_table, registration
+from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
@@ -29,8 +29,8 @@ from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER
 from geoswarm.run.pipeline import Pipeline
+from geoswarm.run.side_stages import Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
-from geoswarm.run.stages import Stage, check_stages
 from geoswarm.run.stream import Run
 from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
@@ -105,7 +105,7 @@ class BaseEngine:
         ("dwell(SECONDS)"). `predicate` is the relation of the region to an event, which may be an area: "intersects",
         the default, "contains", "within" or "covers". The subscription is on disk when this returns, and in force from
         the next batch on. A region that could never match is an error here; a taken id becomes a dead letter.
-        `attributes` are further columns of operations (`core/subscriptions/columns.py`)."""
+        `attributes` are further columns of operations (`core/subscriptions/attributes.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on}
         row = registration(sub_id, rectangle, replace=replace, predicate=predicate, **said, **attributes)
         self.submit(operation_table([row]))

@@ -20,7 +20,8 @@ from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Sink, SinkLike, as_sink
 from geoswarm.run.stream import Run
-from geoswarm.store import dead_files, turns
+from geoswarm.store import batch_times as turns
+from geoswarm.store import dead_files
 from geoswarm.store.fence import Fence
 from geoswarm.store.journal import Journal
 from geoswarm.store.key_source import KeySource

@@ -29,8 +29,8 @@ from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, s
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
+from geoswarm.run.side_stages import Stage, TransitionRun
 from geoswarm.run.sinks import Sink, as_sink
-from geoswarm.run.stages import Stage, TransitionRun
 from geoswarm.run.steering import Steering
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
-from geoswarm.core.journal_entry import Figure
+from geoswarm.core.journal_entry_base import Figure
 from geoswarm.core.space.change import ChangeNote, name_of
 from geoswarm.errors import InputError
 from geoswarm.store.journal import JournalReader

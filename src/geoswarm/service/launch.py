@@ -25,8 +25,8 @@ from geoswarm.store.key_source import KEY_FILE
 
 if TYPE_CHECKING:
     from geoswarm.run.engine import BaseEngine
+    from geoswarm.run.side_stages import Stage
     from geoswarm.run.sinks import Sink
-    from geoswarm.run.stages import Stage
     from geoswarm.run.stream import Run
     from geoswarm.store.loading import LoadResult
 
@@ -67,7 +67,7 @@ def _runner(local: bool) -> Any:
 
 
 def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
-    from geoswarm.run.stages import Stage
+    from geoswarm.run.side_stages import Stage
 
     stages = []
     for _, stage in settings.all_stages:

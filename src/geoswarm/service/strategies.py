@@ -1,6 +1,6 @@
 """`geoswarm strategies`: the strategies and planners, with the parameters of each and a sentence about it.
 
-All of it is read from the classes (`geoswarm/registry.py`), those of other packages included.
+All of it is read from the classes (`registry.py`), those of other packages included.
 """
 
 from collections.abc import Callable, Iterable, Iterator

@@ -43,7 +43,7 @@ WAITING_MAX = 10_000
 
 
 class GuardFiles:
-    """The door of an engine, as `store/subscriptions/door.py` declares it, with its memory on disk."""
+    """The door of an engine, as `store/subscriptions/door_protocol.py` declares it, with its memory on disk."""
 
     door: GuardDoor
 

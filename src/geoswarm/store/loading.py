@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.store.checkpoint import Checkpoint

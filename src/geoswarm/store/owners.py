@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.attributes import BIRTH, KEYWORDS, REGION, USER
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions

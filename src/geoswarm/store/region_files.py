@@ -7,7 +7,7 @@ feature.
     sub_id     integer ids, or the number of the row where ids are words or absent
     name       ids that are words; absent if there are none
     geometry   WKB; what GEOS cannot read stays as it was written, to be refused with its row
-    further columns of subscriptions (`core/subscriptions/columns.py`), as far as the file has them
+    further columns of subscriptions (`core/subscriptions/attributes.py`), as far as the file has them
 """
 
 import json
@@ -22,7 +22,7 @@ import shapely
 
 from geoswarm.core.shapes.parse import CRS84, crs_of
 from geoswarm.core.shapes.survey import NESTED_MAX
-from geoswarm.core.subscriptions.columns import BESIDE_GEOMETRY
+from geoswarm.core.subscriptions.attributes import BESIDE_GEOMETRY
 from geoswarm.errors import InputError, SchemaError
 
 ReadProgress = Callable[[int, int, int], None]

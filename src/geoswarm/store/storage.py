@@ -2,8 +2,8 @@
 
 This file does not know what the files mean. A write is acknowledged after fsync, rename, and fsync of the folder; on an
 object store a put is already atomic. Two shapes of file exist: a sealed JSON document, and a flat file of arrays
-(`flat_arrays.py`). With a key (`key_source.py`) every file is encrypted on its way to the disk (`vault.py`), and arrays
-are decrypted into memory instead of mapped.
+(`core/arrays/flat_arrays.py`). With a key (`key_source.py`) every file is encrypted on its way to the disk
+(`vault.py`), and arrays are decrypted into memory instead of mapped.
 """
 
 import json

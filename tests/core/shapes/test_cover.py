@@ -11,7 +11,7 @@ from core.shapes.drawn import WORLD, blobs, probe_points
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.index.cells import codes_of, frame_of
 from geoswarm.core.shapes.cover import COVER_CELLS_MAX, Cover, cover
-from geoswarm.core.shapes.exact import points_in
+from geoswarm.core.shapes.points import points_in
 from geoswarm.core.shapes.shapes import concatenate_shapes, no_shapes, of_circles, of_polygons
 from geoswarm.core.space.grid import Grid
 

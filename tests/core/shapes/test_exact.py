@@ -9,8 +9,8 @@ from core.shapes.drawn import WORLD, blob, blobs, probe_points
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.shapes.areas import areas_in
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, bounding_rectangles, boxes, distance_m
-from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.parse import parse_shapes
+from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Geometries, Shapes, concatenate_shapes, no_shapes, of_circles, of_polygons
 from geoswarm.errors import InputError
 

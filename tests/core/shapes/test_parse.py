@@ -15,8 +15,8 @@ import shapely
 from core.shapes.drawn import WORLD, blobs, ring
 from geoswarm.core.arrays.jit import Array
 from geoswarm.core.shapes.checks import VERTICES_MAX
-from geoswarm.core.shapes.exact import flat_of
 from geoswarm.core.shapes.parse import ParsedShapes, parse_shapes
+from geoswarm.core.shapes.points import flat_of
 from geoswarm.core.shapes.shapes import Geometries, of_polygons
 from geoswarm.core.shapes.tangle import tangles
 from geoswarm.core.space.grid import Grid

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from geoswarm.lab.bench.guard import blocking, engine, fig6_18, fig6_19, fig6_22, timeline, worlds
+from geoswarm.lab.bench.guard import blocking, engine, fig6_18, fig6_19, fig6_22, worlds
+from geoswarm.lab.bench.guard import fig6_14_to_17 as timeline
 from geoswarm.lab.bench.guard.half_hours import HalfHourSizes
 from geoswarm.lab.bench.guard.outcomes import (
     ATTACK,

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from geoswarm.lab.bench.swarm import fig11 as swarm_fig11
+from geoswarm.lab.bench.swarm import fig12_to_16 as timeline
 from geoswarm.lab.bench.swarm import fig17 as swarm_fig17
-from geoswarm.lab.bench.swarm import timeline
 from geoswarm.run.sim.cluster import ClusterSetup
 from geoswarm.run.sim.race import STRATEGY_NAMES
 from geoswarm.run.sim.service import Service

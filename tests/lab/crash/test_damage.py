@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import CorruptState, StateError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.hotspots import CROWD_S, SCENARIOS, SUB_ID_FIRST, Hotspot, Hotspots, scenario
 from geoswarm.lab.workload.tweets import Tweets

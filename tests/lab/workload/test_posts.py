@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.lifetimes import Lifetimes
 from geoswarm.lab.workload.posts import POST, POSTS_PER_CHANGE, Posts

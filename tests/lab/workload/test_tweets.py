@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import cities
 from geoswarm.lab.workload.draw import alias_table, zipf_table

@@ -14,7 +14,7 @@ from geoswarm.model import TIMESTAMP
 from geoswarm.run.local import events_from_files, operations_from_files
 from geoswarm.run.local.ddl import parse_columns
 from geoswarm.run.local.files import read_file
-from geoswarm.run.local.log import StreamLog, TakenFile
+from geoswarm.run.local.stream_log import StreamLog, TakenFile
 
 SCHEMA = pa.schema(
     [

@@ -16,7 +16,7 @@ from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.errors import SettingsError
-from geoswarm.lab.bench.swarm.timeline import recovery_of
+from geoswarm.lab.bench.swarm.fig12_to_16 import recovery_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.cluster import Cluster, ClusterSetup

@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SchemaError, SettingsError, StateError, StreamError
 from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of

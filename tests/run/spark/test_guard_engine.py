@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from attacked import GANG, SETTINGS, START_S, STEP_S, WORLD, Traffic
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.limits import GuardSettings

@@ -20,11 +20,11 @@ from geoswarm.model import SUB_IDS, TIMESTAMP
 from geoswarm.run import sinks
 from geoswarm.run.oracle.keyed import deliveries, trends
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.side_stages import Stage
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.keyed_stream import KeyedStream
 from geoswarm.run.spark.rows import SparkRows
-from geoswarm.run.stages import Stage
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage

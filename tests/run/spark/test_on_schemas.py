@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.model import ENTER, INSIDE
 from geoswarm.run.spark.engine import Engine

@@ -1,6 +1,6 @@
 """PS2Stream's adjustment: the most loaded executor hands partitions to the least loaded, few bytes at a time.
 
-`migration.py` chooses the partitions, `cuts.py` cuts one, and `tally.py` counts what they hold. PS2Stream §V.
+`migration.py` chooses the partitions, `ps2_cuts.py` cuts one, and `tally.py` counts what they hold. PS2Stream §V.
 
     L_max / L_min > σ ?  ── no ──► wait
         │ yes
@@ -32,9 +32,9 @@ from typing import Annotated, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from geoswarm.control.balance.cuts import cut_partition
 from geoswarm.control.balance.layouts import HybridDelta, HybridLeaves, HybridSigma
 from geoswarm.control.balance.migration import WAYS
+from geoswarm.control.balance.ps2_cuts import cut_partition
 from geoswarm.control.balance.seen import Seen, see
 from geoswarm.control.balance.tally import Tally, tally
 from geoswarm.control.balance.term_shares import divide_in_two, join_shares

@@ -1,7 +1,7 @@
 """Regions that are polygons and circles: the cells by which they are found, and the exact test after that.
 
 A region is entered in cells of the quadtree of `cells.py` (`core/shapes/cover.py`): *core* cells lie inside it, and a
-point there is a hit; in *boundary* cells the point itself is tested (`core/shapes/exact.py`). A subscription that also
+point there is a hit; in *boundary* cells the point itself is tested (`core/shapes/points.py`). A subscription that also
 asks for words is found by its words, with the rectangle round the region (`words.py`), and tested here afterwards.
 Events that are areas find regions by their rectangles (`flow/match/areas.py`). Distributor §4.2.
 
@@ -17,7 +17,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubId
 from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, build_level, frame_of
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live, gallop
 from geoswarm.core.shapes.cover import cover
-from geoswarm.core.shapes.exact import Predicate, points_in
+from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.core.space.grid import Grid
 from geoswarm.model import PREDICATES

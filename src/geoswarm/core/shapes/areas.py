@@ -1,6 +1,6 @@
 """Which candidate areas meet their shapes, where events are themselves polygons or circles.
 
-Points are in `exact.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
+Points are in `points.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
 compares polygons with polygons; the shapes are prepared once per call. Circles are on the sphere, against edges that
 are straight in degrees: exact to a millimetre, or a hundred-millionth of the radius.
 
@@ -12,8 +12,8 @@ import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, distance_m
-from geoswarm.core.shapes.exact import Predicate, check_predicate, flat_of
 from geoswarm.core.shapes.inside import OUTSIDE_SHAPE, FlatShapes, place_of
+from geoswarm.core.shapes.points import Predicate, check_predicate, flat_of
 from geoswarm.core.shapes.shapes import Shapes
 
 _MEETS, _HOLDS, _LIES_IN = 0, 1, 2

@@ -12,7 +12,7 @@ import shapely
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
 from geoswarm.core.shapes import antimeridian
 from geoswarm.core.shapes.circle import METRES_MAX, is_degrees
-from geoswarm.core.shapes.exact import flat_of
+from geoswarm.core.shapes.points import flat_of
 from geoswarm.core.shapes.repair import polygons_of, repair_polygons
 from geoswarm.core.shapes.shapes import Geometries, Shapes, of_polygons, replace_rows
 from geoswarm.core.space.grid import Grid

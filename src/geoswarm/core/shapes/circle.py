@@ -2,7 +2,7 @@
 
 Distances are haversine on a sphere of EARTH_M; an ellipsoid differs by up to 0.5 %. Here are the
 text form, the rectangles round a circle, and how near and far a rectangle of degrees comes to a centre; points are
-tested in `exact.py`.
+tested in `points.py`.
 
     CIRCLE(13.4 52.5, 800)      lon lat, metres
 

@@ -1,7 +1,7 @@
 """A shape as cells of the index's quadtree: core cells, which lie wholly inside, and boundary cells, which need a test.
 
 Works in the frame of core/index/cells.py, handed over by the caller: 2^16 × 2^16 cells at level 0, each level above of
-twice the side. Points in boundary cells are tested in `exact.py`. Distributor §4:
+twice the side. Points in boundary cells are tested in `points.py`. Distributor §4:
 
     ┌───────┬───┬───┐      begin with the one to four cells that hold the shape, and cut the largest boundary
     │       │ ▒ │   │      cell into four, again and again, until COVER_CELLS_MAX is reached: children outside
@@ -22,8 +22,8 @@ import numpy.typing as npt
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
 from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.circle import SLACK_M, farthest_m, nearest_m
-from geoswarm.core.shapes.exact import flat_of
 from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, FlatShapes, place_of
+from geoswarm.core.shapes.points import flat_of
 from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.core.space.grid import column_of, row_of, zcode
 

@@ -1,7 +1,7 @@
 r"""Whether a point lies in a shape: the loops that count crossings of a ray. Arrays only.
 
 Every edge is tested by exact comparisons, or by a product whose sign is certain despite rounding (Shewchuk's first
-filter). If it is not certain, the answer is UNSURE, and `exact.py` asks GEOS. So both agree on every point.
+filter). If it is not certain, the answer is UNSURE, and `points.py` asks GEOS. So both agree on every point.
 
 A shape that many points ask for is cut into slabs, and a point looks at the edges of its own slab only:
 

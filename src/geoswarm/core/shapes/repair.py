@@ -13,7 +13,7 @@ import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel, read_only
 from geoswarm.core.arrays.threads import run_in_pieces
-from geoswarm.core.shapes.exact import flat_of
+from geoswarm.core.shapes.points import flat_of
 from geoswarm.core.shapes.shapes import Geometries, Shapes
 from geoswarm.core.shapes.tangle import Tangles, tangles
 

@@ -1,6 +1,6 @@
 """Many shapes as flat arrays: stored in files, read by kernels, and converted for GEOS.
 
-`parse.py` reads shapes, `exact.py` finds what lies inside them. A row is one of three:
+`parse.py` reads shapes, `points.py` finds what lies inside them. A row is one of three:
 
     nothing    no parts: the region is a rectangle, which is kept elsewhere
     polygon    parts of rings of vertices, each ring closed; valid, so that crossings of all rings together decide

@@ -1,1 +1,1 @@
-"""The attributes of a subscription: each is declared once, and `columns.py` is the table of them. No I/O."""
+"""The attributes of a subscription: each is declared once, and `attributes.py` is the table of them. No I/O."""

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
-from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, compile_expressions, no_conditions
 from geoswarm.core.text.frequencies import TermCounts

@@ -2,7 +2,7 @@
 
 `TextAttribute` is for text that only travels with a subscription: its length is checked, it is stored, merged and
 shown, and never interpreted. Attributes that decide about matches have files of their own (`region.py`, `keywords.py`,
-`on.py`).
+`trigger.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Ints, Ordinals
-from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import NEVER_US, TIMESTAMP
 
 LONG_AGO_US = -(1 << 62)

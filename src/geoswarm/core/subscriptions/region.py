@@ -1,6 +1,6 @@
 """The region of a subscription, as an attribute: four sides or a geometry, and the predicate between it and an event.
 
-`core/shapes/parse.py` decides which geometries are accepted; `core/shapes/exact.py` defines the predicates. Every
+`core/shapes/parse.py` decides which geometries are accepted; `core/shapes/points.py` defines the predicates. Every
 region has a rectangle, by which it is placed and found; one that is not equal to its rectangle also has a shape.
 """
 
@@ -17,7 +17,7 @@ from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes, of_polygons
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import PREDICATES
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")

@@ -1,4 +1,4 @@
-"""Some subscriptions in memory: their ids, and the values of every attribute of `columns.py`, as parallel arrays."""
+"""Some subscriptions in memory: their ids, and the values of every attribute of `attributes.py`, as parallel arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints, SubIds
-from geoswarm.core.subscriptions.attribute import Attribute
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, OPERATION
+from geoswarm.core.subscriptions.attribute_kind import Attribute
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, OPERATION
 
 V = TypeVar("V")
 S = TypeVar("S")

@@ -19,8 +19,8 @@ from geoswarm.core.index.kernels import Hits
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.shapes.areas import areas_in
 from geoswarm.core.shapes.circle import bounding_rectangles
-from geoswarm.core.shapes.exact import Predicate, points_in
 from geoswarm.core.shapes.parse import parse_shapes
+from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes, merge_by_mask, of_polygons
 from geoswarm.core.shapes.wkb import decode_wkb
 from geoswarm.core.space.grid import Grid

@@ -15,7 +15,7 @@ from geoswarm.core.index.kernels import are_live
 from geoswarm.core.index.regions import Regions
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.index.word_kernels import Conditions
-from geoswarm.core.shapes.exact import Predicate, points_in
+from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.kernels import Hashes

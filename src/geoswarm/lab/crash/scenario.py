@@ -2,7 +2,7 @@
 
 `lab/crash/victim.py` runs the real engine on these files, on any master, and may be killed on the way.
 Which files a batch holds is Spark's choice, and after a crash not always one of each; so it is read from Spark's
-offset log, and what must come out of those files is computed here, the slow way (`oracle.py`).
+offset log, and what must come out of those files is computed here, the slow way (`run/oracle/oracle.py`).
 """
 
 import json
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.oracle.regions import read_region
@@ -36,7 +36,7 @@ CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executo
 TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S)
 """Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches."""
 OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
-"""The intervals that follow from it (`run/stages.py`)."""
+"""The intervals that follow from it (`run/side_stages.py`)."""
 
 FILES_PER_BATCH_MAX = 4
 """Each crash between the logs of the two sources may put one more file into a batch. Spark reads the files of a

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.lab.workload.draw import Key, bell, key_of, reflect, uniform
 from geoswarm.lab.workload.tweets import Tweets

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
-from geoswarm.core.subscriptions.columns import operation_batch
+from geoswarm.core.subscriptions.attributes import operation_batch
 from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import Bounds

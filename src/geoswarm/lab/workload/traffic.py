@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.lab.workload.draw import Key, uniform
 from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.lab.workload.tweets import Tweets

@@ -21,7 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.workload.cities import WORLD, Bounds, cities
 from geoswarm.lab.workload.draw import Key, alias_table, bell, key_of, picks, reflect, uniform, zipf_table

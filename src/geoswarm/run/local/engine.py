@@ -17,14 +17,14 @@ import pyarrow as pa
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.conform import cast_events, conform_events, without_malformed
 from geoswarm.run.engine import BaseEngine
-from geoswarm.run.local.log import StreamLog
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask, Source, TableSource
+from geoswarm.run.local.stream_log import StreamLog
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
+from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import Kafka, SinkLike, as_sink
-from geoswarm.run.stages import Stage
 
 Tables = Any  # a pyarrow Table, or a sequence of them, a batch each: pyarrow has no types
 SourceLike = Source | Tables

@@ -2,10 +2,10 @@
 
 from geoswarm.run.keyed_stream import BaseKeyedStream
 from geoswarm.run.local.engine import SourceLike, as_source
-from geoswarm.run.local.log import StreamLog
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask
+from geoswarm.run.local.stream_log import StreamLog
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.sinks import SinkLike
 

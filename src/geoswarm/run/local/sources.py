@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
@@ -21,7 +21,7 @@ from geoswarm.run.file_formats import guess_format
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns
 from geoswarm.run.local.files import read_file
-from geoswarm.run.local.log import Offset, StreamLog, TakenFile
+from geoswarm.run.local.stream_log import Offset, StreamLog, TakenFile
 
 ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 

@@ -29,7 +29,7 @@ from geoswarm.core.arrays.batches import cuts, gather, row_bytes, xy
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
-from geoswarm.core.shapes.exact import Predicate, check_predicate
+from geoswarm.core.shapes.points import Predicate, check_predicate
 from geoswarm.core.space.grid import Grid
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters

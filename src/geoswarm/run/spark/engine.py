@@ -19,12 +19,12 @@ from geoswarm.errors import MachineError, SettingsError, StreamError
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.engine import BaseEngine
 from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark import schemas
 from geoswarm.run.spark.batches import batch_of, combine
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted
-from geoswarm.run.stages import Stage
 from geoswarm.store.key_source import KeySource
 
 SPARK_MIN = (4, 1)

@@ -1,8 +1,9 @@
 """A generated workload as a Spark stream, replayed exactly from its offsets.
 
-An offset is the id of the next post, and a row depends on its id alone, so a batch that runs again after a
-crash holds the same rows, whatever its partitions. Subscriptions are not streamed from here. The workloads are in
-the lab (`lab/workload/tweets.py` and `posts.py`), above this room: `StreamedWorkload` declares what is needed of them.
+An offset is the id of the next post, and a row depends on its id alone, so a batch that runs again after a crash holds
+the same rows, whatever its partitions. Subscriptions are not streamed from here. The workloads are in the lab
+(`lab/workload/tweets.py` and `lab/workload/posts.py`), above this room: `StreamedWorkload` declares what is needed of
+them.
 
     spark.dataSource.register(source_of(Tweets))
     tweets = spark.readStream.format("geoswarm-tweets").options(country="US", rows_per_batch=500_000).load()

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from geoswarm.core.subscriptions import columns
+from geoswarm.core.subscriptions import attributes as columns
 from geoswarm.errors import SchemaError
 from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED

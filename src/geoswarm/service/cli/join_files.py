@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any, cast
 
-from geoswarm.core.shapes.exact import Predicate, check_predicate
+from geoswarm.core.shapes.points import Predicate, check_predicate
 from geoswarm.errors import InputError, SettingsError
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".json": "json", ".jsonl": "json", ".ndjson": "json"}

@@ -1,9 +1,9 @@
 """Read the settings of a pipeline from a TOML file, and check them.
 
-`launch.py` builds the pipeline. Sections [contract] and [tuning] are the values of `config.py`, [guard] those of
-`guard/limits.py` and `guard/rules.py`, the others are in `settings_sections.py`. Relative paths start at the settings
-file's own folder, so that a start from another folder never begins a second checkpoint by accident.
-Every error of a file is found at once, and each names its line and a remedy (`settings_errors.py`, `toml_lines.py`).
+`service/launch.py` builds the pipeline. Sections [contract] and [tuning] are the values of `config.py`, [guard] those
+of `guard/limits.py` and `guard/rules.py`, the others are in `settings_sections.py`. Relative paths start at the
+settings file's own folder, so that a start from another folder never begins a second checkpoint by accident. Every
+error of a file is found at once, and each names its line and a remedy (`settings_errors.py`, `toml_lines.py`).
 """
 
 import tomllib

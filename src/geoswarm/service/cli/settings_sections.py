@@ -5,7 +5,7 @@
     path = "matches"            key = "word"                country = "DE"
 
 The parameters of a sink, an operator or a workload are declared by its constructor alone; classes are found by name,
-also in other packages (`geoswarm/registry.py`). `launch.py` makes the instances.
+also in other packages (`registry.py`). `service/launch.py` makes the instances.
 """
 
 from collections.abc import Callable, Mapping

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
-from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.flow.observe import COUNT_NAMES, Load, LoadReport
 from geoswarm.guard.commands import Command
 from geoswarm.guard.findings import DetectionEntry

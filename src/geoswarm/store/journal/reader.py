@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.store.journal.entries import ENTRY_KINDS, BatchEntry, RunTotals
 from geoswarm.store.journal.mapping import Json, UnreadableError, from_json, to_json
 from geoswarm.store.journal.writer import JOURNAL_FOLDER, entry_json

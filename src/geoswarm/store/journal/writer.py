@@ -5,7 +5,7 @@ With a key each line is encrypted by itself (`store/lines.py`). `entries.py` dec
 
 import json
 
-from geoswarm.core.journal_entry import JournalEntry
+from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.store.journal.mapping import Json, to_json
 from geoswarm.store.lines import LineFile
 from geoswarm.store.storage import Storage

@@ -1,9 +1,9 @@
 """Open a segment from its two files, and rebuild its index where it is lost, damaged or of an older kind."""
 
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import ATTRIBUTES
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES
 from geoswarm.errors import CorruptState
-from geoswarm.store.segments.derive import derive_index, read_levels, read_regions_index, read_text_index
+from geoswarm.store.segments.build_index import derive_index, read_levels, read_regions_index, read_text_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment
 from geoswarm.store.storage import Storage
 

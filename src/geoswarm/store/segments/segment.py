@@ -1,8 +1,9 @@
 """A segment that is open: an immutable set of subscriptions, and the index by which events find them.
 
-    NAME.records   the truth: ids, and the arrays of all attributes of subscriptions (`core/subscriptions/columns.py`),
+    NAME.records   the truth: ids, and the arrays of all attributes of subscriptions
+    (`core/subscriptions/attributes.py`),
                    in Z-order of the rectangles' top left corners (`write.py`)
-    NAME.index     derived from it (`derive.py`); rebuilt when lost or damaged (`open.py`)
+    NAME.index     derived from it (`build_index.py`); rebuilt when lost or damaged (`open.py`)
 
 Cancelled subscriptions stay in their segment until it is merged; the bitmap that hides them belongs to a version of the
 store, not to the segment (`dead_bits.py`, `store/subscriptions/`). This is PS2Stream's lazy deletion (§IV-D).
@@ -20,8 +21,8 @@ from geoswarm.core.index.regions import Regions
 from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
-from geoswarm.core.subscriptions.attribute import Attribute
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, EXPIRY, KEYWORDS, REGION
+from geoswarm.core.subscriptions.attribute_kind import Attribute
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US

@@ -5,12 +5,12 @@ import numpy as np
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attribute import Arrays, Placement
-from geoswarm.core.subscriptions.columns import ATTRIBUTES, EXPIRY, ON, REGION
+from geoswarm.core.subscriptions.attribute_kind import Arrays, Placement
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, ON, REGION
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import INSIDE
-from geoswarm.store.segments.derive import derive_index
+from geoswarm.store.segments.build_index import derive_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.storage import Storage
 

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds, kernel
-from geoswarm.core.subscriptions.columns import CANCEL, REGISTER
+from geoswarm.core.subscriptions.attributes import CANCEL, REGISTER
 
 OK, DUPLICATE, UNKNOWN = 0, 1, 2
 """The outcome of one operation. DUPLICATE registers an id that is live; UNKNOWN cancels one that is not."""

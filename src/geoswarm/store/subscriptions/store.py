@@ -16,7 +16,7 @@ import pyarrow as pa
 from geoswarm.config import Tuning
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.columns import BIRTH, ON, REGION
+from geoswarm.core.subscriptions.attributes import BIRTH, ON, REGION
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
@@ -31,7 +31,7 @@ from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
-from geoswarm.store.subscriptions.door import Door
+from geoswarm.store.subscriptions.door_protocol import Door
 from geoswarm.store.subscriptions.merge import segments_to_merge
 from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, group_by_id, replay
 from geoswarm.store.subscriptions.view import View, find_live

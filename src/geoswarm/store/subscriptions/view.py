@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.kernels import are_live
 from geoswarm.core.index.searchable import Searchable
-from geoswarm.core.subscriptions.columns import BIRTH, ON, OPERATION, USER
+from geoswarm.core.subscriptions.attributes import BIRTH, ON, OPERATION, USER
 from geoswarm.core.subscriptions.subs import concatenate_subs
 from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE

@@ -32,7 +32,7 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.kit.projection import ProjectedBatch, project
 from geoswarm.lab.bench.kit.sessions import bench_session
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE
+from geoswarm.lab.bench.swarm.fig12_to_16 import CELLS_PER_SIDE
 from geoswarm.lab.workload.attack import Attackers, Extra
 from geoswarm.lab.workload.crowds import NormalUsers
 from geoswarm.lab.workload.traffic import Traffic

@@ -1,10 +1,10 @@
 """A virtual cluster through thirty minutes with an attack: what the thesis' Figures 6.14 to 6.22 share.
 
-Measures nothing by itself: `timeline.py`, `blocking.py` and the figures do. Time is simulated
+Measures nothing by itself: `fig6_14_to_17.py`, `blocking.py` and the figures do. Time is simulated
 (`run/sim/attack_world.py`), so a figure depends on its seed alone. Thesis §6.4: a million queries, 100 normal users,
 600 changes a second, 22 executors, rounds of 15 s, detection rounds of 60 s; the attack starts at minute 5. The thesis
 starts cold; here the cluster has run for a while before minute 0, because what a cold start costs is shown elsewhere
-(`swarm/timeline.py`) and does not come from an attack.
+(`swarm/fig12_to_16.py`) and does not come from an attack.
 
 Four kinds of half hours, in the same world until minute 5, and the last one three times:
 
@@ -50,7 +50,7 @@ from geoswarm.lab.bench.guard.outcomes import (
 )
 from geoswarm.lab.bench.kit.harness import Scale
 from geoswarm.lab.bench.kit.places import US
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, OFFERED_PER_S
+from geoswarm.lab.bench.swarm.fig12_to_16 import CELLS_PER_SIDE, OFFERED_PER_S
 from geoswarm.lab.workload.attack import ATTACK_S, Attackers, Extra
 from geoswarm.lab.workload.crowds import NormalUsers
 from geoswarm.lab.workload.traffic import Party, Traffic

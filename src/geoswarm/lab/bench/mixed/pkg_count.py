@@ -1,8 +1,8 @@
 """Partial key grouping on the engine: a count whose keys have two places each, and the operator behind it that adds up.
 
 A rival for the benchmarks; nothing else uses it. Each row goes to the less loaded of the two executors of its key, as
-far as the task that sends it knows, which is what the paper's sources know, too. Its load for planners is `pkg.py`.
-Mixed §V, "Baseline Approaches"; Nasir et al., ICDE 2015.
+far as the task that sends it knows, which is what the paper's sources know, too. Its load for planners is
+`control/keyed/pkg.py`. Mixed §V, "Baseline Approaches"; Nasir et al., ICDE 2015.
 
     row of "river" ──► "river0" or "river1" ──► PkgCount ──► partial counts ──► PkgTotals, by "river" ──► counts
 """

@@ -30,7 +30,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.unit import Unit
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.columns import OPERATION
+from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import InputError

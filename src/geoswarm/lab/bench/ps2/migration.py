@@ -10,7 +10,8 @@ sizes to the byte. It is charged to the worker that chooses. Within the simulati
 
 `gr_bytes_vs_...` compares what the ways choose from the same cells: all of a worker's, as in Definition 4.
 `..._in_runs` compares the mean migration of whole runs: each way then has cells of its own making, cells that would
-only change places are not offered to any (`adjust.py`), and what Phase I and hot cells move is in it, too.
+only change places are not offered to any (`control/balance/adjust.py`), and what Phase I and hot cells move is in it,
+too.
 
 In Fig. 13 DP is tried, too. In the paper it ran out of memory; here it is refused where its table is larger than
 `DP_BYTES_MAX`, a bit per entry, and `dp_refused` counts that.

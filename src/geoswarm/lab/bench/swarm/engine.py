@@ -13,7 +13,7 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.kit.projection import ProjectedBatch
 from geoswarm.lab.bench.kit.sessions import bench_session
-from geoswarm.lab.bench.swarm.timeline import OURS, PRINTED, key_of
+from geoswarm.lab.bench.swarm.fig12_to_16 import OURS, PRINTED, key_of
 from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.race import STRATEGY_NAMES

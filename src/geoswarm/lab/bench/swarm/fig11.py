@@ -1,6 +1,6 @@
 """SWARM Fig. 11: units of work and latency against the number of queries, all strategies, over an hour.
 
-The clusters are those of the timelines (`timeline.py`), simulated. Three things the paper leaves open. *The hour*:
+The clusters are those of the timelines (`fig12_to_16.py`), simulated. Three things the paper leaves open. *The hour*:
 Twitter's stream has hotspots of its own (§6.2), ours has cities that wake and sleep and bursts in single cities, but no
 crowd in an empty place; so half of the hour has the mildest hotspots of the paper, those of Fig. 16: two, one
 after the other in opposite corners, of a fifth of the stream each. *Their queries* are a tenth of all. *The stream*
@@ -21,7 +21,7 @@ from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.swarm import engine as swarm_engine
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE, OFFERED_PER_S, OURS, PRINTED, by_strategy, key_of
+from geoswarm.lab.bench.swarm.fig12_to_16 import CELLS_PER_SIDE, OFFERED_PER_S, OURS, PRINTED, by_strategy, key_of
 from geoswarm.lab.workload.hotspots import scenario
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.run.sim.cluster import ClusterSetup

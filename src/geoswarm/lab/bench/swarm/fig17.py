@@ -1,6 +1,6 @@
 """SWARM Fig. 17: least, mean and most utilised executor over time, SWARM against the grid drawn from history.
 
-The world is that of Fig. 12 (`timeline.py`); utilisation is of CPU time, over five minutes each. The paper's second
+The world is that of Fig. 12 (`fig12_to_16.py`); utilisation is of CPU time, over five minutes each. The paper's second
 panel, the network's utilisation, has no counterpart: the simulator moves no bytes. Keys `utilisation_*` are over the
 hotspot; `gap_*` is most minus least.
 """
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from geoswarm.lab.bench.kit.harness import Progress, Result
 from geoswarm.lab.bench.kit.plots import figure
-from geoswarm.lab.bench.swarm import timeline
-from geoswarm.lab.bench.swarm.timeline import (
+from geoswarm.lab.bench.swarm import fig12_to_16 as timeline
+from geoswarm.lab.bench.swarm.fig12_to_16 import (
     OURS,
     PRINTED,
     TimelineSizes,

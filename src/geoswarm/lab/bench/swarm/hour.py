@@ -27,7 +27,7 @@ from geoswarm.flow.route import route
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s, median
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
-from geoswarm.lab.bench.swarm.timeline import CELLS_PER_SIDE
+from geoswarm.lab.bench.swarm.fig12_to_16 import CELLS_PER_SIDE
 from geoswarm.lab.workload.tweets import Tweets
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from geoswarm.core.index.regions import WITHIN, Regions, build_regions
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attribute import Arrays
-from geoswarm.core.subscriptions.columns import KEYWORDS, REGION
+from geoswarm.core.subscriptions.attribute_kind import Arrays
+from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
 from geoswarm.errors import CorruptState
 

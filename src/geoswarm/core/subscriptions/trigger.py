@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Ints, Ordinals, SubIds
-from geoswarm.core.subscriptions.attribute import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import ENTER, EXIT, INSIDE
 
 ON_ARRAYS = "on_"

@@ -2,7 +2,7 @@
 
 A new attribute is one entry here. The schema of operations, Spark's schema, validation and its reasons, the inbox, bulk
 loads and files of regions, segments (writing, opening, merging), `View.table` and the docs follow from it.
-`attribute.py` declares the methods of an entry, and draws how an operation's columns become a segment's arrays.
+`attribute_kind.py` declares the methods of an entry, and draws how an operation's columns become a segment's arrays.
 
 The table is in `core/`: it needs shapes and texts, which `model.py` may not import; `flow/` validates by it and
 `store/` writes by it, and `flow/` may not import `store/`.
@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.core.subscriptions.attribute import Attribute, Column
+from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
-from geoswarm.core.subscriptions.on import OnAttribute
 from geoswarm.core.subscriptions.region import SIDES, RegionAttribute
+from geoswarm.core.subscriptions.trigger import OnAttribute
 from geoswarm.errors import InputError
 
 OPS = ("register", "replace", "cancel")

@@ -6,7 +6,7 @@
 
 *Values* are those of some subscriptions, as parallel arrays, one row each. *Stored* are the mapped arrays of one
 segment, which may leave out default values. `flow/validate.py` parses, `store/segments` writes, opens and reads,
-`store/subscriptions` takes rows and shows them. The table of all attributes is `columns.py`;
+`store/subscriptions` takes rows and shows them. The table of all attributes is `attributes.py`;
 simple kinds that a new attribute can use as they are stand in `kinds.py`.
 """
 
