@@ -42,7 +42,7 @@ PROCESSES = {"spark", "broker", "kafka_jars", "connector_conf", "bucket"}
 """Fixtures that start a process, or need one."""
 WHOLE = ("lab/", "run/kafka/", "run/sim/", "run/spark/")
 """Folders of which no test is quick."""
-QUICK_WORLDS = 3
+QUICK_WORLDS = 2
 """Of the worlds of one test, as many are quick: the others show more of the same."""
 
 

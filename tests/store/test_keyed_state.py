@@ -152,6 +152,7 @@ class Crash(Exception):  # noqa: N818 - stands for a process that is gone
     pass
 
 
+@pytest.mark.slow
 def test_a_crash_at_any_write_loses_and_repeats_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     publish, left = local_files.publish, -1
 
@@ -249,6 +250,7 @@ def test_held_rows_that_compact_drops_are_gone_and_the_rest_keep_their_batch() -
     assert whole.batches.tolist() == [2, 2]
 
 
+@pytest.mark.slow
 def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path) -> None:
     engine, rng = SteppedKeyed(tmp_path, Count(key=KEY, window=2), 2), np.random.default_rng(0)
     ids, seen = key_ids(pa.array(WORDS)), Counter[str]()

@@ -51,6 +51,7 @@ def forget_last_commit(home: Path) -> None:
             file.unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(strategies()))
 def test_every_strategy_survives_a_lost_commit_and_a_restart(tmp_path: Path, name: str) -> None:
     rng = np.random.default_rng(3)
