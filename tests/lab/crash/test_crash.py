@@ -39,7 +39,7 @@ def kill_one(victim: Victim, kind: str, rng: np.random.Generator) -> None:
 def test_a_killed_driver_and_a_killed_worker_lose_and_repeat_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     SCENARIO.write(tmp_path, range(6))
-    with Victim(tmp_path, "local[2]") as victim:
+    with Victim(tmp_path, "local[1]", "--exchange", "rows") as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
         kill_one(victim, "driver", rng)

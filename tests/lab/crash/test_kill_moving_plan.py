@@ -35,7 +35,7 @@ def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: P
     rng = np.random.default_rng(6)
     with Victim(tmp_path, "local[2]", strategies=("swarm-measured", "swarm-measured", "per-batch")) as victim:
         written = kill_at_an_unused_plan(victim, rng)
-        SCENARIO.write(tmp_path, range(written, written + 10))  # so that there are batches to come, wherever it died
+        SCENARIO.write(tmp_path, range(written, written + 5))  # so that there are batches to come, wherever it died
         at_kill = victim.commits()
         assert victim.until(lambda: victim.commits() > at_kill, "a batch after the driver was killed")
         time.sleep(rng.uniform(0, 0.5))  # somewhere in the next batch

@@ -1,4 +1,7 @@
-"""One scenario, several runners: the oracle, `local[1]`, `local[2]` and a cluster of two executor processes agree."""
+"""One scenario, several runners: the oracle, one process, `local[2]` and a cluster of two executor processes agree.
+
+`test_crash.py` has `local[1]`.
+"""
 
 from collections import Counter
 from pathlib import Path
@@ -8,7 +11,7 @@ import pytest
 
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Comparison, Scenario, batches_of, compare, expected_batches
-from geoswarm.lab.crash.victim import process
+from geoswarm.lab.crash.victim import IN_PROCESS, process
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,7 +62,7 @@ def test_two_threads_give_what_the_oracle_gives(
 @pytest.mark.cluster
 @pytest.mark.parametrize(
     ("master", "exchange", "matches"),
-    [("local[1]", "rows", "arrays"), ("local-cluster[2,1,1024]", "packed", "pairs")],
+    [(IN_PROCESS, "rows", "arrays"), ("local-cluster[2,1,1024]", "packed", "pairs")],
 )
 def test_other_masters_give_the_same(world: Path, master: str, exchange: str, matches: str) -> None:
     with Victim(world, master, "--exchange", exchange, "--matches", matches) as victim:
