@@ -67,8 +67,8 @@ def conform_events(rows: pa.Schema) -> pa.Schema:
     return pa.schema([*(field.with_nullable(True) for field in EVENT), *extra])
 
 
-def cast_events(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """A batch with the columns that `conform_events` returned; a missing column is null."""
+def cast_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """A batch in the columns of `schema`, in its order; a missing column is null."""
     columns = [
         batch.column(field.name).cast(field.type)
         if field.name in batch.schema.names

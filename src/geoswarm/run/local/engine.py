@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoswarm.errors import SettingsError, StreamError
-from geoswarm.flow.conform import cast_events, conform_events, without_malformed
+from geoswarm.flow.conform import cast_columns, conform_events, without_malformed
 from geoswarm.run.engine import BaseEngine
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
@@ -79,7 +79,7 @@ def as_source(given: SourceLike) -> Source:
 
 
 def _cast(task: ReadTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    return (cast_events(batch, columns) for batch in task())
+    return (cast_columns(batch, columns) for batch in task())
 
 
 def _tables(tasks: Sequence[ReadTask]) -> Iterator[pa.Table]:

@@ -21,6 +21,7 @@ import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
 from geoswarm.errors import StreamError
+from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
 
 ROWS_AT_ONCE = 65_536
@@ -33,7 +34,7 @@ def read_file(path: Path, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBat
     try:
         if kind == "parquet":
             for batch in pq.ParquetFile(path).iter_batches(ROWS_AT_ONCE):
-                yield _conform(batch, schema)
+                yield cast_columns(batch, schema)
             return
         with pa.input_stream(str(path), compression="detect") as stream:
             data = stream.read()
@@ -41,16 +42,6 @@ def read_file(path: Path, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBat
         yield from table.to_batches(ROWS_AT_ONCE)
     except (OSError, pa.ArrowException) as why:
         raise StreamError(f"{path} cannot be read ({why}): restore the file, or start a new checkpoint") from why
-
-
-def _conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    columns = [
-        batch.column(field.name).cast(field.type)
-        if field.name in batch.schema.names
-        else pa.nulls(len(batch), field.type)
-        for field in schema
-    ]
-    return pa.record_batch(columns, schema=schema)
 
 
 # -- JSON lines
