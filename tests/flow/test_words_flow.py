@@ -46,7 +46,7 @@ def test_words_and_places_are_matched_as_by_hand(seed: int, tmp_path: Path) -> N
     engine.checkpoint.close()
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(24))
 def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_path: Path) -> None:
     rng = np.random.default_rng((seed, 7))
     shape, rows_max = str(rng.choice(["arrays", "pairs"])), int(rng.choice([7, 1000]))
