@@ -1,35 +1,23 @@
-"""Plans redrawn at random, beside a storm of operations: the engine's matches are those of a run that kept its plan.
+"""Plans redrawn at random, beside a storm of operations: the engine's matches are the oracle's.
 
 `flow/test_chaos_flow.py` has many more worlds, without files. One world runs on Spark, the others in one process.
 """
 
-from collections import Counter
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.lab.crash.scenario import STEP_S, TUNING, Scenario, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
-from geoswarm.run.oracle.oracle import Pair, pairs_of
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 from restless import restless
 
-FILES, FILES_LONG = 5, 12
+FILES, FILES_LONG = 5, 10
 ROUNDS_S = (STEP_S / 3, 2 * STEP_S, STEP_S)
 """Shorter than a batch, longer, and as long as one."""
-
-
-def matches_by_batch(home: Path) -> dict[int, Counter[Pair]]:
-    """The matches of each batch."""
-    folders = {int(folder.name.removeprefix("batch=")): folder for folder in (home / "output").glob("batch=*")}
-    return {
-        k: Counter(pairs_of(pq.ParquetFile(file).read() for file in sorted(folder.glob("*.parquet"))))
-        for k, folder in folders.items()
-    }
 
 
 def on_spark(request: pytest.FixtureRequest) -> str:
@@ -41,7 +29,7 @@ def on_spark(request: pytest.FixtureRequest) -> str:
 @pytest.mark.parametrize(
     ("master", "seed"), [("local[2]", 0), (IN_PROCESS, 1), (IN_PROCESS, 2), (IN_PROCESS, 5), (IN_PROCESS, 6)]
 )
-def test_a_plan_redrawn_at_random_gives_the_matches_of_one_that_stays(
+def test_a_plan_redrawn_at_random_gives_the_oracles_matches(
     request: pytest.FixtureRequest, tmp_path: Path, master: str, seed: int
 ) -> None:
     if master != IN_PROCESS:
@@ -52,20 +40,14 @@ def test_a_plan_redrawn_at_random_gives_the_matches_of_one_that_stays(
     scenario.write(tmp_path, range(files))
     forms = {"exchange": "rows" if seed % 3 == 2 else "packed", "matches": "pairs" if seed % 2 else "arrays"}
     moving = TUNING.model_copy(update=forms | {"round_s": ROUNDS_S[seed % 3]})
-    process(tmp_path, master, moving, name="moving", strategy=restless(seed, rounds_max)())
-    still = {"strategy": "static-uniform"}
-    process(tmp_path, master, TUNING.model_copy(update=forms | still), name="still")
+    process(tmp_path, master, moving, strategy=restless(seed, rounds_max)())
 
-    homes = {name: tmp_path / name for name in ("moving", "still")}
-    readers = {name: JournalReader(Storage(str(home / "checkpoint"))) for name, home in homes.items()}
-    for name, home in homes.items():
-        verdict = compare(scenario, home / "checkpoint", home / "output")
-        assert verdict.is_equal, (name, verdict)
-        assert verdict.batches == files
-        assert verdict.pairs > 500
-    assert matches_by_batch(homes["moving"]) == matches_by_batch(homes["still"])
-    epochs = {name: {e.plan_epoch for e in reader.read(BatchEntry)} for name, reader in readers.items()}
-    assert len(epochs["still"]) == 1
-    rounds = {e.outcome for e in readers["moving"].read(RoundEntry)}
+    checkpoint, output = (tmp_path / "run" / name for name in ("checkpoint", "output"))
+    reader, verdict = JournalReader(Storage(str(checkpoint))), compare(scenario, checkpoint, output)
+    assert verdict.is_equal, verdict
+    assert verdict.batches == files
+    assert verdict.pairs > 500
+    rounds = {e.outcome for e in reader.read(RoundEntry)}
     assert rounds >= {"applied"} | ({"refused"} if ROUNDS_S[seed % 3] <= STEP_S and not is_long else set())
-    assert len(epochs["moving"]) >= (2 if is_long or ROUNDS_S[seed % 3] > STEP_S else 3)
+    epochs = {e.plan_epoch for e in reader.read(BatchEntry)}
+    assert len(epochs) >= (2 if is_long or ROUNDS_S[seed % 3] > STEP_S else 3)

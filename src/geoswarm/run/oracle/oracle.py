@@ -130,12 +130,16 @@ class Oracle:
         points = np.array([geometry is None for geometry in self._geometries(events)], np.bool_)
         near = {(i, sub) for i, sub in brute_force(x, y, rects, ids) if points[i]}
         near |= {(i, int(sub)) for i in areas for sub in ids}
+
+        def point(i: int) -> Region:
+            return Region(shapely.Point(x[i], y[i]))
+
         return {
             (event_ids[i], sub)
             for i, sub in near
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
-            and self._holds(sub, areas.get(i, Region(shapely.Point(x[i], y[i]))), i in areas)
+            and ((i not in areas and sub not in self.regions) or self._holds(sub, areas.get(i) or point(i), i in areas))
         }
 
     def _geometries(self, events: pa.Table) -> list[object]:
@@ -154,11 +158,13 @@ class Oracle:
             return self.regions[sub].satisfies(self.predicates.get(sub, "intersects"), publication)
         return not is_area or Region(shapely.box(*self.live[sub][:4])).satisfies("intersects", publication)
 
-    def deliver(self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1) -> set[Pair]:
+    def deliver(
+        self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1, met: set[Pair] | None = None
+    ) -> set[Pair]:
         """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
-        when the interval of its last event is out of the window."""
+        when the interval of its last event is out of the window. `met` are the matches, where they are known."""
         events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
-        met = self.match(events, now_us)
+        met = self.match(events, now_us) if met is None else met
         pairs = {(event, sub) for event, sub in met if sub not in self.on}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
         for known in list(self.objects):

@@ -76,7 +76,7 @@ class JoinSizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: JoinSizes(300_000, (("3k", 3_000), ("200k", 200_000)), 1, False),
+    Scale.SMALL: JoinSizes(200_000, (("3k", 3_000), ("200k", 200_000)), 1, False),
     Scale.FULL: JoinSizes(10_000_000, (("3k", 3_000), ("200k", 200_000)), 3, True),
 }
 
