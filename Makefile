@@ -5,6 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+CLASSES := $(VENV)/spark-classes.jsa
 
 # Another active environment must not leak in, neither its packages nor its standard library.
 unexport VIRTUAL_ENV PYTHONHOME PYTHONPATH
@@ -19,7 +20,7 @@ demo: $(READY) ## run the engine on an embedded workload, live in the terminal
 	$(BIN)/geoswarm demo $(ARGS)
 
 # Two at a time, each with a Spark of its own: most of them leave one of two cores idle.
-test: $(READY) ## all tests; make test ARGS='-k grid' for some
+test: $(CLASSES) ## all tests; make test ARGS='-k grid' for some
 	@echo '== tests'
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
@@ -27,6 +28,10 @@ test: $(READY) ## all tests; make test ARGS='-k grid' for some
 quick: $(READY) ## tests without Spark and services, in a minute
 	@echo '== quick tests'
 	$(BIN)/python -m pytest -m quick --numprocesses 2 --dist worksteal $(ARGS)
+
+$(CLASSES): $(READY)
+	@echo '== an archive of the classes of Spark, so that tests start it in half the time (once)'
+	-$(BIN)/python tests/class_archive.py
 
 soak: $(READY) ## fresh seeds for random worlds: make soak MINUTES=5
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),5)

@@ -1,11 +1,12 @@
 """What tests share: one Spark session for the whole run, the folder of real data sets, and three rules.
 
 1. A test is `quick` (`make quick`) if it starts no process (Spark, a broker, a server), is not marked `slow`, and is of
-   the first few worlds of its kind. A quick test that starts a process fails, in every run.
+   the first world of its kind. A quick test that starts a process fails, in every run.
 2. The seeds of random worlds: `seeds.py`.
 3. Folders whose files take long come last, the longest first.
 """
 
+import gc
 import os
 import random
 import sys
@@ -18,6 +19,7 @@ import pytest
 from hypothesis import is_hypothesis_test, settings
 
 import seeds
+from class_archive import ARCHIVE, QUIET, SHORT_LIFE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,6 +36,11 @@ os.environ.pop("COLUMNS", None)
 os.environ |= {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
+# Tests start many JVMs that live for seconds: classes from an archive, and no time spent on compiling well.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{QUIET} -XX:SharedArchiveFile={ARCHIVE} {SHORT_LIFE}")
+os.environ.setdefault("SPARK_LAUNCHER_OPTS", SHORT_LIFE)
+
+
 KEPT = seeds.kept_seeds(seeds.FILE.read_text())
 LONG = ("lab/crash", "run/kafka", "run/spark", "lab/bench", "store", "service")
 """Folders whose files take long, the longest first: where two processes share the files (`make test`), both should end
@@ -42,12 +49,18 @@ PROCESSES = {"spark", "broker", "kafka_jars", "connector_conf", "bucket"}
 """Fixtures that start a process, or need one."""
 WHOLE = ("lab/", "run/kafka/", "run/sim/", "run/spark/")
 """Folders of which no test is quick."""
-QUICK_WORLDS = 2
+QUICK_WORLDS = 1
 """Of the worlds of one test, as many are quick: the others show more of the same."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--fresh", type=int, help="play fresh seeds, drawn from this number; keep those that fail")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Files that hold no quick test are not even imported where only those are asked for."""
+    is_whole = f"{_place_of(collection_path)}/".startswith(WHOLE)
+    return True if is_whole and config.getoption("markexpr") == "quick" else None
 
 
 @pytest.hookimpl(tryfirst=True)  # before the marks are read
@@ -66,24 +79,32 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    def folder_of(item: pytest.Item) -> str:
-        return item.path.relative_to(Path(__file__).parent).as_posix()
-
-    def place(item: pytest.Item) -> int:
-        return next((i for i, folder in enumerate(LONG) if folder_of(item).startswith(f"{folder}/")), -1)
+    def turn(item: pytest.Item) -> int:
+        return next((i for i, folder in enumerate(LONG) if _place_of(item.path).startswith(f"{folder}/")), -1)
 
     fresh = config.getoption("fresh")
     for item in items:
         marked = any(item.get_closest_marker(name) for name in ("cluster", "slow"))
         starts = PROCESSES.intersection(getattr(item, "fixturenames", ()))
         is_first = fresh is not None or _parameters(item).get("seed", 0) < QUICK_WORLDS
-        if not marked and not starts and is_first and not folder_of(item).startswith(WHOLE):
+        if not marked and not starts and is_first and not _place_of(item.path).startswith(WHOLE):
             item.add_marker("quick")
-    items.sort(key=place)
+    items.sort(key=turn)
     if fresh is not None:
         takes_seeds = [item for item in items if _seed_of(item, fresh) is not None]
         random.Random(fresh).shuffle(takes_seeds)  # a short soak looks somewhere else each time
         items[:] = takes_seeds
+
+
+def pytest_collection_finish() -> None:
+    """Pass over what is there from now on: some libraries make a million objects, and benchmarks collect garbage at
+    every turn."""
+    gc.collect()
+    gc.freeze()
+
+
+def _place_of(path: Path) -> str:
+    return path.relative_to(Path(__file__).parent).as_posix()
 
 
 def _is_of_range(mark: pytest.Mark) -> bool:

@@ -10,10 +10,11 @@ import json
 import mmap
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow.fs as pafs
 
@@ -27,6 +28,8 @@ from geoswarm.store.vault import Chunks, Vault
 
 FIRST = "identity.json"
 """A checkpoint's oldest file: its first bytes show whether all files are encrypted, and with which key."""
+READ_BYTES_MAX = 1 << 16
+"""Files of arrays up to this size are read, not mapped."""
 
 
 class Storage:
@@ -254,19 +257,30 @@ class Storage:
         path = self.local(name)
         try:
             with path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+                mapped = _map(file)
         except FileNotFoundError:
             raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
         except ValueError:
             raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
         try:
-            return unpack_arrays(self.vault.decrypt(name, memoryview(mapped)))
+            return unpack_arrays(self.vault.decrypt(name, mapped))
         except CorruptState:
             self.forget(name)
             raise
         except ValueError as why:
             self.forget(name)
             raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
+
+
+def _map(file: BinaryIO) -> memoryview:
+    """The content of a file. A small one is read: a mapping keeps a descriptor (until Python 3.13), keyed state may be
+    in thousands of files, and a process may often have no more than 1024."""
+    size = os.fstat(file.fileno()).st_size
+    if 0 < size <= READ_BYTES_MAX:
+        return memoryview(file.read())
+    if sys.version_info >= (3, 13):
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _reopen(root: str, key: KeySource | None) -> Storage:

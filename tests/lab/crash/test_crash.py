@@ -38,7 +38,7 @@ def kill_one(victim: Victim, kind: str, rng: np.random.Generator) -> None:
 @pytest.mark.cluster
 def test_a_killed_driver_and_a_killed_worker_lose_and_repeat_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
-    SCENARIO.write(tmp_path, range(6))
+    SCENARIO.write(tmp_path, range(4))
     with Victim(tmp_path, "local[1]", "--exchange", "rows") as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
@@ -49,21 +49,21 @@ def test_a_killed_driver_and_a_killed_worker_lose_and_repeat_nothing(tmp_path: P
         kill_one(victim, "worker", rng)
         victim.until_done()
         assert victim.starts >= 2
-        check(victim.home, 4)
+        check(victim.home, 3)
 
 
 @pytest.mark.cluster
 def test_a_cluster_replaces_a_killed_worker_and_a_killed_executor_by_itself(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
-    SCENARIO.write(tmp_path, range(5))
-    with Victim(tmp_path, "local-cluster[2,1,1024]") as victim:
+    SCENARIO.write(tmp_path, range(4))
+    with Victim(tmp_path, "local-cluster[2,1,1024]", "--matches", "pairs") as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
         kill_one(victim, "worker", rng)
         assert victim.until(lambda: victim.commits() >= 2, "a batch after the worker was killed")
         kill_one(victim, "executor", rng)
         victim.until_done(starts_max=1)
-        check(victim.home, 5)
+        check(victim.home, 4)
 
 
 @pytest.fixture

@@ -33,9 +33,9 @@ BATCHES = 3
 @pytest.mark.cluster
 def test_drivers_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: Path) -> None:
     rng = np.random.default_rng(6)
-    with Victim(tmp_path, "local[2]", strategies=("swarm-measured", "swarm-measured", "per-batch")) as victim:
+    with Victim(tmp_path, "local[1]", strategies=("swarm-measured", "swarm-measured", "per-batch")) as victim:
         written = kill_at_an_unused_plan(victim, rng)
-        SCENARIO.write(tmp_path, range(written, written + 5))  # so that there are batches to come, wherever it died
+        SCENARIO.write(tmp_path, range(written, written + 3))  # so that there are batches to come, wherever it died
         at_kill = victim.commits()
         assert victim.until(lambda: victim.commits() > at_kill, "a batch after the driver was killed")
         time.sleep(rng.uniform(0, 0.5))  # somewhere in the next batch
@@ -55,12 +55,12 @@ def kill_at_an_unused_plan(victim: Victim, rng: np.random.Generator) -> int:
     """Kill the driver between a new plan and the manifest of the batch that would have it. Returns the files written:
     a fast machine may be through with them before the test has looked, and is given more."""
     state = Storage(str(victim.checkpoint))
-    for first in range(0, 60, 6):
-        SCENARIO.write(victim.world, range(first, first + 6))
+    for first in range(0, 60, 4):
+        SCENARIO.write(victim.world, range(first, first + 4))
         victim.start()
         if victim.until(lambda: victim.has_unused_plan() and victim.kill("driver", rng) > 0, "a new plan"):
             assert manifest.newest(state).plan_epoch < plans.newest(state)[0].epoch
-            return first + 6
+            return first + 4
     raise AssertionError("no plan was ever seen before its batch")
 
 

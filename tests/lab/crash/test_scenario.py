@@ -60,12 +60,9 @@ def test_two_threads_give_what_the_oracle_gives(
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    ("master", "exchange", "matches"),
-    [(IN_PROCESS, "rows", "arrays"), ("local-cluster[2,1,1024]", "packed", "pairs")],
-)
-def test_other_masters_give_the_same(world: Path, master: str, exchange: str, matches: str) -> None:
-    with Victim(world, master, "--exchange", exchange, "--matches", matches) as victim:
+def test_an_engine_in_one_process_gives_the_same(world: Path) -> None:
+    """A cluster does, too: `test_crash.py`."""
+    with Victim(world, IN_PROCESS, "--exchange", "rows") as victim:
         victim.start()
         victim.until_done(starts_max=1)
         check(victim.home)

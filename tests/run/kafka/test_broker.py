@@ -1,22 +1,15 @@
-"""The test broker is real, keeps to loopback, survives a crash, leaves nothing; Spark reads and writes it."""
+"""The test broker is real, keeps to loopback, survives a crash, leaves nothing. `test_kafka.py` has Spark on it."""
 
-import json
-import os
-import subprocess
-import sys
 import uuid
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
-import geoswarm
 from geoswarm.errors import MachineError
 from run.kafka.broker import Broker
 
 MESSAGES = 1000
-SPARK_S_MAX = 180.0
-ROUND_TRIP = Path(__file__).with_name("spark_round_trip.py")
 
 
 def produce(broker: Broker, topic: str, numbers: range) -> None:
@@ -52,29 +45,6 @@ def topic(broker: Broker) -> str:
     name = f"t-{uuid.uuid4().hex}"
     broker.create_topic(name, partitions=3)
     return name
-
-
-@pytest.mark.cluster
-def test_spark_reads_each_message_once_and_writes_them_back(
-    broker: Broker, topic: str, connector_conf: dict[str, str]
-) -> None:
-    produce(broker, topic, range(MESSAGES))
-    target = f"{topic}-back"
-    broker.create_topic(target)
-    path = os.pathsep.join([str(Path(geoswarm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, str(ROUND_TRIP), broker.bootstrap, topic, target, json.dumps(connector_conf)],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        timeout=SPARK_S_MAX,
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
-    read = json.loads(done.stdout.splitlines()[-1])
-    assert sorted(read["batch"]) == list(range(MESSAGES))
-    assert len(read["stream"]) >= 4  # 300 at a time
-    assert sorted(n for batch in read["stream"] for n in batch) == list(range(MESSAGES))
-    assert sorted(consume(broker, target, MESSAGES)) == list(range(MESSAGES))
 
 
 @pytest.mark.cluster

@@ -90,12 +90,12 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
     phases = []
     for phase in range(2):
         storm = operations(rng, 120, ids=80, now_us=far_future_us)
-        batch = pa.table(events(rng, 500, first_id=1000 * phase))
+        batch = pa.table(events(rng, 250, first_id=1000 * phase))
         batch = batch.append_column("text", pa.array([f"post {i}" for i in batch["event_id"].to_pylist()]))
         oracle.operate(storm, 0)
         want.append(oracle.match(batch, 0))
         phases.append((rows_of(storm), rows_of(batch)))
-    assert min(len(pairs) for pairs in want) > 500
+    assert min(len(pairs) for pairs in want) > 250
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["matches"])
     got: list[Match] = []
@@ -106,7 +106,7 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
     with engine(broker, checkpoint, connector_conf) as process:
         drain(consumer, got, want[0], process)
         produce(broker, "operations", phases[1][0], "sub_id")
-        time.sleep(3)  # operations and events travel by different topics: let the first arrive first
+        time.sleep(2)  # operations and events travel by different topics: let the first arrive first
         produce(broker, "events", phases[1][1], "event_id")
         drain(consumer, got, want[0] | want[1], process)
     consumer.close()

@@ -109,8 +109,8 @@ def test_a_secret_that_would_stand_on_a_command_line_is_refused(
 def test_an_encrypted_engine_is_killed_and_rebalanced_and_gives_the_oracles_matches(
     key_file: Path, tmp_path: Path
 ) -> None:
-    SCENARIO.write(tmp_path, range(5))
-    with Victim(tmp_path, "local[2]", "--round-s", "1", strategies=["swarm-measured", "per-batch"]) as victim:
+    SCENARIO.write(tmp_path, range(4))
+    with Victim(tmp_path, "local[1]", "--round-s", "1", strategies=["swarm-measured", "per-batch"]) as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
         assert victim.kill("driver", np.random.default_rng(0)) > 0

@@ -22,7 +22,7 @@ from worlds import BOUNDS, operations, wandering_events, with_on, write_files
 BATCHES = 9
 
 
-@pytest.mark.parametrize("strategy", ["swarm-measured", "static-uniform", "per-batch"])
+@pytest.mark.parametrize("strategy", ["swarm-measured", "per-batch"])
 def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_path: Path, strategy: str) -> None:
     rng, oracle, want = np.random.default_rng(7), Oracle(BOUNDS), list[Pair]()
     batches = [

@@ -20,6 +20,8 @@ from geoswarm.run.sinks import Parquet
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
 """The oracle reads from the offset log which files each batch held, so the log is kept for all batches."""
+CLUSTER_CONF = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+"""Executors live for seconds here: no time is spent on compiling well."""
 IN_PROCESS = "in-process"
 """In place of a master: the local engine, which starts no Spark."""
 
@@ -57,7 +59,7 @@ def process(
     from geoswarm.run.spark.session import build_session
     from geoswarm.run.spark.sources import events_from_files, operations_from_files
 
-    spark = build_session(master, "geoswarm-victim", conf=CONF)
+    spark = build_session(master, "geoswarm-victim", conf=CONF | (CLUSTER_CONF if "cluster" in master else {}))
     with Engine(spark, scenario.CONTRACT, tuning, checkpoint=str(checkpoint), **given) as on_spark:
         on_spark.start(
             events=events_from_files(spark, events, files_per_batch=1),
