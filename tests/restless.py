@@ -11,8 +11,8 @@ import pyarrow as pa
 from geoswarm.control.balance.merge import find_rectangles
 from geoswarm.control.balance.static import StaticUniform
 from geoswarm.control.strategy import Decision, RoundReport
-from geoswarm.core.space.change import Change, Divide, Merge, Move, Split
-from geoswarm.core.space.partition import ALL_EXECUTORS, Axis
+from geoswarm.core.space.change import Change, Divide, Merge, Move, Split, Spread
+from geoswarm.core.space.partition import Axis
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.core.text.tokens import hash_terms
@@ -61,7 +61,7 @@ def _random_change_of_terms(plan: Plan, rng: np.random.Generator) -> Change | No
     family = [q.id for q in plan.partitions if q.cut is not None and q.box == p.box]
     if len(family) > 1 and rng.random() < 0.5:
         return Merge(tuple(family[: int(rng.integers(2, len(family) + 1))]), int(rng.integers(plan.executors)))
-    return Move(p.id, int(rng.integers(plan.executors))) if p.cut is not None else None
+    return _random_owners(p.id, plan.executors, rng) if p.cut is not None else None
 
 
 def _without_terms(plan: Plan) -> Plan:
@@ -73,7 +73,7 @@ def _without_terms(plan: Plan) -> Plan:
 
 def _random_change(plan: Plan, rng: np.random.Generator) -> Change:
     p = plan.partitions[int(rng.integers(len(plan.partitions)))]
-    owners = rng.integers(ALL_EXECUTORS, plan.executors, 2).tolist()
+    owners = rng.integers(0, plan.executors, 2).tolist()
     kind, axis = rng.random(), _axis(p.row1 > p.row0, p.col1 > p.col0, rng)
     if len(plan.partitions) > PARTITIONS_MAX or kind < 0.3:
         groups = find_rectangles(list(plan.partitions))
@@ -82,7 +82,12 @@ def _random_change(plan: Plan, rng: np.random.Generator) -> Change:
     if kind < 0.75 and axis is not None:
         low, high = (p.row0, p.row1) if axis == "row" else (p.col0, p.col1)
         return Split(p.id, axis, int(rng.integers(low, high)), (owners[0], owners[1]))
-    return Move(p.id, owners[0])
+    return _random_owners(p.id, plan.executors, rng)
+
+
+def _random_owners(partition: int, executors: int, rng: np.random.Generator) -> Change:
+    owners = tuple(rng.permutation(executors)[: int(rng.integers(1, executors + 1))].tolist())
+    return Spread(partition, owners) if len(owners) > 1 else Move(partition, owners[0])
 
 
 def _axis(has_rows: bool, has_columns: bool, rng: np.random.Generator) -> Axis | None:

@@ -20,7 +20,6 @@ from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport, Quote, count_points
 from geoswarm.model import EVENT
@@ -134,9 +133,8 @@ class World:
         took_us = (3 * events + checks) * self.rng.lognormal(0.0, 0.2, len(events))
         for slot in np.flatnonzero(events).tolist():
             part, visits = plan.partitions[slot], int(events[slot])
-            owners = range(plan.executors) if part.executor == ALL_EXECUTORS else [part.executor]
-            for owner in owners:
-                share = Load(visits // len(owners), 0, 0, int(np.ceil(took_us[slot] / len(owners))))
+            for owner in part.owners:
+                share = Load(visits // len(part.owners), 0, 0, int(np.ceil(took_us[slot] / len(part.owners))))
                 report.add(part.id, owner, share)
             if counts_points:
                 report.add_stat(part.id, count_points(_batch(points[slots == slot]), plan, part.id))

@@ -9,7 +9,7 @@ import pytest
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.space.change import Divide
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import ALL_EXECUTORS, Partition
+from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import StreamError
@@ -113,7 +113,7 @@ def test_one_number_for_two_events_is_never_believed() -> None:
 
 def test_events_of_a_shared_partition_go_to_the_same_executors_when_a_task_runs_again_in_another_order() -> None:
     grid = Grid(*BOUNDS, columns=4, rows=4)
-    everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, ALL_EXECUTORS),), 1)
+    everybody = Plan(0, grid, 3, (Partition(0, 0, 0, 3, 3, 2, others=(0, 1)),), 1)
     rows, rng = events(np.random.default_rng(2), 300), np.random.default_rng(3)
     went = {i: p.executor for p in route(rows, everybody) for i in p.events["event_id"].to_pylist()}
     again = route(rows.take(pa.array(rng.permutation(300))), everybody)

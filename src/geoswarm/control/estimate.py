@@ -6,11 +6,8 @@ divides them all alike.
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from geoswarm.control.strategy import RoundReport
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.redraw import redraw_stats
 from geoswarm.core.stats.triostat import TrioStat
@@ -21,18 +18,14 @@ COST_ROUNDING = 1e-9
 
 
 def executor_costs(plan: Plan, stats: Mapping[int, TrioStat]) -> Floats:
-    """C(m) of each executor m: 0 if it owns nothing. A partition of all executors costs each an equal part."""
+    """C(m) of each executor m: 0 if it owns nothing."""
     missing = [p.id for p in plan.partitions if p.id not in stats]
     if missing:
         raise InputError(
             f"{len(missing)} of {len(plan.partitions)} partitions of plan {plan.epoch} have no statistics, such as "
             f"{missing[0]}: give each an empty one, or `redraw.redraw_stats` ones"
         )
-    costs = np.array([stats[p.id].cost for p in plan.partitions])
-    shared = plan.executor_of_slot == ALL_EXECUTORS
-    owned = np.bincount(plan.executor_of_slot[~shared], weights=costs[~shared], minlength=plan.executors)
-    every: Floats = owned + costs[shared].sum() / plan.executors
-    return every
+    return plan.by_executor([stats[p.id].cost for p in plan.partitions])
 
 
 def cost_max(plan: Plan, stats: Mapping[int, TrioStat]) -> float:

@@ -1,4 +1,4 @@
-"""Routes each event to the partition of its cell, and so to its executor, or to all executors in turn.
+"""Routes each event to the partition of its cell, and so to its executor, or to one of those it is spread over.
 
 Within a partition the events are in Z-order, which the matcher needs: sorting here, while the columns are gathered
 anyway, saves it there. SWARM §4.1.1: O(1) per point.
@@ -16,7 +16,6 @@ from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import column_of, row_of
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 
 SlotKeys = npt.NDArray[np.uint32]  # slots, unsigned as the radix sort needs its keys
@@ -43,49 +42,35 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
 
 def split_into_parcels(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
     """Send row `rows[i]` to `slots[i]`; a row may go to several. Within a parcel rows keep their order."""
-    lanes, slot_of_lane, owner_of_lane = _lanes(events, rows, slots, plan)
-    order = sort_order(lanes, len(slot_of_lane) - 1)
+    ways, lanes = plan.lanes, _lanes_of(events, rows, slots, plan)
+    order = sort_order(lanes, len(ways.slot) - 1)
     gathered = events.take(pa.array(rows[order]))
-    sizes = np.bincount(lanes, minlength=len(slot_of_lane))
+    sizes = np.bincount(lanes, minlength=len(ways.slot))
     ends = np.cumsum(sizes)
     for lane in np.flatnonzero(sizes):
         part = gathered.slice(ends[lane] - sizes[lane], sizes[lane])
-        yield Parcel(plan.partitions[slot_of_lane[lane]].id, int(owner_of_lane[lane]), part)
+        yield Parcel(plan.partitions[ways.slot[lane]].id, int(ways.owner[lane]), part)
 
 
 def executors_of(events: pa.RecordBatch, plan: Plan) -> ExecutorIds:
     """The executor of each event, in arrival order, by which the row exchange shuffles."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
-    lanes, _, owner_of_lane = _lanes(events, np.arange(len(events)), slots, plan)
-    return owner_of_lane[lanes]
+    return plan.lanes.owner[_lanes_of(events, np.arange(len(events)), slots, plan)]
 
 
-def _lanes(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> tuple[SlotKeys, Slots, ExecutorIds]:
-    """A lane is the way of one parcel: a slot, or one executor's part of a slot that all executors share. Returns the
-    lane of each event, and the slot and the executor of each lane."""
-    owners = plan.executor_of_slot
-    shared = owners == ALL_EXECUTORS
-    every_slot = np.arange(len(owners), dtype=np.int32)
-    if not shared.any():
-        return slots, every_slot, owners
-    widths = np.where(shared, plan.executors, 1)
-    firsts = np.cumsum(widths) - widths
-    slot_of_lane = np.repeat(every_slot, widths)
-    place = np.arange(len(slot_of_lane)) - firsts[slot_of_lane]
-    owner_of_lane = np.where(shared[slot_of_lane], place, owners[slot_of_lane]).astype(np.int32)
-    lanes = firsts[slots] + np.where(shared[slots], _turns(events, plan.executors)[rows], 0)
-    return lanes.astype(np.uint32), slot_of_lane, owner_of_lane
-
-
-def _turns(events: pa.RecordBatch, executors: int) -> Ints:
-    """The executor for each event of a shared slot, by the event's values, not by its place in the batch: a task that
-    Spark runs again may read its events in another order, and must send each where it sent it before."""
-    mixed = np.zeros(len(events), np.uint64)
+def _lanes_of(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> SlotKeys:
+    """The lane of each event. Within a slot that is spread, it is chosen by the event's values, not by its place in the
+    batch: a task that Spark runs again may read its events in another order, and must send each where it sent it
+    before."""
+    if not plan.is_spread:
+        return slots
+    ways, mixed = plan.lanes, np.zeros(len(events), np.uint64)
     for name in ("event_id", "x", "y"):
         mixed ^= events.column(name).to_numpy().view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads every bit to the upper ones
         mixed ^= mixed >> np.uint64(29)
-    return ((mixed >> np.uint64(32)) % np.uint64(executors)).astype(np.int64)
+    turns = (mixed[rows] >> np.uint64(32)) % ways.widths[slots].astype(np.uint64)
+    return (ways.first_of_slot[slots] + turns.astype(np.int32)).astype(np.uint32)
 
 
 @kernel

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.core.space.change import Change, Merge, Move, Split
+from geoswarm.core.space.change import Change, Merge, Move, Split, Spread
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Axis, Partition
 from geoswarm.core.space.plan import Plan
@@ -48,13 +48,15 @@ def histories(draw: st.DrawFn) -> list[Plan]:
     for _ in range(draw(st.integers(1, 25))):
         p = draw(st.sampled_from(plan.partitions))
         pairs = neighbours(plan)
-        deed = draw(st.sampled_from(["row", "column", "row", "column", "move", "merge"]))
+        deed = draw(st.sampled_from(["row", "column", "row", "column", "move", "merge", "spread"]))
         if deed == "merge" and pairs:
             plan = plan.merge(draw(st.sampled_from(pairs)), draw(owner))
         elif deed == "row" and p.row0 < p.row1:
             plan = plan.split(p.id, "row", draw(st.integers(p.row0, p.row1 - 1)), (draw(owner), draw(owner)))
         elif deed == "column" and p.col0 < p.col1:
             plan = plan.split(p.id, "column", draw(st.integers(p.col0, p.col1 - 1)), (draw(owner), draw(owner)))
+        elif deed == "spread":
+            plan = plan.spread(p.id, draw(st.lists(owner, min_size=1, unique=True)))
         else:
             plan = plan.move(p.id, draw(owner))
         past.append(plan)
@@ -150,6 +152,42 @@ def test_a_partition_remembers_where_it_came_from_and_who_held_it() -> None:
     assert QUARTERS.move(6, 2).merge((5, 6), 1).partition(7).previous_executor == 2
 
 
+def test_a_partition_is_spread_over_several_executors_and_taken_back() -> None:
+    plan = QUARTERS.spread(4, (1, 3, 0))
+    assert plan.partition(4).owners == (1, 3, 0)
+    assert plan.is_spread
+    assert plan.lanes.slot.tolist() == [0, 1, 1, 1, 2, 3]
+    assert plan.lanes.owner.tolist() == [0, 1, 3, 0, 2, 3]
+    assert plan.lanes.first_of_slot.tolist() == [0, 1, 4, 5]
+    assert plan.lanes.widths.tolist() == [1, 3, 1, 1]
+    assert plan.by_executor([6.0, 3.0, 0.5, 0.25]).tolist() == [7.0, 1.0, 0.5, 1.25]
+    back = plan.move(4, 1)
+    assert not back.is_spread
+    assert (back.partition(4).executor, back.partition(4).previous_executor) == (1, 1)
+    assert not plan.split(4, "row", 0, (1, 2)).is_spread, "halves have one owner each"
+    assert not plan.merge((3, 4), 2).is_spread
+    assert plan.merge((3, 4), 2).partition(7).previous_executor is None, "several held it"
+
+
+def test_what_is_spread_stays_with_the_executors_that_are_left() -> None:
+    plan = QUARTERS.apply([Spread(4, (3, 1, 0)), Spread(5, (3, 2))]).with_executors(2)
+    assert plan.partition(4).owners == (1, 0)
+    assert len(plan.partition(5).owners) == 1
+    assert plan.executors == 2
+
+
+def test_plans_of_before_are_read_a_partition_of_everybody_is_spread_over_all() -> None:
+    written = json.loads(json.dumps(QUARTERS.to_json()))
+    for row in written["partitions"]:
+        del row[-1]  # as before there were spreads
+    assert Plan.from_json(written) == QUARTERS
+    for row in written["partitions"]:
+        del row[-2:]  # as before terms were divided
+    assert Plan.from_json(written) == QUARTERS
+    written["partitions"][0][5] = -1
+    assert Plan.from_json(written).partition(3).owners == (0, 1, 2, 3)
+
+
 def test_more_than_two_partitions_merge_at_once() -> None:
     assert QUARTERS.merge((3, 4, 5, 6), 2).partitions == (Partition(7, 0, 0, 7, 9, 2, (3, 4, 5, 6), None),)
 
@@ -236,6 +274,9 @@ def test_a_plan_that_would_lose_or_double_cells_is_refused_with_the_number(
         (Merge((3, 3), 0), "joins nothing"),
         (Merge((), 0), "joins nothing"),
         (Merge((3, 40), 0), "no partition 40"),
+        (Spread(3, ()), "cannot be spread over executors []: name one or more, each once"),
+        (Spread(3, (1, 2, 1)), "cannot be spread over executors [1, 2, 1]"),
+        (Spread(3, (1, 4)), "gives 1 of 4 partitions to executors outside 0..3"),
     ],
 )
 def test_a_change_that_cannot_be_made_says_what_could(change: Change, message: str) -> None:

@@ -122,5 +122,4 @@ def _times_us(plan: Plan, report: RoundReport) -> dict[int, float]:
 
 
 def _by_executor(plan: Plan, times: Mapping[int, float]) -> Floats:
-    weights = [times[p.id] for p in plan.partitions]
-    return np.bincount(plan.executor_of_slot, weights=weights, minlength=plan.executors).astype(np.float64)
+    return plan.by_executor([times[p.id] for p in plan.partitions])

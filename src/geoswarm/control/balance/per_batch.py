@@ -51,4 +51,4 @@ class PerBatchWeighed(PerBatch):
 def _heaviest(plan: Plan, weight_of_cell: Floats) -> float:
     """The weight of the heaviest executor."""
     of_slot = np.bincount(plan.slot_of_cell, weight_of_cell, minlength=len(plan.partitions))
-    return float(np.bincount(plan.executor_of_slot, of_slot, minlength=plan.executors).max())
+    return float(plan.by_executor(of_slot).max())

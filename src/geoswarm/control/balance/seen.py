@@ -56,8 +56,7 @@ def see(
     else:
         events = [load.partitions[p.id].events if p.id in load.partitions else 1 for p in plan.partitions]
         sizes = np.ceil(QUERY_BYTES * times / np.maximum(events, 1)).astype(np.int64)
-    of_executor = np.bincount(plan.executor_of_slot, weights=times, minlength=plan.executors).astype(np.float64)
-    return Seen(plan, times, sizes, of_executor, is_proposed, counted)
+    return Seen(plan, times, sizes, plan.by_executor(times), is_proposed, counted)
 
 
 def _times_us(

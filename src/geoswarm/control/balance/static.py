@@ -15,7 +15,7 @@ from geoswarm.control.layout.history import history
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import ALL_EXECUTORS, Partition
+from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.parameters import check_arguments
@@ -39,7 +39,8 @@ class Replicated(Static):
     name = "replicated"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        whole = Partition(0, 0, 0, grid.rows - 1, grid.columns - 1, ALL_EXECUTORS)
+        others = tuple(range(1, executors))
+        whole = Partition(0, 0, 0, grid.rows - 1, grid.columns - 1, executor=0, others=others)
         return Plan(epoch=0, grid=grid, executors=executors, partitions=(whole,), next_partition_id=1)
 
 

@@ -68,7 +68,7 @@ def plan_arrays(plan: Plan, hashes: Array) -> PlanArrays:
 
 
 def tally(plan: Plan, sample: TextSample) -> Tally:
-    """Counts a sample under a plan, in which no partition may belong to all executors."""
+    """Counts a sample under a plan. What is spread counts for its first executor."""
     ways, met = plan_arrays(plan, sample.hashes), overlap(plan, sample.boxes)
     bytes_of_query = QUERY_BYTES + TERM_BYTES * np.diff(sample.keywords.offsets)
     queries, sizes, by_executor, keys = _queries(

@@ -24,7 +24,6 @@ from geoswarm.control.layout.text_sample import ANYTHING, TextSample, distinct_c
 from geoswarm.core.arrays.jit import Array, Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 
 
@@ -87,7 +86,7 @@ def executor_loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, repl
     sent = destinations(plan, sample)
     events = np.bincount(sent.events[1], minlength=plan.executors).astype(np.float64)
     checks = np.bincount(
-        _event_pairs(plan, sample, _TermOwners(plan, sample)).executors, sample.checks, minlength=plan.executors
+        _event_pairs(plan, sample, _TermSlots(plan, sample)).executors, sample.checks, minlength=plan.executors
     )
     if replicates:
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
@@ -102,12 +101,12 @@ def worst_us(plan: Plan, sample: TextSample, costs: Costs = COSTS) -> float:
 
 
 def destinations(plan: Plan, sample: TextSample) -> Destinations:
-    """Definition 2. In a partition of all executors, an event goes to one in turn, and a subscription to all."""
-    owners = _TermOwners(plan, sample)
-    events = _distinct(*_event_pairs(plan, sample, owners), plan.executors)
+    """Definition 2. In a partition that is spread, an event goes to one of its executors, and a subscription to all."""
+    slots = _TermSlots(plan, sample)
+    events = _distinct(*_event_pairs(plan, sample, slots), plan.executors)
     at_once = max(1, PAIRS_AT_ONCE_MAX // len(plan.partitions))
     parts = [
-        _distinct(*_query_pairs(plan, sample, owners, first, min(first + at_once, sample.queries)), plan.executors)
+        _distinct(*_query_pairs(plan, sample, slots, first, min(first + at_once, sample.queries)), plan.executors)
         for first in range(0, sample.queries, at_once)
     ]
     return Destinations(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
@@ -118,39 +117,37 @@ class _Pairs(NamedTuple):
     executors: Ints
 
 
-class _TermOwners:
-    """The executor of each (rectangle, term); a rectangle is known by its first slot."""
+class _TermSlots:
+    """The slot of each (rectangle, term); a rectangle is known by its first slot."""
 
     def __init__(self, plan: Plan, sample: TextSample) -> None:
-        self._plan = plan
         self._divided: dict[int, Ints] = {}
         for first, slots in plan.siblings.items():
-            parts = [plan.partitions[slot] for slot in slots]
-            cut = plan.cuts[parts[0].cut or 0]
-            executor_of_share = np.empty(cut.count, np.int64)
-            for part in parts:
-                executor_of_share[list(part.shares)] = part.executor
+            cut = plan.cuts[plan.partitions[first].cut or 0]
+            slot_of_share = np.empty(cut.count, np.int64)
+            for slot in slots:
+                slot_of_share[list(plan.partitions[slot].shares)] = slot
             shares = cut.shares_of(sample.hashes)
             shares[ANYTHING] = 0
-            self._divided[first] = executor_of_share[shares]
+            self._divided[first] = slot_of_share[shares]
 
     def of(self, places: Array, terms: Array) -> Ints:
-        owners = self._plan.executor_of_slot[places].astype(np.int64)
-        for first, executor_of_term in self._divided.items():
+        found = places.astype(np.int64)
+        for first, slot_of_term in self._divided.items():
             here = np.flatnonzero(places == first)
-            owners[here] = executor_of_term[terms[here]]
-        return owners
+            found[here] = slot_of_term[terms[here]]
+        return found
 
 
-def _event_pairs(plan: Plan, sample: TextSample, owners: _TermOwners) -> _Pairs:
+def _event_pairs(plan: Plan, sample: TextSample, term_slots: _TermSlots) -> _Pairs:
     """Events and executors, one for each pair of `sample.asked`."""
-    events = sample.asked.rows
+    events, ways = sample.asked.rows, plan.lanes
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
-    found = owners.of(places, sample.asked.terms)
-    return _Pairs(events, np.where(found == ALL_EXECUTORS, events % plan.executors, found))
+    slots = term_slots.of(places, sample.asked.terms)
+    return _Pairs(events, ways.owner[ways.first_of_slot[slots] + events % ways.widths[slots]].astype(np.int64))
 
 
-def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int, last: int) -> _Pairs:
+def _query_pairs(plan: Plan, sample: TextSample, term_slots: _TermSlots, first: int, last: int) -> _Pairs:
     """Subscriptions and executors, for each rectangle they meet and each term they are indexed under."""
     met, postings = overlap(plan, CellBox(*(side[first:last] for side in sample.boxes))), sample.postings
     terms_per_query = np.diff(postings.offsets[first : last + 1])
@@ -159,11 +156,10 @@ def _query_pairs(plan: Plan, sample: TextSample, owners: _TermOwners, first: int
     nth = np.arange(len(query)) - np.repeat(np.cumsum(pairs_per_query) - pairs_per_query, pairs_per_query)
     place, term = np.divmod(nth, terms_per_query[query])
     terms = postings.terms[postings.offsets[first + query] + term]
-    found = owners.of(met.slots[met.offsets[query] + place], terms)
-    is_shared = found == ALL_EXECUTORS
-    all_of_them = np.tile(np.arange(plan.executors), int(is_shared.sum()))
-    rows = first + np.concatenate([query[~is_shared], np.repeat(query[is_shared], plan.executors)])
-    return _Pairs(rows, np.concatenate([found[~is_shared], all_of_them]))
+    slots, ways = term_slots.of(met.slots[met.offsets[query] + place], terms), plan.lanes
+    widths = ways.widths[slots]
+    lane = np.repeat(ways.first_of_slot[slots] - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
+    return _Pairs(first + np.repeat(query, widths), ways.owner[lane].astype(np.int64))
 
 
 def _distinct(rows: Ints, executors: Ints, count: int) -> Ints:

@@ -1,6 +1,7 @@
 """The changes of a plan, as values, and the partitions after each. `control/` decides on them, `plan.py` applies them.
 
-SWARM §4.3.1 (move, split, merge); PS2Stream §V-A (terms divided and merged again).
+SWARM §4.3.1 (move, split, merge); PS2Stream §V-A (terms divided and merged again). `Spread` is in no paper: where a
+cell is hot, there is nothing left to cut.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +15,14 @@ from geoswarm.errors import PlanError
 class Move:
     partition: int
     executor: int
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Deal the events of a partition out among several executors; a `Move` takes it back."""
+
+    partition: int
+    executors: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -43,7 +52,7 @@ class Merge:
     executor: int
 
 
-Change = Move | Split | Divide | Merge
+Change = Move | Spread | Split | Divide | Merge
 
 
 @dataclass(frozen=True)
@@ -55,9 +64,15 @@ class DivideNote:
     executors: tuple[int, ...]
 
 
-ChangeNote = Move | Split | DivideNote | Merge
+ChangeNote = Move | Spread | Split | DivideNote | Merge
 """A change as it is written down."""
-CHANGE_NAMES: dict[str, type[ChangeNote]] = {"move": Move, "split": Split, "divide": DivideNote, "merge": Merge}
+CHANGE_NAMES: dict[str, type[ChangeNote]] = {
+    "move": Move,
+    "spread": Spread,
+    "split": Split,
+    "divide": DivideNote,
+    "merge": Merge,
+}
 """The name of each change in the journal and in messages."""
 
 
@@ -76,8 +91,9 @@ def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[
     """The partitions that replace `old`. Numbers become Python's own, since JSON takes none of numpy's."""
     match change:
         case Move():
-            held, executor = old[0].executor, int(change.executor)
-            return old if executor == held else [replace(old[0], executor=executor, previous_executor=held)]
+            return [_own(old[0], (int(change.executor),))]
+        case Spread():
+            return [_own(old[0], tuple(map(int, change.executors)))]
         case Split():
             halves = old[0].halves(change.axis, int(change.after), (next_id, next_id + 1))
             return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
@@ -88,6 +104,16 @@ def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[
             return [_union(old, change, next_id, cuts)]
 
 
+def _own(old: Partition, owners: tuple[int, ...]) -> Partition:
+    if not owners or len(set(owners)) < len(owners):
+        raise PlanError(
+            f"partition {old.id} cannot be spread over executors {list(owners)}: name one or more, each once"
+        )
+    if owners == old.owners:
+        return old
+    return replace(old, executor=owners[0], others=owners[1:], previous_executor=old.executor)
+
+
 def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:
     if old.cut is not None:
         raise PlanError(f"the terms of partition {old.id} are divided already: merge its shares first")
@@ -96,7 +122,7 @@ def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Part
     shares_of: dict[int, list[int]] = {}
     for share, executor in enumerate(change.executors):
         shares_of.setdefault(int(executor), []).append(share)
-    divided = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut)
+    divided = replace(old, parent=(old.id,), previous_executor=old.executor, cut=cut, others=())
     return [
         replace(divided, id=next_id + i, executor=executor, shares=tuple(shares))
         for i, (executor, shares) in enumerate(shares_of.items())
@@ -106,7 +132,7 @@ def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Part
 def _union(old: list[Partition], change: Merge, next_id: int, cuts: list[TermCut]) -> Partition:
     if len(old) < 2 or len({p.id for p in old}) < len(old):
         raise PlanError(f"a merge of {change.partitions} joins nothing: name two or more, each once")
-    holders = {p.executor for p in old}
+    holders = {owner for p in old for owner in p.owners}
     union = Partition(
         id=next_id,
         row0=min(p.row0 for p in old),

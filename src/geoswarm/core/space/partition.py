@@ -1,4 +1,4 @@
-"""A rectangle of cells, or some of its terms, and the executor that owns it. `plan.py` has all partitions."""
+"""A rectangle of cells, or some of its terms, and the executors that own it. `plan.py` has all partitions."""
 
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -6,14 +6,12 @@ from typing import Literal
 from geoswarm.errors import PlanError
 
 Axis = Literal["row", "column"]
-ALL_EXECUTORS = -1
-"""The owner of a partition whose events are dealt to all executors in turn. Any of them can serve any event, since all
-map the same subscriptions; but neighbours are no longer matched together."""
 
 
 @dataclass(frozen=True)
 class Partition:
-    """A rectangle of cells, last row and column included, and the executor that owns it."""
+    """A rectangle of cells, last row and column included, and the executor that owns it, or several among which its
+    events are dealt out. Any executor can serve any event, since all map the same subscriptions."""
 
     id: int
     row0: int
@@ -29,6 +27,12 @@ class Partition:
     """Which of the plan's cuts divides the terms of this rectangle; None: they are not divided."""
     shares: tuple[int, ...] = ()
     """Shares of the cut, ascending. The partition with share 0 also serves subscriptions that ask for no words."""
+    others: tuple[int, ...] = ()
+    """The executors that share its events with `executor`, where it is spread; each once."""
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        return self.executor, *self.others
 
     @property
     def box(self) -> tuple[int, int, int, int]:
@@ -39,7 +43,7 @@ class Partition:
         return (self.row1 - self.row0 + 1) * (self.col1 - self.col0 + 1)
 
     def halves(self, axis: Axis, after: int, ids: tuple[int, int]) -> tuple["Partition", "Partition"]:
-        """The two sides of the border after row or column `after`, both with this partition's executor."""
+        """The two sides of the border after row or column `after`, both with this partition's first executor."""
         if self.cut is not None:
             raise PlanError(f"partition {self.id} has {len(self.shares)} shares of its place's terms: merge them first")
         if axis not in ("row", "column"):
@@ -48,7 +52,9 @@ class Partition:
         if not lo <= after < hi:
             choice = f"choose {lo}..{hi - 1}" if lo < hi else "try the other axis"
             raise PlanError(f"partition {self.id} has {axis}s {lo}..{hi}, no split after {after}: {choice}")
-        first, second = (replace(self, id=new, parent=(self.id,), previous_executor=self.executor) for new in ids)
+        first, second = (
+            replace(self, id=new, parent=(self.id,), previous_executor=self.executor, others=()) for new in ids
+        )
         if axis == "row":
             return replace(first, row1=after), replace(second, row0=after + 1)
         return replace(first, col1=after), replace(second, col0=after + 1)

@@ -1,4 +1,4 @@
-"""The plan, which gives each cell of the world to exactly one partition, and each partition to an executor.
+"""The plan, which gives each cell of the world to exactly one partition, and each partition to an executor, or several.
 
 A plan is a value. `control/` decides what to change, `overlap.py` finds the partitions of a rectangle. A change returns
 a new plan with the next epoch, or raises a `PlanError`; the old plan stays as it is. SWARM §4.1.1 (global index),
@@ -23,15 +23,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from operator import attrgetter, index
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, CellIds, Ints, PartitionIds, kernel
-from geoswarm.core.space.change import Change, Merge, Move, Split, apply_change
+from geoswarm.core.arrays.jit import Bools, CellIds, Floats, Ints, PartitionIds, kernel
+from geoswarm.core.space.change import Change, Merge, Move, Split, Spread, apply_change
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import ALL_EXECUTORS, Axis, Partition
+from geoswarm.core.space.partition import Axis, Partition
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
@@ -39,6 +39,21 @@ Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 ExecutorIds = npt.NDArray[np.int32]  # executors
 PARTITION_ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
+_EVERYBODY = -1  # the owner of a partition that is spread over all executors, in plans written before 0.2
+_LATER: tuple[Any, ...] = (None, (), ())
+"""Columns that came later: cut, shares and others."""
+_FEWEST = 8  # columns of a written partition
+
+
+class Lanes(NamedTuple):
+    """A lane is the way of a parcel: a slot, or one executor's part of a slot that is spread."""
+
+    first_of_slot: Slots
+    """The first lane of each slot."""
+    widths: Slots
+    """The number of lanes of each slot."""
+    slot: Slots
+    owner: ExecutorIds
 
 
 @dataclass(frozen=True)
@@ -77,7 +92,26 @@ class Plan:
 
     @cached_property
     def executor_of_slot(self) -> ExecutorIds:
+        """The executor of each slot; of one that is spread, the first."""
         return _freeze(np.array([p.executor for p in self.partitions], np.int32))
+
+    @cached_property
+    def lanes(self) -> Lanes:
+        widths = np.array([1 + len(p.others) for p in self.partitions], np.int32)
+        slot = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
+        owner = np.array([owner for p in self.partitions for owner in p.owners], np.int32)
+        first = (np.cumsum(widths) - widths).astype(np.int32)
+        return Lanes(*map(_freeze, (first, widths, slot, owner)))
+
+    @property
+    def is_spread(self) -> bool:
+        return len(self.lanes.slot) > len(self.partitions)
+
+    def by_executor(self, of_slot: npt.ArrayLike) -> Floats:
+        """The sum for each executor of what its slots have; one that is spread gives each owner an equal part."""
+        lanes, values = self.lanes, np.asarray(of_slot, np.float64)
+        parts = (values / lanes.widths)[lanes.slot]
+        return np.bincount(lanes.owner, parts, minlength=self.executors).astype(np.float64)
 
     @cached_property
     def partition_id_of_slot(self) -> PartitionIds:
@@ -107,6 +141,9 @@ class Plan:
     def move(self, partition: int, executor: int) -> "Plan":
         return self.apply([Move(partition, executor)])
 
+    def spread(self, partition: int, executors: Iterable[int]) -> "Plan":
+        return self.apply([Spread(partition, tuple(executors))])
+
     def split(self, partition: int, axis: Axis, after: int, executors: tuple[int, int]) -> "Plan":
         return self.apply([Split(partition, axis, after, executors)])
 
@@ -132,17 +169,20 @@ class Plan:
 
     def with_executors(self, executors: int) -> "Plan":
         """The next plan with so many executors: a new one has no partitions yet; those of one that left go to the
-        executor with the fewest cells."""
+        executor with the fewest cells. What is spread stays with those of its executors that are left."""
         cells = [0] * executors
         for p in self.partitions:
-            if 0 <= p.executor < executors:
+            if p.executor < executors:
                 cells[p.executor] += p.cells
         changes: list[Change] = []
         for p in sorted(self.partitions, key=lambda p: -p.cells):
-            if p.executor >= executors:
+            left = tuple(owner for owner in p.owners if owner < executors)
+            if not left:
                 target = min(range(executors), key=lambda e: cells[e])
                 cells[target] += p.cells
                 changes.append(Move(p.id, target))
+            elif left != p.owners:
+                changes.append(Spread(p.id, left))
         return replace(self.apply(changes), executors=executors)
 
     def replace_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
@@ -158,7 +198,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         rows = [
-            [p.id, *p.box, p.executor, list(p.parent), p.previous_executor, p.cut, list(p.shares)]
+            [p.id, *p.box, p.executor, list(p.parent), p.previous_executor, p.cut, list(p.shares), list(p.others)]
             for p in self.partitions
         ]
         return {
@@ -178,11 +218,15 @@ class Plan:
             grid = Grid(**written["grid"])
             partitions = []
             for row in written["partitions"]:
-                *numbers, parent, previous, cut, shares = row if len(row) > 8 else [*row, None, []]  # before terms
+                *numbers, parent, previous, cut, shares, others = [*row, *_LATER[len(row) - _FEWEST :]]
                 id_, row0, col0, row1, col1, executor = map(index, numbers)  # refuses 1.5 and "1"
                 held, divided = (None if value is None else index(value) for value in (previous, cut))
-                lineage, some = tuple(map(index, parent)), tuple(map(index, shares))
-                partitions.append(Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some))
+                lineage, some, beside = (tuple(map(index, values)) for values in (parent, shares, others))
+                if executor == _EVERYBODY:
+                    executor, *beside = range(executors)
+                partitions.append(
+                    Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some, tuple(beside))
+                )
             cuts = tuple(TermCut.from_json(cut) for cut in written.get("cuts", ()))
             drawn_by = str(written.get("drawn_by", ""))
         except (KeyError, TypeError, ValueError) as error:
@@ -221,9 +265,12 @@ class Plan:
             return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
         if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= PARTITION_ID_MAX:
             return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {PARTITION_ID_MAX}"
-        strangers = sum(not ALL_EXECUTORS <= p.executor < self.executors for p in self.partitions)
+        strangers = sum(not 0 <= min(p.owners) <= max(p.owners) < self.executors for p in self.partitions)
         if strangers:
             return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
+        twice = [p.id for p in self.partitions if len(set(p.owners)) < len(p.owners)]
+        if twice:
+            return f"spreads partition {twice[0]} over an executor twice"
         first, last = self.borders[:, :2], self.borders[:, 2:]
         wrong = np.any((first < 0) | (first > last) | (last >= (grid.rows, grid.columns)), axis=1)
         if np.any(wrong):

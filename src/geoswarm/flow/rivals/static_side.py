@@ -24,7 +24,6 @@ from geoswarm.core.index.words import build_text, conditions_of
 from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes
 from geoswarm.core.shapes.wkb import VERTEX_BYTES
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.keywords import WORDS_ARRAYS
 from geoswarm.core.subscriptions.region import SHAPE_ARRAYS
@@ -156,12 +155,11 @@ class SubscriptionList(NamedTuple):
 def subscription_parcels(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
     """The subscriptions of a partition as parcels, for each executor that has its events."""
     partition = plan.partitions[slot]
-    owners = range(plan.executors) if partition.executor == ALL_EXECUTORS else (partition.executor,)
     for share in shares:
         live = share.ordinals[are_live(share.ordinals, share.segment.records, now_us)]
         for some in _pieces(share.segment, live):
             batch = SubscriptionList.of(share.segment, some).to_batch()
-            yield from (Parcel(partition.id, owner, batch, SUBSCRIPTION_PARCEL) for owner in owners)
+            yield from (Parcel(partition.id, owner, batch, SUBSCRIPTION_PARCEL) for owner in partition.owners)
 
 
 def _pieces(segment: Searchable, ordinals: Ints) -> Iterator[Ints]:

@@ -37,7 +37,6 @@ import numpy as np
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import Plan, Slots
 from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
 from geoswarm.errors import SettingsError
@@ -188,12 +187,9 @@ class Cluster:
         self._clock.free_at_s[:] += touched * register_us * 1e-6
 
     def _by_machine(self, of_slot: Ints) -> Floats:
-        """Sums by machine; a slot of all machines counts for each."""
-        owners = self.plan.executor_of_slot
-        shared = owners == ALL_EXECUTORS
-        own = np.bincount(owners[~shared] % self._machines, of_slot[~shared], self._machines).astype(np.float64)
-        own += of_slot[shared].sum()
-        return own
+        """Sums by machine; a slot that is spread counts for each of its machines."""
+        ways = self.plan.lanes
+        return np.bincount(ways.owner % self._machines, of_slot[ways.slot], self._machines).astype(np.float64)
 
     def _delay(self, now_s: float, by_s: Floats) -> Floats:
         """Adds work that belongs to no event. Returns each machine's backlog after it."""

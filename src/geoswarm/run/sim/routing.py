@@ -21,7 +21,6 @@ import numpy as np
 
 from geoswarm.control.strategy import PlansBatches
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints, kernel
-from geoswarm.core.space.partition import ALL_EXECUTORS
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 from geoswarm.core.stats.density import Density
 from geoswarm.run.sim.service import Service
@@ -81,10 +80,11 @@ class ByPlan:
         pass
 
     def route(self, batch: RoutingBatch) -> Routed:
-        owners = self.plan.executor_of_slot[batch.slots].astype(np.int64)
-        in_turn = (self._turn + np.arange(len(owners))) % self.machines
-        self._turn = (self._turn + batch.expected) % self.machines
-        return Routed(np.where(owners == ALL_EXECUTORS, in_turn, owners), 0, np.zeros(self.machines))
+        ways = self.plan.lanes
+        turns = (self._turn + np.arange(len(batch.slots))) % ways.widths[batch.slots]
+        self._turn += batch.expected
+        owners = ways.owner[ways.first_of_slot[batch.slots] + turns].astype(np.int64)
+        return Routed(owners, 0, np.zeros(self.machines))
 
 
 class ByTask:
