@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.space.change import Divide, Merge, Move
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.plan import PARTITION_ID_MAX, Plan
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.space.plan_problems import PARTITION_ID_MAX
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 

@@ -32,12 +32,12 @@ from geoswarm.core.arrays.jit import Bools, CellIds, Floats, Ints, PartitionIds,
 from geoswarm.core.space.change import Change, Merge, Move, Split, Spread, apply_change
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Axis, Partition
+from geoswarm.core.space.plan_problems import PARTITION_ID_MAX, find_problem
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
 Slots = npt.NDArray[np.int32]  # positions in Plan.partitions
 ExecutorIds = npt.NDArray[np.int32]  # executors
-PARTITION_ID_MAX = 2**31 - 1  # partition ids are int32 in arrays
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _EVERYBODY = -1  # the owner of a partition that is spread over all executors, in plans written before 0.2
 _LATER: tuple[Any, ...] = (None, (), ())
@@ -70,7 +70,7 @@ class Plan:
     """The cuts that its partitions use."""
 
     def __post_init__(self) -> None:
-        problem = self._problem()
+        problem = find_problem(self)
         if problem:
             remedy = f"plan {self.epoch - 1} stays in force" if self.epoch > 0 else "correct its partitions"
             raise PlanError(f"plan {self.epoch} {problem}: refused; {remedy}")
@@ -217,35 +217,22 @@ class Plan:
             epoch, executors, next_id = (index(written[k]) for k in ("epoch", "executors", "next_partition_id"))
             grid = Grid(**written["grid"])
             partitions = []
-            for row in written["partitions"]:
-                *numbers, parent, previous, cut, shares, others = [*row, *_LATER[len(row) - _FEWEST :]]
+            rows: list[list[Any]] = written["partitions"]
+            for row in rows:
+                *numbers, parent, previous, cut, shares, others = (*row, *_LATER[len(row) - _FEWEST :])
                 id_, row0, col0, row1, col1, executor = map(index, numbers)  # refuses 1.5 and "1"
                 held, divided = (None if value is None else index(value) for value in (previous, cut))
                 lineage, some, beside = (tuple(map(index, values)) for values in (parent, shares, others))
                 if executor == _EVERYBODY:
-                    executor, *beside = range(executors)
+                    executor, beside = 0, tuple(range(1, executors))
                 partitions.append(
-                    Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some, tuple(beside))
+                    Partition(id_, row0, col0, row1, col1, executor, lineage, held, divided, some, beside)
                 )
             cuts = tuple(TermCut.from_json(cut) for cut in written.get("cuts", ()))
             drawn_by = str(written.get("drawn_by", ""))
         except (KeyError, TypeError, ValueError) as error:
             raise PlanError(f"a written plan cannot be read: {error!r}; use `to_json`") from error
         return cls(epoch, grid, executors, tuple(partitions), next_id, drawn_by, cuts)
-
-    def _problem_of_terms(self) -> str | None:
-        """Why terms are not divided correctly (each share of a place to one partition), or None."""
-        alone = [p for p in self.partitions if p.cut is None and p.shares]
-        strange = [p for p in self.partitions if p.cut is not None and not 0 <= p.cut < len(self.cuts)]
-        if alone or strange:
-            return f"has partition {(alone + strange)[0].id} with shares of a cut that it does not have"
-        for slots in self.siblings.values():
-            parts = [self.partitions[slot] for slot in slots]
-            held = sorted(share for p in parts for share in p.shares)
-            cut = parts[0].cut
-            if cut is None or {p.cut for p in parts} != {cut} or held != list(range(self.cuts[cut].count)):
-                return f"does not give each share of the terms of partition {parts[0].id}'s place to one partition"
-        return None
 
     @cached_property
     def _by_id(self) -> dict[int, Partition]:
@@ -255,45 +242,6 @@ class Plan:
         if partition_id in self._by_id:
             return f"partition {partition_id} was split or merged earlier in the same list: change it once"
         return f"plan {self.epoch} has no partition {partition_id} among its {len(self.partitions)}: use its ids"
-
-    def _problem(self) -> str | None:
-        """Why this is not a valid plan, or None. Rectangles are checked first, since painting relies on them."""
-        grid, count = self.grid, len(self.partitions)
-        ids = [p.id for p in self.partitions]
-        if ids != sorted(set(ids)):
-            twice = count - len(set(ids))
-            return f"uses {twice} partition ids twice" if twice else "does not list its partitions by id"
-        if ids and not 0 <= ids[0] <= ids[-1] < self.next_partition_id <= PARTITION_ID_MAX:
-            return f"has partition ids {ids[0]}..{ids[-1]} and next {self.next_partition_id}, limit {PARTITION_ID_MAX}"
-        strangers = sum(not 0 <= min(p.owners) <= max(p.owners) < self.executors for p in self.partitions)
-        if strangers:
-            return f"gives {strangers} of {count} partitions to executors outside 0..{self.executors - 1}"
-        twice = [p.id for p in self.partitions if len(set(p.owners)) < len(p.owners)]
-        if twice:
-            return f"spreads partition {twice[0]} over an executor twice"
-        first, last = self.borders[:, :2], self.borders[:, 2:]
-        wrong = np.any((first < 0) | (first > last) | (last >= (grid.rows, grid.columns)), axis=1)
-        if np.any(wrong):
-            which = self.partitions[int(np.argmax(wrong))]
-            return (
-                f"has {np.count_nonzero(wrong)} of {count} partitions that are empty or leave the grid of "
-                f"{grid.rows} rows and {grid.columns} columns, such as {which.id} "
-                f"(rows {which.row0}..{which.row1}, columns {which.col0}..{which.col1})"
-            )
-        divided = self._problem_of_terms()
-        if divided:
-            return divided
-        orphans = int(np.count_nonzero(self.slot_of_cell < 0))
-        faults = [f"leaves {orphans} of {grid.cells} cells without an owner"] if orphans else []
-        places = {p.box: p for p in self.partitions if p.cut is not None}.values()
-        areas = [*places, *(p for p in self.partitions if p.cut is None)]
-        if sum(p.cells for p in areas) > grid.cells - orphans:  # more area than painted cells
-            owners = np.zeros((grid.rows, grid.columns), np.int32)
-            for p in areas:
-                owners[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1] += 1
-            doubles = np.count_nonzero(owners > 1)
-            faults.append(f"gives {doubles} of {grid.cells} cells more than one owner")
-        return " and ".join(faults) or None
 
 
 def _without_unused(
