@@ -21,6 +21,7 @@ from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.flow.observe import Load, LoadReport, Quote, count_points
 from geoswarm.model import EVENT
 from worlds import expression, sentence
@@ -130,6 +131,7 @@ class World:
             meets = (boxes.row0 <= rows[:, None]) & (rows[:, None] <= boxes.row1)
             meets &= (boxes.col0 <= columns[:, None]) & (columns[:, None] <= boxes.col1)
             checks = np.bincount(slots, meets.sum(axis=1), minlength=len(plan.partitions)).astype(np.float64)
+        report.cells = CellCounts.of(cells.astype(np.int64), np.ones(len(cells)), np.zeros(len(cells)))
         took_us = (3 * events + checks) * self.rng.lognormal(0.0, 0.2, len(events))
         for slot in np.flatnonzero(events).tolist():
             part, visits = plan.partitions[slot], int(events[slot])

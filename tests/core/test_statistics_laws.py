@@ -19,6 +19,7 @@ import pytest
 import geoswarm
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.stats.aqwa import Aqwa
+from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.core.stats.triostat import Box, TrioStat
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
@@ -67,6 +68,11 @@ def term_counts(rng: np.random.Generator) -> TermCounts:
     return counts
 
 
+def cell_counts(rng: np.random.Generator) -> CellCounts:
+    counts = rng.integers(0, 99, (2, 12)).astype(np.float64)
+    return CellCounts.of(rng.integers(0, ROWS * COLUMNS, 12), *counts)
+
+
 def load(rng: np.random.Generator) -> Load:
     return Load(*rng.integers(0, 99, 4).tolist())
 
@@ -77,6 +83,7 @@ def load_report(rng: np.random.Generator) -> LoadReport:
     for _ in range(4):
         report.add(int(rng.integers(3)), int(rng.integers(2)), load(rng))
         report.add_stat(int(rng.integers(3)), triostat(rng))
+    report.cells = cell_counts(rng)
     report.said = [Quote(float(rng.random()), 0.5, sentence(rng))]
     return report
 
@@ -89,6 +96,7 @@ def span(rng: np.random.Generator) -> Span:
 
 FILL: dict[str, tuple[Callable[[np.random.Generator], Any], Any]] = {
     "Aqwa": (aqwa, Aqwa.empty(ROWS, COLUMNS)),
+    "CellCounts": (cell_counts, CellCounts.none()),
     "Load": (load, NO_LOAD),
     "LoadReport": (load_report, LoadReport()),
     "Span": (span, None),

@@ -17,7 +17,8 @@ import pyarrow as pa
 
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, RoundOutcome, fresh_plan_entry
-from geoswarm.control.strategy import PlansBatches, Sample, Strategy
+from geoswarm.control.outcome import RoundEntry
+from geoswarm.control.strategy import DrawsFromSample, PlansBatches, ReadsCells, Sample, Strategy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
@@ -59,10 +60,15 @@ class ControlLoop:
             stat.close_round()  # these queries did not arrive in the round that begins now
         self._load = LoadReport()
         self._began_s: float | None = None
+        self._was_refused = False
 
     @property
     def needs_stats(self) -> bool:
         return self._coordinator.strategy.needs_stats
+
+    @property
+    def needs_cells(self) -> bool:
+        return isinstance(self._coordinator.strategy, ReadsCells)
 
     @property
     def plans_batches(self) -> bool:
@@ -75,6 +81,29 @@ class ControlLoop:
         queries = self._density.of_cells()
         self.plan = strategy.plan_batch(before, events_of_cell, queries)
         why: dict[str, int | str] = {"decision": f"drawn for batch {batch_id}", "events": int(events_of_cell.sum())}
+        return RoundOutcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
+
+    @property
+    def draws_from_batch(self) -> bool:
+        """Whether the strategy has drawn no plan yet, and waits for a sample of the first batch."""
+        strategy = self._coordinator.strategy
+        return isinstance(strategy, DrawsFromSample) and not self._was_refused and self.plan.drawn_by != strategy.name
+
+    def plan_from_batch(self, batch_id: int, points: Floats, texts: pa.StringArray) -> RoundOutcome:
+        """A first plan from some events of a batch and from the subscriptions in force."""
+        strategy, before = self._coordinator.strategy, self.plan
+        entry = RoundEntry(self._coordinator.rounds, strategy.name, before.epoch, "kept")
+        if not len(points):  # the next batch may have some
+            return RoundOutcome(None, replace(entry, why={"decision": f"batch {batch_id} is empty"}))
+        rects, keywords = self._queries.some_queries(SAMPLE_MAX)
+        why: dict[str, int | str] = {"decision": f"first plan, drawn from batch {batch_id}"}
+        why |= {"events": len(points), "subscriptions": len(rects)}
+        try:
+            fresh = strategy.first_plan(before.grid, before.executors, Sample(points, rects, texts, keywords))
+        except InputError as error:
+            self._was_refused = True  # other batches are no different
+            return RoundOutcome(None, replace(entry, outcome="refused", why=why, reason=str(error)))
+        self._redraw(before.replace_by(fresh, strategy.name))
         return RoundOutcome(self.plan, fresh_plan_entry(before, self.plan, self._coordinator.rounds, why))
 
     def scale(self, executors: int) -> RoundOutcome:

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from geoswarm.control.strategy import Sample, Strategy
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.strategy import DrawsFromSample, Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
@@ -58,6 +59,9 @@ def resolve_strategy(chosen: str | Strategy, options: Mapping[str, Any] | None =
 def first_plan(
     chosen: str | Strategy, sample: Sample | None, grid: Grid, executors: int, options: Mapping[str, Any] | None = None
 ) -> Plan:
-    """The first plan of a strategy, with the strategy's name in `drawn_by`."""
+    """The first plan of a strategy, with the strategy's name in `drawn_by`. A strategy that draws from a sample and has
+    none gets equal shares of the map, drawn by nobody, until the first batch has come."""
     made = resolve_strategy(chosen, options)
+    if sample is None and isinstance(made, DrawsFromSample):
+        return uniform(grid, executors)
     return replace(made.first_plan(grid, executors, sample), drawn_by=made.name)

@@ -71,7 +71,8 @@ class Strategy(Protocol):
     """Whether it reads `RoundReport.sample`."""
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        """The plan of epoch 0. Most strategies use no sample and take equal shares of the map."""
+        """The plan of epoch 0. Most strategies use no sample and take equal shares of the map; see also
+        `DrawsFromSample`."""
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         """The decision for a round; the plan stays if it has no changes."""
@@ -79,6 +80,20 @@ class Strategy(Protocol):
     def estimate(self, plan: Plan, report: RoundReport) -> float:
         """The cost of the costliest executor under `plan`, in force or proposed, by the strategy's own measure. The
         coordinator refuses a plan that raises it."""
+
+
+@runtime_checkable
+class DrawsFromSample(Protocol):
+    """A strategy whose first plan is drawn from a sample. If none is given, the first batch is the sample."""
+
+    draws_from_sample: bool
+
+
+@runtime_checkable
+class ReadsCells(Protocol):
+    """A strategy that reads `LoadReport.cells`; for others, they are not counted."""
+
+    reads_cells: bool
 
 
 @runtime_checkable

@@ -14,7 +14,10 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.buffers import rows_of
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.model import TEXT
 
@@ -34,6 +37,10 @@ class Load(NamedTuple):
 NO_LOAD = Load(0, 0, 0, 0)
 PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, QUOTE_CHARS_MAX = 64, 512, 1000
 """Events that a report quotes of a parcel and of a task, and characters of each: 50 kB of short posts a task."""
+
+
+RUN_CELLS, TASK_CELLS, RUN_CELLS_MIN = 64, 2048, 8
+"""Events that are counted by cell of a run of matches, of a task, and of a run when the task has counted so many."""
 
 
 class Quote(NamedTuple):
@@ -71,6 +78,8 @@ class LoadReport:
     """The round's collectors, by partition; empty if the strategy does not use them."""
     said: list[Quote] = field(default_factory=list)
     """Some of the events, if any subscription asks for words."""
+    cells: CellCounts = field(default_factory=CellCounts.none)
+    """Events and matches by cell, if the strategy asks for them; counted from some of the events."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
         self.partitions[partition] = self.partitions.get(partition, NO_LOAD) + load
@@ -86,6 +95,7 @@ class LoadReport:
         for partition, stat in other.stats.items():
             self.add_stat(partition, stat)
         self.said += other.said
+        self.cells += other.cells
 
     def __add__(self, other: "LoadReport") -> "LoadReport":
         total = LoadReport()
@@ -117,6 +127,7 @@ class LoadReport:
             **{name: getattr(self, name) for name in COUNT_NAMES},
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
             "said": [list(one) for one in self.said],
+            "cells": b64encode(self.cells.to_bytes()).decode(),
         }
 
     @classmethod
@@ -126,7 +137,9 @@ class LoadReport:
         )
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
         said = [Quote(*one) for one in written.get("said", ())]
-        return cls(partitions, executors, **{name: written[name] for name in COUNT_NAMES}, stats=stats, said=said)
+        cells = CellCounts.from_bytes(b64decode(written.get("cells", "")))
+        counts = {name: written[name] for name in COUNT_NAMES}
+        return cls(partitions, executors, **counts, stats=stats, said=said, cells=cells)
 
 
 def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:
@@ -145,3 +158,13 @@ def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat
     rows, columns = np.divmod(plan.grid.locate(*xy(events)).astype(np.int64), plan.grid.columns)
     stat.add_points(rows, columns)
     return stat
+
+
+def count_cells(events: pa.RecordBatch, matches: Ints, grid: Grid, most: int) -> CellCounts:
+    """Events and matches by cell, from at most `most` of the events, evenly spread over the Z-order they are in."""
+    chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
+    each = len(events) / max(1, len(chosen))
+    cells = grid.locate(*(side[chosen] for side in xy(events)))
+    return CellCounts.of(
+        cells.astype(np.int64), np.full(len(chosen), each), (each * matches[chosen]).astype(np.float64)
+    )

@@ -42,35 +42,35 @@ def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
 
 def split_into_parcels(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> Iterator[Parcel]:
     """Send row `rows[i]` to `slots[i]`; a row may go to several. Within a parcel rows keep their order."""
-    ways, lanes = plan.lanes, _lanes_of(events, rows, slots, plan)
-    order = sort_order(lanes, len(ways.slot) - 1)
+    turns, lanes = plan.turns, _lanes_of(events, rows, slots, plan)
+    order = sort_order(lanes, len(turns.slot) - 1)
     gathered = events.take(pa.array(rows[order]))
-    sizes = np.bincount(lanes, minlength=len(ways.slot))
+    sizes = np.bincount(lanes, minlength=len(turns.slot))
     ends = np.cumsum(sizes)
     for lane in np.flatnonzero(sizes):
         part = gathered.slice(ends[lane] - sizes[lane], sizes[lane])
-        yield Parcel(plan.partitions[ways.slot[lane]].id, int(ways.owner[lane]), part)
+        yield Parcel(plan.partitions[turns.slot[lane]].id, int(turns.owner[lane]), part)
 
 
 def executors_of(events: pa.RecordBatch, plan: Plan) -> ExecutorIds:
     """The executor of each event, in arrival order, by which the row exchange shuffles."""
     slots = locate_slots(*xy(events), plan.grid.frame, plan.slot_of_cell)
-    return plan.lanes.owner[_lanes_of(events, np.arange(len(events)), slots, plan)]
+    return plan.turns.owner[_lanes_of(events, np.arange(len(events)), slots, plan)]
 
 
 def _lanes_of(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -> SlotKeys:
-    """The lane of each event. Within a slot that is spread, it is chosen by the event's values, not by its place in the
-    batch: a task that Spark runs again may read its events in another order, and must send each where it sent it
-    before."""
+    """The lane of each event, which is the way of one parcel: the first turn of a slot and an owner. Within a slot that
+    is spread, the turn is chosen by the event's values, not by its place in the batch: a task that Spark runs again may
+    read its events in another order, and must send each where it sent it before."""
     if not plan.is_spread:
         return slots
-    ways, mixed = plan.lanes, np.zeros(len(events), np.uint64)
+    turns, mixed = plan.turns, np.zeros(len(events), np.uint64)
     for name in ("event_id", "x", "y"):
         mixed ^= events.column(name).to_numpy().view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads every bit to the upper ones
         mixed ^= mixed >> np.uint64(29)
-    turns = (mixed[rows] >> np.uint64(32)) % ways.widths[slots].astype(np.uint64)
-    return (ways.first_of_slot[slots] + turns.astype(np.int32)).astype(np.uint32)
+    chosen = (mixed[rows] >> np.uint64(32)) % turns.counts[slots].astype(np.uint64)
+    return turns.lane[turns.first_of_slot[slots] + chosen.astype(np.int32)].astype(np.uint32)
 
 
 @kernel

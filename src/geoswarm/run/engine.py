@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
-from geoswarm.control.strategy import Sample, Strategy
+from geoswarm.control.strategy import DrawsFromSample, Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
@@ -68,7 +68,8 @@ class BaseEngine:
         self._make_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
         name, draw = self._make_strategy().name, partial(self._first_plan, sample)
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard)
-        if self._checkpoint.plan.drawn_by != name:
+        waits = sample is None and isinstance(self._make_strategy(), DrawsFromSample)  # for the first batch
+        if self._checkpoint.plan.drawn_by != name and not waits:
             self._take_over(draw)
         self._lock = threading.Lock()
         self._run: Run | None = None

@@ -22,11 +22,20 @@ from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.stages.beside import pairs_with_users, select_valid
-from geoswarm.flow.stages.count import CELL_COUNTS, PLACED_BY, count_cells, sum_cells
+from geoswarm.flow.stages.count import (
+    CELL_COUNTS,
+    PLACED_BY,
+    SAMPLED_EVENTS,
+    count_cells,
+    sample_events,
+    sum_cells,
+    thin_out,
+)
 from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.task import BatchTask
+from geoswarm.model import TEXT
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.side_stages import Stage, TransitionRun
@@ -108,16 +117,23 @@ class Pipeline:
         self._steering.steer(report, manifest)
 
     def _prepare(self, batch: Batch) -> Manifest:
-        """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch."""
+        """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch, or
+        its first one from a sample."""
+        grid, steering = self._checkpoint.grid, self._steering
+
+        def columns(*names: str) -> Rows:
+            return batch.events.select([name for name in names if name in batch.events.schema.names])
 
         def replan() -> Plan:
-            grid = self._checkpoint.grid
-            names = [name for name in PLACED_BY if name in batch.events.schema.names]
-            counted = batch.events.select(names).map(count_cells(grid), CELL_COUNTS).to_arrow()
-            return self._steering.plan_batch(batch.number, sum_cells(counted, grid))
+            counted = columns(*PLACED_BY).map(count_cells(grid), CELL_COUNTS).to_arrow()
+            return steering.plan_batch(batch.number, sum_cells(counted, grid))
 
+        def draw_first() -> Plan:
+            sampled = columns(*PLACED_BY, TEXT.name).map(sample_events(grid), SAMPLED_EVENTS).to_arrow()
+            return steering.plan_from_batch(batch.number, thin_out(sampled))
+
+        draws = draw_first if steering.draws_from_batch else replan if steering.plans_batches else None
         now_us = int(self._clock() * 1e6)
-        draws = replan if self._steering.plans_batches else None
         return self._checkpoint.prepare(batch.number, batch.operations, now_us, batch.content, draws)
 
     def _task(self, batch: Batch, state: StoredBatch) -> BatchTask:
@@ -131,6 +147,7 @@ class Pipeline:
             time.thread_time,
             any(entry.transitions for entry in state.manifest.segments),
             self._steering.needs_stats,
+            self._steering.needs_cells,
         )
 
     def _matches(self, events: Rows, task: BatchTask) -> Rows:

@@ -5,6 +5,9 @@
 
 import threading
 
+import numpy as np
+import pyarrow as pa
+
 from geoswarm.config import Tuning
 from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.loop import ControlLoop
@@ -14,6 +17,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import LoadReport
 from geoswarm.guard.sensing import triggers
+from geoswarm.model import TEXT
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest
 
@@ -31,6 +35,10 @@ class Steering:
     @property
     def needs_stats(self) -> bool:
         return self._loop.needs_stats
+
+    @property
+    def needs_cells(self) -> bool:
+        return self._loop.needs_cells
 
     @property
     def plans_batches(self) -> bool:
@@ -51,6 +59,16 @@ class Steering:
 
     def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Plan:
         outcome = self._loop.plan_batch(batch_id, events_of_cell)
+        self._checkpoint.journal.append(outcome.entry)
+        return self._loop.plan
+
+    @property
+    def draws_from_batch(self) -> bool:
+        return self._loop.draws_from_batch
+
+    def plan_from_batch(self, batch_id: int, sampled: pa.Table) -> Plan:
+        points = np.stack([sampled[side].to_numpy() for side in ("x", "y")], axis=1)
+        outcome = self._loop.plan_from_batch(batch_id, points, sampled[TEXT.name].combine_chunks())
         self._checkpoint.journal.append(outcome.entry)
         return self._loop.plan
 

@@ -163,8 +163,9 @@ class Checkpoint:
 
         with self._undo_if_it_fails():
             draft = self._draft(all_operations(), now_us, batch)
-            if replan is not None:
-                self.adopt_plan(replan())
+            drawn = self.plan if replan is None else replan()
+            if drawn is not self.plan:
+                self.adopt_plan(drawn)
             plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
             self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
         return self.manifest

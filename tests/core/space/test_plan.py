@@ -56,7 +56,7 @@ def histories(draw: st.DrawFn) -> list[Plan]:
         elif deed == "column" and p.col0 < p.col1:
             plan = plan.split(p.id, "column", draw(st.integers(p.col0, p.col1 - 1)), (draw(owner), draw(owner)))
         elif deed == "spread":
-            plan = plan.spread(p.id, draw(st.lists(owner, min_size=1, unique=True)))
+            plan = plan.spread(p.id, draw(st.lists(owner, min_size=1, max_size=6)))
         else:
             plan = plan.move(p.id, draw(owner))
         past.append(plan)
@@ -156,11 +156,15 @@ def test_a_partition_is_spread_over_several_executors_and_taken_back() -> None:
     plan = QUARTERS.spread(4, (1, 3, 0))
     assert plan.partition(4).owners == (1, 3, 0)
     assert plan.is_spread
-    assert plan.lanes.slot.tolist() == [0, 1, 1, 1, 2, 3]
-    assert plan.lanes.owner.tolist() == [0, 1, 3, 0, 2, 3]
-    assert plan.lanes.first_of_slot.tolist() == [0, 1, 4, 5]
-    assert plan.lanes.widths.tolist() == [1, 3, 1, 1]
+    assert plan.turns.slot.tolist() == [0, 1, 1, 1, 2, 3]
+    assert plan.turns.owner.tolist() == [0, 1, 3, 0, 2, 3]
+    assert plan.turns.first_of_slot.tolist() == [0, 1, 4, 5]
+    assert plan.turns.counts.tolist() == [1, 3, 1, 1]
     assert plan.by_executor([6.0, 3.0, 0.5, 0.25]).tolist() == [7.0, 1.0, 0.5, 1.25]
+    uneven = QUARTERS.spread(4, (1, 3, 1, 1))
+    assert uneven.partition(4).owners == (1, 3)
+    assert uneven.turns.lane.tolist() == [0, 1, 2, 1, 1, 5, 6]
+    assert uneven.by_executor([0.0, 4.0, 0.0, 0.0]).tolist() == [0.0, 3.0, 0.0, 1.0]
     back = plan.move(4, 1)
     assert not back.is_spread
     assert (back.partition(4).executor, back.partition(4).previous_executor) == (1, 1)
@@ -274,8 +278,7 @@ def test_a_plan_that_would_lose_or_double_cells_is_refused_with_the_number(
         (Merge((3, 3), 0), "joins nothing"),
         (Merge((), 0), "joins nothing"),
         (Merge((3, 40), 0), "no partition 40"),
-        (Spread(3, ()), "cannot be spread over executors []: name one or more, each once"),
-        (Spread(3, (1, 2, 1)), "cannot be spread over executors [1, 2, 1]"),
+        (Spread(3, ()), "partition 3 cannot be dealt out in 0 turns: use 1 to 4096"),
         (Spread(3, (1, 4)), "gives 1 of 4 partitions to executors outside 0..3"),
     ],
 )

@@ -8,12 +8,15 @@ import pyarrow as pa
 import pytest
 
 import geoswarm as gs
+from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.registry import strategies
 from geoswarm.errors import SchemaError, SettingsError, StreamError
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.storage import Storage
 from worlds import events as some_events
 from worlds import random_sample
 
@@ -63,6 +66,35 @@ def test_every_strategy_survives_a_lost_commit_and_a_restart(tmp_path: Path, nam
     SCENARIO.write(tmp_path, range(2, 4))
     process(tmp_path, IN_PROCESS, tuning, sample=sample)
     check(tmp_path / "run", 4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["auto", "static-history", "ps2-hybrid", "ps2-adjusted"])
+def test_without_a_sample_the_first_batch_is_the_sample(tmp_path: Path, name: str) -> None:
+    """Also where its commit was lost: the batch that is run again finds the plan that was drawn from it."""
+    tuning = TUNING.model_copy(update={"strategy": name})
+    SCENARIO.write(tmp_path, range(1))
+    process(tmp_path, IN_PROCESS, tuning)
+    forget_last_commit(tmp_path / "run")
+    SCENARIO.write(tmp_path, range(1, 3))
+    process(tmp_path, IN_PROCESS, tuning)
+    check(tmp_path / "run", 3)
+    journal = JournalReader(Storage(str(tmp_path / "run" / "checkpoint")))
+    told = [entry for entry in journal.read(RoundEntry) if "first plan" in entry.decision]
+    assert [entry.decision for entry in told] == ["first plan, drawn from batch 0"]
+    assert int(told[0].why["events"]) > 200
+    assert told[0].strategy == name
+
+
+def test_a_first_batch_that_has_not_what_a_strategy_needs_is_said_and_the_stream_goes_on(tmp_path: Path) -> None:
+    tuning, rng = gs.Tuning(strategy="static-history"), np.random.default_rng(1)
+    empty = pa.table(some_events(rng, 5)).slice(0, 0)
+    with gs.LocalEngine(WORLD, tuning, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(7, EVERYWHERE)
+        sink = matches_of(engine, [empty, pa.table(some_events(rng, 20))])
+        assert len(sink.table()) == 20
+        decisions = [entry.decision for entry in JournalReader(Storage(str(tmp_path))).read(RoundEntry)]
+    assert decisions[:2] == ["batch 0 is empty", "first plan, drawn from batch 1"]
 
 
 def test_a_checkpoint_goes_from_one_engine_to_the_other_and_back(spark: "SparkSession", tmp_path: Path) -> None:

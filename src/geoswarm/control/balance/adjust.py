@@ -72,6 +72,7 @@ class Ps2Adjusted:
     name = "ps2-adjusted"
     needs_stats = False
     needs_sample = True
+    draws_from_sample = True
 
     @check_arguments
     def __init__(

@@ -37,6 +37,7 @@ class Layout(Protocol):
 
 class _FromWords(Static):
     name: ClassVar[str]
+    draws_from_sample = True
     layout: ClassVar[Layout]
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:

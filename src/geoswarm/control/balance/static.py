@@ -57,6 +57,7 @@ class StaticHistory(Static):
     """Draws a plan from a sample of events and queries, and keeps it for ever."""
 
     name = "static-history"
+    draws_from_sample = True
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         if sample is None:

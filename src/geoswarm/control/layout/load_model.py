@@ -141,10 +141,10 @@ class _TermSlots:
 
 def _event_pairs(plan: Plan, sample: TextSample, term_slots: _TermSlots) -> _Pairs:
     """Events and executors, one for each pair of `sample.asked`."""
-    events, ways = sample.asked.rows, plan.lanes
+    events, turns = sample.asked.rows, plan.turns
     places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns][events]
     slots = term_slots.of(places, sample.asked.terms)
-    return _Pairs(events, ways.owner[ways.first_of_slot[slots] + events % ways.widths[slots]].astype(np.int64))
+    return _Pairs(events, turns.owner[turns.first_of_slot[slots] + events % turns.counts[slots]].astype(np.int64))
 
 
 def _query_pairs(plan: Plan, sample: TextSample, term_slots: _TermSlots, first: int, last: int) -> _Pairs:
@@ -156,10 +156,10 @@ def _query_pairs(plan: Plan, sample: TextSample, term_slots: _TermSlots, first: 
     nth = np.arange(len(query)) - np.repeat(np.cumsum(pairs_per_query) - pairs_per_query, pairs_per_query)
     place, term = np.divmod(nth, terms_per_query[query])
     terms = postings.terms[postings.offsets[first + query] + term]
-    slots, ways = term_slots.of(met.slots[met.offsets[query] + place], terms), plan.lanes
-    widths = ways.widths[slots]
-    lane = np.repeat(ways.first_of_slot[slots] - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
-    return _Pairs(first + np.repeat(query, widths), ways.owner[lane].astype(np.int64))
+    slots, turns = term_slots.of(met.slots[met.offsets[query] + place], terms), plan.turns
+    counts = turns.counts[slots]
+    each = np.repeat(turns.first_of_slot[slots] - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())
+    return _Pairs(first + np.repeat(query, counts), turns.owner[each].astype(np.int64))
 
 
 def _distinct(rows: Ints, executors: Ints, count: int) -> Ints:

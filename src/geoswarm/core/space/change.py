@@ -10,6 +10,9 @@ from geoswarm.core.space.partition import Axis, Partition
 from geoswarm.core.text.cut import TermCut
 from geoswarm.errors import PlanError
 
+TURNS_MAX = 4096
+"""The most turns of a partition that is spread."""
+
 
 @dataclass(frozen=True)
 class Move:
@@ -19,10 +22,10 @@ class Move:
 
 @dataclass(frozen=True)
 class Spread:
-    """Deal the events of a partition out among several executors; a `Move` takes it back."""
+    """Deal the events of a partition out among executors, an equal part for each turn; a `Move` takes it back."""
 
     partition: int
-    executors: tuple[int, ...]
+    turns: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -93,7 +96,7 @@ def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[
         case Move():
             return [_own(old[0], (int(change.executor),))]
         case Spread():
-            return [_own(old[0], tuple(map(int, change.executors)))]
+            return [_own(old[0], tuple(map(int, change.turns)))]
         case Split():
             halves = old[0].halves(change.axis, int(change.after), (next_id, next_id + 1))
             return [replace(h, executor=int(e)) for h, e in zip(halves, change.executors, strict=True)]
@@ -104,14 +107,12 @@ def apply_change(old: list[Partition], change: Change, next_id: int, cuts: list[
             return [_union(old, change, next_id, cuts)]
 
 
-def _own(old: Partition, owners: tuple[int, ...]) -> Partition:
-    if not owners or len(set(owners)) < len(owners):
-        raise PlanError(
-            f"partition {old.id} cannot be spread over executors {list(owners)}: name one or more, each once"
-        )
-    if owners == old.owners:
+def _own(old: Partition, turns: tuple[int, ...]) -> Partition:
+    if not 1 <= len(turns) <= TURNS_MAX:
+        raise PlanError(f"partition {old.id} cannot be dealt out in {len(turns)} turns: use 1 to {TURNS_MAX}")
+    if turns == old.turns:
         return old
-    return replace(old, executor=owners[0], others=owners[1:], previous_executor=old.executor)
+    return replace(old, executor=turns[0], others=turns[1:], previous_executor=old.executor)
 
 
 def _divide(old: Partition, change: Divide, next_id: int, cut: int) -> list[Partition]:

@@ -28,11 +28,17 @@ class Partition:
     shares: tuple[int, ...] = ()
     """Shares of the cut, ascending. The partition with share 0 also serves subscriptions that ask for no words."""
     others: tuple[int, ...] = ()
-    """The executors that share its events with `executor`, where it is spread; each once."""
+    """The executors that have a turn after `executor`, where it is spread. One that is named twice has two turns."""
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """The executors among which its events are dealt out, an equal part for each turn."""
+        return self.executor, *self.others
 
     @property
     def owners(self) -> tuple[int, ...]:
-        return self.executor, *self.others
+        """Its executors, each once."""
+        return tuple(dict.fromkeys(self.turns))
 
     @property
     def box(self) -> tuple[int, int, int, int]:

@@ -45,15 +45,17 @@ _LATER: tuple[Any, ...] = (None, (), ())
 _FEWEST = 8  # columns of a written partition
 
 
-class Lanes(NamedTuple):
-    """A lane is the way of a parcel: a slot, or one executor's part of a slot that is spread."""
+class Turns(NamedTuple):
+    """The turns of all slots, one after another: a slot has one, or several where it is spread."""
 
     first_of_slot: Slots
-    """The first lane of each slot."""
-    widths: Slots
-    """The number of lanes of each slot."""
+    """The first turn of each slot."""
+    counts: Slots
+    """The number of turns of each slot."""
     slot: Slots
     owner: ExecutorIds
+    lane: Slots
+    """The first turn of the same slot and owner: events of both travel together."""
 
 
 @dataclass(frozen=True)
@@ -96,22 +98,23 @@ class Plan:
         return _freeze(np.array([p.executor for p in self.partitions], np.int32))
 
     @cached_property
-    def lanes(self) -> Lanes:
-        widths = np.array([1 + len(p.others) for p in self.partitions], np.int32)
-        slot = np.repeat(np.arange(len(widths), dtype=np.int32), widths)
-        owner = np.array([owner for p in self.partitions for owner in p.owners], np.int32)
-        first = (np.cumsum(widths) - widths).astype(np.int32)
-        return Lanes(*map(_freeze, (first, widths, slot, owner)))
+    def turns(self) -> Turns:
+        counts = np.array([1 + len(p.others) for p in self.partitions], np.int32)
+        slot = np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+        owner = np.array([owner for p in self.partitions for owner in p.turns], np.int32)
+        first = (np.cumsum(counts) - counts).astype(np.int32)
+        _, lane, same = np.unique(slot * np.int64(self.executors) + owner, return_index=True, return_inverse=True)
+        return Turns(*map(_freeze, (first, counts, slot, owner, lane[same].astype(np.int32))))
 
     @property
     def is_spread(self) -> bool:
-        return len(self.lanes.slot) > len(self.partitions)
+        return len(self.turns.slot) > len(self.partitions)
 
     def by_executor(self, of_slot: npt.ArrayLike) -> Floats:
-        """The sum for each executor of what its slots have; one that is spread gives each owner an equal part."""
-        lanes, values = self.lanes, np.asarray(of_slot, np.float64)
-        parts = (values / lanes.widths)[lanes.slot]
-        return np.bincount(lanes.owner, parts, minlength=self.executors).astype(np.float64)
+        """The sum for each executor of what its slots have; one that is spread gives an equal part for each turn."""
+        turns, values = self.turns, np.asarray(of_slot, np.float64)
+        parts = (values / turns.counts)[turns.slot]
+        return np.bincount(turns.owner, parts, minlength=self.executors).astype(np.float64)
 
     @cached_property
     def partition_id_of_slot(self) -> PartitionIds:
@@ -141,8 +144,8 @@ class Plan:
     def move(self, partition: int, executor: int) -> "Plan":
         return self.apply([Move(partition, executor)])
 
-    def spread(self, partition: int, executors: Iterable[int]) -> "Plan":
-        return self.apply([Spread(partition, tuple(executors))])
+    def spread(self, partition: int, turns: Iterable[int]) -> "Plan":
+        return self.apply([Spread(partition, tuple(turns))])
 
     def split(self, partition: int, axis: Axis, after: int, executors: tuple[int, int]) -> "Plan":
         return self.apply([Split(partition, axis, after, executors)])
@@ -176,12 +179,12 @@ class Plan:
                 cells[p.executor] += p.cells
         changes: list[Change] = []
         for p in sorted(self.partitions, key=lambda p: -p.cells):
-            left = tuple(owner for owner in p.owners if owner < executors)
+            left = tuple(owner for owner in p.turns if owner < executors)
             if not left:
                 target = min(range(executors), key=lambda e: cells[e])
                 cells[target] += p.cells
                 changes.append(Move(p.id, target))
-            elif left != p.owners:
+            elif left != p.turns:
                 changes.append(Spread(p.id, left))
         return replace(self.apply(changes), executors=executors)
 

@@ -22,9 +22,6 @@ def find_problem(plan: "Plan") -> str | None:
     strangers = sum(not 0 <= min(p.owners) <= max(p.owners) < plan.executors for p in plan.partitions)
     if strangers:
         return f"gives {strangers} of {count} partitions to executors outside 0..{plan.executors - 1}"
-    repeating = [p.id for p in plan.partitions if len(set(p.owners)) < len(p.owners)]
-    if repeating:
-        return f"spreads partition {repeating[0]} over an executor twice"
     first, last = plan.borders[:, :2], plan.borders[:, 2:]
     wrong = np.any((first < 0) | (first > last) | (last >= (grid.rows, grid.columns)), axis=1)
     if np.any(wrong):

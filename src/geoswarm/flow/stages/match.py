@@ -12,7 +12,18 @@ import pyarrow as pa
 from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.match.match import MatchRun
 from geoswarm.flow.merge import as_arrays, as_pairs
-from geoswarm.flow.observe import PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, Load, LoadReport, count_points, quote_events
+from geoswarm.flow.observe import (
+    PARCEL_QUOTES_MAX,
+    RUN_CELLS,
+    RUN_CELLS_MIN,
+    TASK_CELLS,
+    TASK_QUOTES_MAX,
+    Load,
+    LoadReport,
+    count_cells,
+    count_points,
+    quote_events,
+)
 from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER
@@ -64,7 +75,11 @@ def _serve(
         counted.add_stat(parcel.partition, count_points(events, plan, parcel.partition))
     for met in runs:
         out = list(shape(met, executor, counted))
-        matched_events = int(np.count_nonzero(np.diff(met.offsets)))
+        matches = np.diff(met.offsets)
+        matched_events = int(np.count_nonzero(matches))
+        if task.counts_cells and len(matches):
+            most = max(RUN_CELLS_MIN, min(RUN_CELLS, TASK_CELLS - len(counted.cells.cells)))
+            counted.cells += count_cells(met.events, matches, task.grid, most)
         cpu_us = int((task.cpu_s() - began_s) * 1e6)
         counted.add(parcel.partition, executor, Load(len(met.events), matched_events, len(met.subs), cpu_us))
         yield from out

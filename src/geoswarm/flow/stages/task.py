@@ -75,6 +75,8 @@ class BatchTask:
     """Whether some subscription is not on `inside`."""
     counts_points: bool = False
     """Whether a strategy needs the statistics."""
+    counts_cells: bool = False
+    """Whether a strategy needs the counts by cell."""
 
     @property
     def grid(self) -> Grid:

@@ -38,6 +38,7 @@ from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
 from geoswarm.core.space.plan import Plan, Slots
+from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.core.stats.triostat import NUMBERS_PER_EXECUTOR
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
@@ -188,8 +189,10 @@ class Cluster:
 
     def _by_machine(self, of_slot: Ints) -> Floats:
         """Sums by machine; a slot that is spread counts for each of its machines."""
-        ways = self.plan.lanes
-        return np.bincount(ways.owner % self._machines, of_slot[ways.slot], self._machines).astype(np.float64)
+        turns = self.plan.turns
+        once = np.unique(turns.lane)
+        owners, slots = turns.owner[once], turns.slot[once]
+        return np.bincount(owners % self._machines, of_slot[slots], self._machines).astype(np.float64)
 
     def _delay(self, now_s: float, by_s: Floats) -> Floats:
         """Adds work that belongs to no event. Returns each machine's backlog after it."""
@@ -222,12 +225,11 @@ class Cluster:
             moved = int(by_slot.sum())
             self._routing.plan = outcome.plan
             # The giver sends and the taker indexes, so both are busy.
-            ends = [
-                (p.executor, p.executor if p.previous_executor is None else p.previous_executor)
-                for p in outcome.plan.partitions
-            ]
-            hands = np.bincount(np.array(ends).ravel(), np.repeat(by_slot, 2), self._machines)
-            self._delay(now_s, hands.astype(np.float64) * self._setup.service.move_us * 1e-6)
+            hands = np.zeros(self._machines)
+            for p, queries in zip(outcome.plan.partitions, by_slot.tolist(), strict=True):
+                hands[list(p.owners)] += queries / len(p.owners)
+                hands[p.executor if p.previous_executor is None else p.previous_executor] += queries
+            self._delay(now_s, hands * self._setup.service.move_us * 1e-6)
             # To m_H: C(m_L), R(S) and an id; to every router: what each change is (SWARM §4.3.1).
             numbers = 3 + NUMBERS_PER_CHANGE * len(outcome.entry.changes) * self._setup.routers
             sent_bytes += numbers * NUMBER_BYTES
@@ -253,6 +255,8 @@ class Cluster:
         events = np.bincount(slots, minlength=len(plan.partitions)) * self._world.weight
         cpu_us = np.bincount(slots, work_s * 1e6, len(plan.partitions))
         report = LoadReport(events_in=int(events.sum()))
+        cells = np.concatenate(self._seen).astype(np.int64)
+        report.cells = CellCounts.of(cells, np.full(len(cells), float(self._world.weight)), np.zeros(len(cells)))
         for slot, p in enumerate(plan.partitions):
             report.add(p.id, p.executor, Load(int(events[slot]), 0, 0, int(cpu_us[slot])))
         return report

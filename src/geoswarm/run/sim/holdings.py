@@ -69,15 +69,15 @@ class Holdings:
         self._fresh[:] = False
 
     def redraw(self, old: Plan, new: Plan) -> Ints:
-        """Changes to a new plan. Returns, by its slots, the number of queries that came to another executor."""
-        kept = {p.id: p.executor for p in old.partitions}
+        """Changes to a new plan. Returns, by its slots, the number of queries that came to another executor, or to
+        several where a partition is spread."""
+        kept = {p.id: p for p in old.partitions}
         sources = {p.id: self._held[p.id] for p in old.partitions}
         moved = np.zeros(len(new.partitions), np.int64)
         held: dict[int, Ints] = {}
         for slot, p in enumerate(new.partitions):
             if p.id in kept:
-                held[p.id] = sources[p.id]
-                changed = kept[p.id] != p.executor
+                held[p.id], before = sources[p.id], [kept[p.id]]
             else:
                 # Slots are found by cells, so that several changes in one step count as their sum.
                 met = np.unique(old.slot_of_cell.reshape(old.grid.rows, -1)[p.row0 : p.row1 + 1, p.col0 : p.col1 + 1])
@@ -85,8 +85,8 @@ class Holdings:
                 pool = np.concatenate([sources[b.id] for b in before])
                 pool = np.unique(pool) if len(before) > 1 else pool
                 held[p.id] = pool[self._world.meets(pool, p.row0, p.col0, p.row1, p.col1)]
-                changed = any(b.executor != p.executor for b in before)
-            moved[slot] = len(held[p.id]) if changed else 0
+            takers = [owner for owner in p.owners if any(owner not in b.owners for b in before)]
+            moved[slot] = len(held[p.id]) * len(takers)
         self._held = held
         if self._counts:
             self._redraw_stats(new, {p.id: self._world.of(held[p.id]) for p in new.partitions if p.id not in kept})

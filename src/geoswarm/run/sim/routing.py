@@ -80,10 +80,10 @@ class ByPlan:
         pass
 
     def route(self, batch: RoutingBatch) -> Routed:
-        ways = self.plan.lanes
-        turns = (self._turn + np.arange(len(batch.slots))) % ways.widths[batch.slots]
+        turns = self.plan.turns
+        nth = (self._turn + np.arange(len(batch.slots))) % turns.counts[batch.slots]
         self._turn += batch.expected
-        owners = ways.owner[ways.first_of_slot[batch.slots] + turns].astype(np.int64)
+        owners = turns.owner[turns.first_of_slot[batch.slots] + nth].astype(np.int64)
         return Routed(owners, 0, np.zeros(self.machines))
 
 

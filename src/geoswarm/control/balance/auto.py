@@ -1,0 +1,135 @@
+"""Balance by what executors spend, with no parameter to choose: partitions move, are cut anywhere, merged, and spread.
+
+SWARM's protocol (`swarm.py`, `measured.py`) hands over between a few pairs of executors a round, and cuts where its
+statistics of rows and columns say. Three things are different here. The work of a partition is divided among the
+cells where its events fell, so it is cut in the right place at once, also where nobody subscribes. As many executors
+hand over in a round as help, since a move copies nothing. And a cell that is too hot for one executor is dealt out
+among several (`Spread`), so no cell is a limit. `levelling.py` has the steps.
+
+The first plan is drawn from the cells of a sample, which is the first batch if none is given.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from geoswarm.control.balance.levelling import CellWork, Levelling
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.layout.weighted import weighted_plan
+from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.space.change import Merge
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.flow.observe import LoadReport
+
+TOLERATED, AIM = 1.08, 1.02
+"""Of the mean: what the costliest executor may have before anything is done, and what is aimed at then. Measured times
+differ by some per cent from round to round."""
+STUCK = 1.5
+"""Of the mean: above this, it is said that nothing helps."""
+COOL = 0.5
+"""Of the mean: what is spread and has no more work than this goes back to one executor."""
+PARTITIONS_MAX = 6
+"""Partitions for each executor, before some are merged. Steps of one round may add a few."""
+COLD = 0.25
+"""Of the mean: partitions of several executors are merged if they have no more work together."""
+STEPS = 8
+"""Steps for each executor in a round."""
+
+
+class Auto:
+    """Levels what executors spend, wherever it comes from: moves, cuts, merges, and spreads hot cells over several."""
+
+    name = "auto"
+    needs_stats = False
+    needs_sample = False
+    reads_cells = True
+    draws_from_sample = True
+
+    def __init__(self) -> None:
+        self._seen: tuple[RoundReport, CellWork] | None = None
+
+    def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
+        if sample is None or not len(sample.points):
+            return uniform(grid, executors)
+        events = np.bincount(grid.locate(*np.ascontiguousarray(sample.points.T)), minlength=grid.cells)
+        plan, cells = weighted_plan(grid, executors, events.astype(np.float64)), np.flatnonzero(events)
+        draft = Levelling(plan, CellWork(cells // grid.columns, cells % grid.columns, events[cells].astype(np.float64)))
+        draft.level(AIM, STEPS * executors)
+        return replace(plan.replace_by(plan.apply(draft.changes), ""), epoch=0)
+
+    def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        cells = self._cells(plan, report)
+        before, draft = Levelling(plan, cells).busiest, self._draft(plan, cells)
+        if draft.busiest > max(before, TOLERATED):
+            draft = Levelling(plan, cells)  # nothing that was tried is better than the plan in force
+        why: dict[str, float | int | str] = {"busiest": before, "busiest_after": draft.busiest, "mean_us": draft.mean}
+        if draft.changes:
+            why["decision"] = "merge" if all(isinstance(change, Merge) for change in draft.changes) else "level"
+        else:
+            why["decision"] = "wait" if before <= TOLERATED else "nothing helps"
+        if draft.busiest > STUCK:
+            why["warning"] = (
+                f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
+            )
+        return Decision(draft.changes, why)
+
+    def _draft(self, plan: Plan, cells: CellWork) -> Levelling:
+        draft, most = Levelling(plan, cells), PARTITIONS_MAX * plan.executors
+        before = draft.busiest
+        if draft.partitions > most:
+            draft.merge()
+        if draft.partitions > most:
+            draft.merge_cold(COLD)
+        if draft.busiest > min(TOLERATED, before):  # also where merging has made it worse
+            draft.take_back(COOL)
+            draft.level(AIM, STEPS * plan.executors)
+        return draft
+
+    def estimate(self, plan: Plan, report: RoundReport) -> float:
+        """The time of the costliest executor under `plan`, if the work stays where it was."""
+        cells = self._cells(plan, report)
+        slots = plan.slot_of_cell[cells.rows * plan.grid.columns + cells.columns]
+        return float(plan.by_executor(np.bincount(slots, cells.work, minlength=len(plan.partitions))).max())
+
+    def _cells(self, plan: Plan, report: RoundReport) -> CellWork:
+        """The work by cell. It was measured under the plan in force, so it is remembered for proposed ones."""
+        if self._seen is None or self._seen[0] is not report:
+            self._seen = report, work_by_cell(plan, report.load)
+        return self._seen[1]
+
+
+def work_by_cell(plan: Plan, load: LoadReport) -> CellWork:
+    """The time of each partition of the plan in force, divided among the cells where its events fell."""
+    cells, events, matches = load.cells
+    slots, columns = plan.slot_of_cell[cells], plan.grid.columns
+    slot_of_id = {p.id: slot for slot, p in enumerate(plan.partitions)}
+    times = np.zeros(len(plan.partitions))
+    for partition, measured in load.partitions.items():
+        if partition in slot_of_id:
+            times[slot_of_id[partition]] = measured.cpu_us
+    event_us, match_us = fit_costs(load)
+    weights = event_us * events + match_us * matches
+    sums = np.bincount(slots, weights, minlength=len(times))
+    work = np.divide(times[slots] * weights, sums[slots], out=np.zeros(len(cells)), where=sums[slots] > 0)
+    bare = np.flatnonzero((times > 0) & (sums == 0))  # no event of it was counted: in its middle
+    rows, cols = (plan.borders[bare][:, [i, i + 2]].mean(axis=1).astype(np.int64) for i in (0, 1))
+    return CellWork(
+        np.concatenate([cells // columns, rows]),
+        np.concatenate([cells % columns, cols]),
+        np.concatenate([work, times[bare]]),
+    )
+
+
+def fit_costs(load: LoadReport) -> tuple[float, float]:
+    """What an event and what a match cost, in µs: the least squares over all partitions, neither below 0."""
+    rows = np.array([(part.events, part.matches, part.cpu_us) for part in load.partitions.values()], np.float64)
+    if not len(rows) or not rows[:, 2].any():
+        return 1.0, 0.0
+    counts, times = rows[:, :2], rows[:, 2]
+    both, *_ = np.linalg.lstsq(counts, times, rcond=None)
+    if both.min() >= 0 and both.max() > 0:
+        return float(both[0]), float(both[1])
+    alone = [float(column @ times / (column @ column)) if column.any() else 0.0 for column in counts.T]
+    errors = [float(np.square(times - cost * column).sum()) for cost, column in zip(alone, counts.T, strict=True)]
+    return (alone[0], 0.0) if errors[0] <= errors[1] else (0.0, alone[1])
