@@ -179,6 +179,31 @@ def test_swarm_ends_with_more_work_done_than_the_grid_it_started_from() -> None:
     assert sum(s.moved for s in moving) > 0 == sum(s.moved for s in still)
 
 
+def test_auto_ends_with_more_work_done_than_swarm() -> None:
+    w = world(spots=())
+    swarm, auto = (run(cluster(name, w, SETUP), w, 600.0) for name in ("swarm", "auto"))
+    assert auto[-1].units_of_work > swarm[-1].units_of_work
+    assert auto[-1].partitions <= 8 * SETUP.executors
+
+
+def test_what_is_spread_is_dealt_out_by_turns_and_its_queries_go_to_every_owner() -> None:
+    w, plan = world(), uniform(GRID, 4)
+    slots = plan.route(np.arange(GRID.cells, dtype=np.int32))
+    hot = plan.partitions[0]
+    spread = plan.spread(hot.id, (hot.executor, 2, 2, 3))
+    batch = RoutingBatch(
+        np.arange(GRID.cells, dtype=np.int32), slots, np.ones(GRID.cells), np.zeros(4, np.int64), 0, np.zeros(4)
+    )
+    machines = ByPlan(spread).route(batch).machines[slots == 0]
+    want = [hot.cells / 4, 0, hot.cells / 2, hot.cells / 4]
+    assert np.bincount(machines, minlength=4).tolist() == pytest.approx(want, rel=0.1)
+    held = Holdings(w, plan, counts=False)
+    held.register(plan, np.arange(w.subscriptions))
+    queries = held.queries_of_slot(plan)
+    assert held.redraw(plan, spread).tolist() == [2 * queries[0], 0, 0, 0], "two more have a copy"
+    assert held.redraw(spread, spread.move(hot.id, hot.executor)).tolist() == [0, 0, 0, 0]
+
+
 def test_moving_queries_costs_time_only_if_the_service_says_so() -> None:
     w = world(spots=())
     free, dear = (

@@ -64,15 +64,16 @@ class Auto:
         if draft.busiest > max(before, TOLERATED):
             draft = Levelling(plan, cells)  # nothing that was tried is better than the plan in force
         why: dict[str, float | int | str] = {"busiest": before, "busiest_after": draft.busiest, "mean_us": draft.mean}
-        if draft.changes:
-            why["decision"] = "merge" if all(isinstance(change, Merge) for change in draft.changes) else "level"
+        changes = draft.changes
+        if changes:
+            why["decision"] = "merge" if all(isinstance(change, Merge) for change in changes) else "level"
         else:
             why["decision"] = "wait" if before <= TOLERATED else "nothing helps"
         if draft.busiest > STUCK:
             why["warning"] = (
                 f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
             )
-        return Decision(draft.changes, why)
+        return Decision(changes, why)
 
     def _draft(self, plan: Plan, cells: CellWork) -> Levelling:
         draft, most = Levelling(plan, cells), PARTITIONS_MAX * plan.executors

@@ -69,7 +69,7 @@ class _Cut(NamedTuple):
 
 class Levelling:
     def __init__(self, plan: Plan, cells: CellWork) -> None:
-        self.changes: list[Change] = []
+        self._done: list[Change] = []
         self._cells, self._next_id = cells, plan.next_partition_id
         slots = plan.slot_of_cell[cells.rows * plan.grid.columns + cells.columns]
         order = np.argsort(slots, kind="stable")
@@ -81,6 +81,18 @@ class Levelling:
         self.loads = np.zeros(plan.executors)
         for part in self._parts.values():
             self._add(part)
+
+    @property
+    def changes(self) -> list[Change]:
+        """What leads from the plan to the draft. Of several owners that a partition had on the way, only the last
+        counts, and none if it was cut or merged then."""
+        kept, settled = list[Change](), set[int]()
+        for change in reversed(self._done):
+            touched = change.partitions if isinstance(change, Merge) else (change.partition,)
+            if not isinstance(change, Move | Spread) or change.partition not in settled:
+                kept.append(change)
+            settled.update(touched)
+        return kept[::-1]
 
     @property
     def mean(self) -> float:
@@ -125,7 +137,7 @@ class Levelling:
                 continue
             gone.update(group)
             (owner,) = max((by_id[i] for i in group), key=lambda part: part.work).turns
-            self.changes.append(Merge(group, owner))
+            self._done.append(Merge(group, owner))
             for i in group:
                 self._remove(self._parts.pop(i))
             boxes = np.array([by_id[i].partition.box for i in group])
@@ -197,15 +209,12 @@ class Levelling:
         self._add(part)
         dealt = tuple(executor for executor, n in part.turns.items() for _ in range(n))
         i = part.partition.id
-        before = self.changes[-1] if self.changes else None
-        if isinstance(before, Move | Spread) and before.partition == i:
-            del self.changes[-1]  # the same part again: only the last counts
-        self.changes.append(Spread(i, dealt) if len(dealt) > 1 else Move(i, dealt[0]))
+        self._done.append(Spread(i, dealt) if len(dealt) > 1 else Move(i, dealt[0]))
 
     def _split(self, part: _Part, cut: _Cut, high: int, low: int) -> None:
         p = part.partition
         owners = (low, high) if cut.moves_first else (high, low)
-        self.changes.append(Split(p.id, cut.axis, cut.after, owners))
+        self._done.append(Split(p.id, cut.axis, cut.after, owners))
         places = self._cells.rows if cut.axis == "row" else self._cells.columns
         is_first = places[part.mine] <= cut.after
         self._remove(self._parts.pop(p.id))
