@@ -119,8 +119,10 @@ def test_latency_leads_are_of_the_same_runs_turned_over(country: Britain) -> Non
 
 
 def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
-    spark: Any, country: Britain, tmp_path: Path
+    spark: Any, country: Britain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(course, "SHOWN", (OURS, BASE))
+    monkeypatch.setattr(course, "SUFFIXES", course.SUFFIXES[:1])
     sizes, (rates_shown, levels_shown) = (
         course.CourseSizes(CollisionSizes(400, 1500, 4), (0.7,)),
         course.FIGURES.values(),

@@ -1,6 +1,7 @@
 """Processes are killed with SIGKILL, the commit log is cut back, the engine starts again: the output is the oracle's.
 
-A few kills only; `geoswarm bench recovery` does many. `test_damage.py` has the files of the checkpoint itself.
+A few kills only; `geoswarm bench recovery` does many. `test_kill_moving_plan.py` has those of a driver and a worker of
+one process, `test_damage.py` the files of the checkpoint itself.
 """
 
 import shutil
@@ -33,23 +34,6 @@ def check(home: Path, batches_min: int) -> None:
 
 def kill_one(victim: Victim, kind: str, rng: np.random.Generator) -> None:
     assert victim.until(lambda: victim.kill(kind, rng) > 0, f"a {kind} to kill")
-
-
-@pytest.mark.cluster
-def test_a_killed_driver_and_a_killed_worker_lose_and_repeat_nothing(tmp_path: Path) -> None:
-    rng = np.random.default_rng(2)
-    SCENARIO.write(tmp_path, range(4))
-    with Victim(tmp_path, "local[1]", "--exchange", "rows") as victim:
-        victim.start()
-        assert victim.until(lambda: victim.commits() >= 1, "the first batch")
-        kill_one(victim, "driver", rng)
-        assert not victim.is_alive
-        at_kill = victim.commits()
-        assert victim.until(lambda: victim.commits() > at_kill, "a batch after the driver was killed")
-        kill_one(victim, "worker", rng)
-        victim.until_done()
-        assert victim.starts >= 2
-        check(victim.home, 3)
 
 
 @pytest.mark.cluster

@@ -64,15 +64,14 @@ def counts_of(table: pa.Table) -> dict[str, int]:
     return {row["key"]: row["count"] for row in rows}
 
 
-@pytest.mark.parametrize("planner", ["mixed", "hash"])
 def test_words_are_counted_exactly_while_keys_move_and_executors_come_and_go(
-    spark: SparkSession, tmp_path: Path, planner: str
+    spark: SparkSession, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(3)
     batches = [words(rng, 3000) for _ in range(10)]
     write_files(tmp_path / "rows", batches)
     memory = sinks.Memory()
-    tuning = KeyTuning(executors=3, interval_s=INTERVAL_S, planner=planner)
+    tuning = KeyTuning(executors=3, interval_s=INTERVAL_S)
     operator = Count(key="word", window=WINDOW)
     with KeyedStream(spark, operator, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as counting:
 
@@ -92,9 +91,8 @@ def test_words_are_counted_exactly_while_keys_move_and_executors_come_and_go(
     assert at_work == [3] * 4 + [5] * 3 + [2] * 3
     decisions = Counter(entry.decision for entry in reader.read(KeyRoundEntry))
     assert decisions["scaled"] == 2
-    if planner == "mixed":
-        assert decisions["rebalanced"] >= 1
-        assert any(entry.splits for entry in reader.read(KeyRoundEntry))
+    assert decisions["rebalanced"] >= 1
+    assert any(entry.splits for entry in reader.read(KeyRoundEntry))
 
 
 def test_a_batch_that_is_run_again_is_counted_once(spark: SparkSession, tmp_path: Path) -> None:
@@ -239,10 +237,7 @@ def test_operators_that_would_share_their_state_are_refused(spark: SparkSession,
                 engine.start(events=stream, sink=sinks.Memory(), stages=stages)
 
 
-@pytest.mark.parametrize("matches", ["arrays", "pairs"])
-def test_users_get_digests_and_regions_their_trends_beside_the_matching(
-    spark: SparkSession, tmp_path: Path, matches: str
-) -> None:
+def test_users_get_digests_and_regions_their_trends_beside_the_matching(spark: SparkSession, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     batches = [with_texts(rng, events(rng, 400, first_id=1000 * b)) for b in range(6)]
     write_files(tmp_path / "events", batches)
@@ -252,7 +247,7 @@ def test_users_get_digests_and_regions_their_trends_beside_the_matching(
         Stage(Delivery(per_interval=5, digest_max=4), delivered, on="matches", tuning=keys),
         Stage(Trending(region_deg=90.0, window=3, top=3, count_min=2), trending, tuning=keys),
     ]
-    tuning = Tuning.model_validate({"matches": matches})
+    tuning = Tuning.model_validate({"matches": "pairs"})
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
         users = {}
         for i in range(30):
