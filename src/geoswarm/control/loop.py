@@ -68,7 +68,8 @@ class ControlLoop:
 
     @property
     def needs_cells(self) -> bool:
-        return isinstance(self._coordinator.strategy, ReadsCells)
+        strategy = self._coordinator.strategy
+        return isinstance(strategy, ReadsCells) and strategy.reads_cells
 
     @property
     def plans_batches(self) -> bool:

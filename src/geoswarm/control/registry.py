@@ -60,7 +60,7 @@ def first_plan(
     chosen: str | Strategy, sample: Sample | None, grid: Grid, executors: int, options: Mapping[str, Any] | None = None
 ) -> Plan:
     """The first plan of a strategy, with the strategy's name in `drawn_by`. A strategy that draws from a sample and has
-    none gets equal shares of the map, drawn by nobody, until the first batch has come."""
+    none gets equal shares of the map, with an empty `drawn_by`, until the first batch has come."""
     made = resolve_strategy(chosen, options)
     if sample is None and isinstance(made, DrawsFromSample):
         return uniform(grid, executors)

@@ -160,7 +160,7 @@ def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat
     return stat
 
 
-def count_cells(events: pa.RecordBatch, matches: Ints, grid: Grid, most: int) -> CellCounts:
+def sample_cells(events: pa.RecordBatch, matches: Ints, grid: Grid, most: int) -> CellCounts:
     """Events and matches by cell, from at most `most` of the events, evenly spread over the Z-order they are in."""
     chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
     each = len(events) / max(1, len(chosen))

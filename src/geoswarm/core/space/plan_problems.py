@@ -1,4 +1,4 @@
-"""What is wrong with a plan: cells without an owner or with two, executors that do not exist, terms that nobody has."""
+"""What is wrong with a plan: cells without an owner or with two, executors that do not exist, terms in no partition."""
 
 from typing import TYPE_CHECKING
 

@@ -20,9 +20,9 @@ from geoswarm.flow.observe import (
     TASK_QUOTES_MAX,
     Load,
     LoadReport,
-    count_cells,
     count_points,
     quote_events,
+    sample_cells,
 )
 from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
@@ -79,7 +79,7 @@ def _serve(
         matched_events = int(np.count_nonzero(matches))
         if task.counts_cells and len(matches):
             most = max(RUN_CELLS_MIN, min(RUN_CELLS, TASK_CELLS - len(counted.cells.cells)))
-            counted.cells += count_cells(met.events, matches, task.grid, most)
+            counted.cells += sample_cells(met.events, matches, task.grid, most)
         cpu_us = int((task.cpu_s() - began_s) * 1e6)
         counted.add(parcel.partition, executor, Load(len(met.events), matched_events, len(met.subs), cpu_us))
         yield from out
