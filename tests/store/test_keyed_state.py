@@ -18,7 +18,7 @@ from geoswarm.flow.keyed.count import Count
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.flow.keyed.state import DELTAS_MAX, NOTHING_KEPT
 from geoswarm.flow.keyed.turn import group
-from geoswarm.store import local_files
+from geoswarm.store import keyed_state, local_files
 from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
 from stepped_keyed import SteppedKeyed, random_key_plan
@@ -251,18 +251,21 @@ def test_held_rows_that_compact_drops_are_gone_and_the_rest_keep_their_batch() -
 
 
 @pytest.mark.slow
-def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(tmp_path: Path) -> None:
+def test_plans_are_kept_as_long_as_state_that_was_kept_under_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_state, "PLANS_KEPT", 20)
     engine, rng = SteppedKeyed(tmp_path, Count(key=KEY, window=2), 2), np.random.default_rng(0)
     ids, seen = key_ids(pa.array(WORDS)), Counter[str]()
-    for b in range(130):  # one interval, and more plans than are kept to look back at
+    for b in range(30):  # one interval, and more plans than are kept to look back at
         rows = rows_of(rng, b, 10)
         got = engine.batch(b, 0, rows)
         seen.update(rows.column(KEY).to_pylist())
         assert {row[KEY]: row["count"] for row in got.to_pylist()} == {k: seen[k] for k in rows.column(KEY).to_pylist()}
         engine.replan(random_key_plan(engine.plan, ids, rng, can_split=False))
-    for b in range(130, 133):
+    for b in range(30, 33):
         engine.batch(b, b, rows_of(rng, b, 10))
-    assert len(Storage(str(tmp_path)).names(f"{engine.state.folder}/plans")) <= 105, "and no longer"
+    assert len(Storage(str(tmp_path)).names(f"{engine.state.folder}/plans")) <= 25, "and no longer"
 
 
 def test_intervals_count_on_when_they_are_made_longer_or_shorter() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.flow.observe import Load
-from geoswarm.lab.bench.distributor import course, skew
+from geoswarm.lab.bench.distributor import course, race, skew
 from geoswarm.lab.bench.distributor import fig8 as distributor_fig8
 from geoswarm.lab.bench.distributor.race import (
     BASE,
@@ -40,6 +40,12 @@ THROUGHPUT, LATENCY = skew.FIGURES["distributor-fig4"], skew.FIGURES["distributo
 
 def silent(_: str) -> None:
     pass
+
+
+@pytest.fixture
+def few_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a task of every batch."""
+    monkeypatch.setattr(race, "MACHINES", 10)
 
 
 @pytest.fixture(scope="module")
@@ -118,13 +124,14 @@ def test_latency_leads_are_of_the_same_runs_turned_over(country: Britain) -> Non
     assert len(skew.plot(LATENCY, result).axes) == 2
 
 
+@pytest.mark.usefixtures("few_machines")
 def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
     spark: Any, country: Britain, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(course, "SHOWN", (OURS, BASE))
     monkeypatch.setattr(course, "SUFFIXES", course.SUFFIXES[:1])
     sizes, (rates_shown, levels_shown) = (
-        course.CourseSizes(CollisionSizes(400, 1500, 4), (0.7,)),
+        course.CourseSizes(CollisionSizes(120, 1200, 4), (0.7,)),
         course.FIGURES.values(),
     )
     runs = course.run_course(CollisionRuns(spark, country, sizes.each, 0, tmp_path), sizes, silent)
@@ -138,9 +145,10 @@ def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
         assert len(course.plot(shown, result).axes[0].lines) >= len(course.SHOWN)
 
 
+@pytest.mark.usefixtures("few_machines")
 def test_a_new_plan_asks_for_no_list_anew_and_moving_them_would_cost(spark: Any, country: Britain) -> None:
     result = distributor_fig8.measure_redistribution(
-        spark, country, distributor_fig8.StaticSideSizes((400,), 1100), 0, silent
+        spark, country, distributor_fig8.StaticSideSizes((150,), 1100), 0, silent
     )
     (row,) = result.rows
     assert row["moves"] > 0 < row["moved_mb"]

@@ -20,6 +20,7 @@ from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store import local_files, manifest, plans
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.key_source import KEY_FILE, make_key_file
 from geoswarm.store.storage import Storage
 from restless import legal_changes
 from stepped import SteppedEngine
@@ -31,7 +32,12 @@ BATCHES = 3
 
 
 @pytest.mark.cluster
-def test_a_driver_and_a_worker_killed_while_the_plan_moves_lose_and_repeat_nothing(tmp_path: Path) -> None:
+def test_a_driver_and_a_worker_killed_while_the_plan_moves_lose_and_repeat_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With all that is written and sent encrypted."""
+    make_key_file(tmp_path / "key")
+    monkeypatch.setenv(KEY_FILE, str(tmp_path / "key"))
     rng = np.random.default_rng(6)
     strategies = ("swarm-measured", "per-batch")
     with Victim(tmp_path, "local[1]", "--exchange", "rows", strategies=strategies) as victim:

@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAMES = sorted(strategies())
-ALIKE = {"ps2-grid", "ps2-r-tree", "ps2-frequency", "ps2-hypergraph", "ps2-metric"}
-"""Static layouts of the same two kinds as ps2-kd-tree and ps2-hybrid: without Spark only, for time's sake."""
-ON_SPARK = [name for name in NAMES if name not in ALIKE]
+ON_SPARK = ["auto", "per-batch", "ps2-adjusted", "replicated", "static-uniform", "swarm"]
+"""One of each kind that the engine can tell apart: a first plan from the first batch, a plan for every batch, divided
+terms, shared partitions, no round at all, statistics. All of them take turns below, without Spark."""
 FILES, HOT_FILE = 4, 2
 PER_BATCH = {name for name, kind in strategies().items() if isinstance(kind(), PlansBatches)}
 MOVING = {name for name, kind in strategies().items() if kind.needs_stats or kind.needs_sample}

@@ -110,12 +110,13 @@ def test_a_secret_that_would_stand_on_a_command_line_is_refused(
 def test_an_encrypted_engine_is_killed_and_rebalanced_and_gives_the_oracles_matches(
     key_file: Path, tmp_path: Path
 ) -> None:
+    """Without Spark; `test_kill_moving_plan.py` kills an encrypted engine on it."""
     SCENARIO.write(tmp_path, range(4))
     with Victim(tmp_path, IN_PROCESS, "--round-s", "1", strategies=["swarm-measured"]) as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
         assert victim.kill("driver", np.random.default_rng(0)) > 0
-    with Victim(tmp_path, "local[1]", "--round-s", "1", strategies=["per-batch"]) as victim:  # goes on on Spark
+    with Victim(tmp_path, IN_PROCESS, "--round-s", "1", strategies=["per-batch"]) as victim:
         victim.start()
         victim.until_done()
         storage = Storage(str(victim.checkpoint))

@@ -131,15 +131,13 @@ class Oracle:
         near = {(i, sub) for i, sub in brute_force(x, y, rects, ids) if points[i]}
         near |= {(i, int(sub)) for i in areas for sub in ids}
 
-        def point(i: int) -> Region:
-            return Region(shapely.Point(x[i], y[i]))
-
+        published = {i: Region(shapely.Point(x[i], y[i])) for i in {i for i, _ in near}} | areas
         return {
             (event_ids[i], sub)
             for i, sub in near
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
-            and ((i not in areas and sub not in self.regions) or self._holds(sub, areas.get(i) or point(i), i in areas))
+            and ((i not in areas and sub not in self.regions) or self._holds(sub, published[i], i in areas))
         }
 
     def _geometries(self, events: pa.Table) -> list[object]:

@@ -6,10 +6,13 @@ distance of a circle and a polygon is found by dividing the border into ever sma
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import shapely
+
+from geoswarm.core.arrays.jit import Floats
 
 EARTH_M = 6_371_008.8
 SHORT_M = 1e-3
@@ -22,6 +25,12 @@ class Region:
 
     shape: Any
     metres: float | None = None
+
+    @cached_property
+    def edges(self) -> tuple[Floats, Floats]:
+        """Where each edge of a polygon begins and ends."""
+        rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(self.shape))]
+        return np.concatenate([r[:-1] for r in rings]), np.concatenate([r[1:] for r in rings])
 
     def sides(self, world: tuple[float, float, float, float]) -> list[object]:
         """A rectangle round the region; the whole world for a circle, which is enough here."""
@@ -70,7 +79,7 @@ def distance_m(a: Any, b: Any) -> float:
 def _polygon_and_circle(polygon: Region, predicate: str, circle: Region) -> bool:
     assert circle.metres is not None
     centre_inside = bool(shapely.intersects(polygon.shape, circle.shape))
-    comes_near = _border_is_within(circle.shape, circle.metres, polygon.shape)
+    comes_near = _border_is_within(circle.shape, circle.metres, polygon)
     return centre_inside or comes_near if predicate == "intersects" else centre_inside and not comes_near
 
 
@@ -80,15 +89,14 @@ def _circle_and_polygon(circle: Region, predicate: str, polygon: Region) -> bool
     assert circle.metres is not None
     across = shapely.Point(circle.shape.x - math.copysign(180, circle.shape.x), -circle.shape.y)
     rest_m = math.pi * EARTH_M - circle.metres
-    return not shapely.intersects(polygon.shape, across) and not _border_is_within(across, rest_m, polygon.shape)
+    return not shapely.intersects(polygon.shape, across) and not _border_is_within(across, rest_m, polygon)
 
 
-def _border_is_within(centre: Any, metres: float, polygon: Any) -> bool:
+def _border_is_within(centre: Any, metres: float, polygon: Region) -> bool:
     """Halves the edges that may come nearer between their ends, until none is left."""
-    if isinstance(polygon, shapely.Point):
-        return distance_m(centre, polygon) <= metres
-    rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(polygon))]
-    begins, ends = np.concatenate([r[:-1] for r in rings]), np.concatenate([r[1:] for r in rings])
+    if isinstance(polygon.shape, shapely.Point):
+        return distance_m(centre, polygon.shape) <= metres
+    begins, ends = polygon.edges
     while len(begins):
         near_m = np.minimum(_distance_m(centre, begins), _distance_m(centre, ends))
         if near_m.min() <= metres:
