@@ -5,6 +5,7 @@ matches instead of CPU time, so a world runs the same each time.
 """
 
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,7 +18,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.guard.rules import GuardRules
-from geoswarm.run.local.rows import LocalRows
+from geoswarm.run.local.rows import ONLY_TASK, LocalRows
 from geoswarm.run.oracle.oracle import Pair, pairs_of
 from geoswarm.run.pipeline import exchange, match
 from geoswarm.store.batch_state import StoredBatch
@@ -63,7 +64,7 @@ class SteppedEngine:
         state.forget_attempt()
         task = task_of(state, self._contract, self.tuning, events.schema, counts_points=True)
         matches = match(exchange(rows_of(events), task), task).to_arrow()
-        report = sum(state.reports().values(), LoadReport())
+        report = sum(chain.from_iterable(state.reports().values()), LoadReport())
         assert report.events + report.dead == report.events_in == len(events)
         assert report.in_transit == 0
         for loads in (report.partitions, report.executors):
@@ -80,7 +81,17 @@ def task_of(
     state: StoredBatch, contract: Contract, tuning: Tuning, events: pa.Schema, *, counts_points: bool = False
 ) -> BatchTask:
     now_us = state.manifest.now_us
-    return BatchTask(state, contract, tuning, state.batch_id, now_us, events, lambda: 0.0, counts_points=counts_points)
+    return BatchTask(
+        state,
+        contract,
+        tuning,
+        state.batch_id,
+        now_us,
+        events,
+        lambda: 0.0,
+        lambda: ONLY_TASK,
+        counts_points=counts_points,
+    )
 
 
 def rows_of(table: pa.Table, tasks: int = ROUTE_TASKS) -> LocalRows:

@@ -1,7 +1,7 @@
 """The four pipelines and two sides without Spark: whatever way events take, what they match is what the oracle says."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import chain, product
 from pathlib import Path
 
 import numpy as np
@@ -46,7 +46,7 @@ def run_batch(task: BatchTask, table: pa.Table, rng: np.random.Generator) -> tup
 
     found = match(exchange(rows_of(table), task).map(shuffle, PACKED), task).to_arrow()
     assert isinstance(task.state, StoredBatch)
-    report = sum(task.state.reports().values(), LoadReport())
+    report = sum(chain.from_iterable(task.state.reports().values()), LoadReport())
     assert report.events + report.dead == report.events_in == len(table)
     assert report.in_transit == 0
     return pairs_of([found]), sum(load.events for load in report.partitions.values())

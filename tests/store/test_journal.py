@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from geoswarm.control.outcome import Handover, KeyRoundEntry, RoundEntry
+from geoswarm.control.task_costs import UNKNOWN
 from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.core.space.change import DivideNote, Merge, Split
 from geoswarm.flow.observe import Load, LoadReport
@@ -128,9 +129,9 @@ def test_a_batch_that_is_run_again_after_a_crash_counts_once() -> None:
     report = LoadReport(events_in=10, dead=3)
     report.add(0, 1, Load(7, 4, 5, 100))
     seconds = {"prepare_s": 0.1, "batch_s": 0.2}
-    zero = BatchEntry.of(0, EMPTY, report, seconds, None)
-    one = BatchEntry.of(1, EMPTY, report, seconds, zero)
-    again = BatchEntry.of(1, EMPTY, report, seconds, one)
+    zero = BatchEntry.of(0, EMPTY, report, UNKNOWN, seconds, None)
+    one = BatchEntry.of(1, EMPTY, report, UNKNOWN, seconds, zero)
+    again = BatchEntry.of(1, EMPTY, report, UNKNOWN, seconds, one)
     assert one == again
     assert zero.totals == RunTotals(batches=1, events=10, dead=3, matched=4, matches=5)
     assert again.totals == RunTotals(batches=2, events=20, dead=6, matched=8, matches=10)

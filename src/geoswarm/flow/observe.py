@@ -28,7 +28,8 @@ class Load(NamedTuple):
     """Events that met at least one subscription."""
     matches: int
     cpu_us: int
-    """CPU time of the thread for matching these events."""
+    """CPU time for these events. A task measures the time of matching; the driver adds their part of all else that the
+    task spent (`control/task_costs.py`)."""
 
     def __add__(self, other: "Load") -> "Load":  # type: ignore[override]
         return Load(*(a + b for a, b in zip(self, other, strict=True)))
@@ -41,6 +42,13 @@ PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, QUOTE_CHARS_MAX = 64, 512, 1000
 
 RUN_CELLS, TASK_CELLS, RUN_CELLS_MIN = 64, 2048, 8
 """Events that are counted by cell of a run of matches, of a task, and of a run when the task has counted so many."""
+
+
+class TaskName(NamedTuple):
+    """A task as its runner knows it."""
+
+    stage: int
+    number: int
 
 
 class Quote(NamedTuple):
@@ -74,6 +82,10 @@ class LoadReport:
     """Rows that the merger joined to another of the same event."""
     in_transit: int = 0
     """Rows sent to the merger and not yet received; 0 at the end."""
+    task: TaskName | None = None
+    """The match task that counted this; None for a sum."""
+    task_cpu_us: int = 0
+    """CPU time of its worker, from the first row received to the last one given; 0 for a sum."""
     stats: dict[int, TrioStat] = field(default_factory=dict)
     """The round's collectors, by partition; empty if the strategy does not use them."""
     said: list[Quote] = field(default_factory=list)
@@ -125,6 +137,8 @@ class LoadReport:
             "partitions": {str(k): list(v) for k, v in sorted(self.partitions.items())},
             "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
             **{name: getattr(self, name) for name in COUNT_NAMES},
+            "task": self.task,
+            "task_cpu_us": self.task_cpu_us,
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
             "said": [list(one) for one in self.said],
             "cells": b64encode(self.cells.to_bytes()).decode(),
@@ -139,7 +153,8 @@ class LoadReport:
         said = [Quote(*one) for one in written.get("said", ())]
         cells = CellCounts.from_bytes(b64decode(written.get("cells", "")))
         counts = {name: written[name] for name in COUNT_NAMES}
-        return cls(partitions, executors, **counts, stats=stats, said=said, cells=cells)
+        of_task = {"task": written["task"] and TaskName(*written["task"]), "task_cpu_us": written["task_cpu_us"]}
+        return cls(partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells)
 
 
 def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:

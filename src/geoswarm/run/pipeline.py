@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 
 import pyarrow as pa
 
@@ -105,14 +106,14 @@ class Pipeline:
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
         with matches.keep() if is_shared else nullcontext():
             self._sink.write(matches, batch.number)
-            report = _whole_report(matches, state)
+            report = self._steering.charge(_whole_reports(matches, state), matches.runner_cpu_us)
             self._following.finish(batch.number)
             self._run_stages(batch.events, matches, task)
         self._checkpoint.finish(batch.number, [said.text for said in report.said])
         state.forget_reports()
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # A batch that was run again after a crash is in the journal twice, and counts once.
-        self._last = BatchEntry.of(batch.number, manifest, report, seconds, self._last)
+        self._last = BatchEntry.of(batch.number, manifest, report, self._steering.rates, seconds, self._last)
         self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
 
@@ -145,6 +146,7 @@ class Pipeline:
             state.manifest.now_us,
             batch.columns,
             time.thread_time,
+            batch.events.name_task,
             any(entry.transitions for entry in state.manifest.segments),
             self._steering.needs_stats,
             self._steering.needs_cells,
@@ -185,18 +187,18 @@ def match(exchanged: Rows, task: BatchTask) -> Rows:
     return parts.map(merge_parts(task), matches)
 
 
-def _whole_report(matches: Rows, state: StoredBatch) -> LoadReport:
-    """The counts of all tasks of the batch. If the sink read only part of the matches, the other tasks are run here, so
-    that every dead letter is written and every event counted."""
+def _whole_reports(matches: Rows, state: StoredBatch) -> dict[str, list[LoadReport]]:
+    """The counts of all tasks of the batch, by stage. If the sink read only part of the matches, the other tasks are
+    run here, so that every dead letter is written and every event counted."""
     for attempt in range(2):
         stages = state.reports()
-        total = sum(stages.values(), LoadReport())
+        total = sum(chain.from_iterable(stages.values()), LoadReport())
         if "route" in stages and total.events_in == total.events + total.dead and total.in_transit == 0:
-            return total
+            return stages
         if attempt == 0:
             matches.run()
     if not stages:
-        return total  # the batch had no partition of events at all
+        return stages  # the batch had no partition of events at all
     raise StreamError(
         f"batch {state.batch_id}: {total.events_in} events came in, {total.events} reached an executor and "
         f"{total.dead} became dead letters, which does not add up: the batch is not committed; start again from the "

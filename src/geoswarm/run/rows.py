@@ -5,12 +5,13 @@ process. Nothing runs before the result is read, and reading it twice runs it tw
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
 import pyarrow as pa
 
+from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
 
 
@@ -19,6 +20,16 @@ class Rows(ABC):
     @abstractmethod
     def schema(self) -> pa.Schema:
         """The columns that tasks receive."""
+
+    @property
+    @abstractmethod
+    def name_task(self) -> Callable[[], TaskName]:
+        """Names the task that calls it. It travels to tasks."""
+
+    @abstractmethod
+    def runner_cpu_us(self, tasks: Collection[TaskName]) -> dict[TaskName, int]:
+        """The CPU time that the runner itself spent on these tasks, beyond what they measure; without those of which
+        it does not know."""
 
     # -- through the stages
 

@@ -4,6 +4,8 @@
 """
 
 import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 import pyarrow as pa
@@ -12,10 +14,11 @@ from geoswarm.config import Tuning
 from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy
+from geoswarm.control.task_costs import CostRates, TaskCosts
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
-from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.observe import LoadReport, TaskName
 from geoswarm.guard.sensing import triggers
 from geoswarm.model import TEXT
 from geoswarm.store.checkpoint import Checkpoint
@@ -28,6 +31,7 @@ class Steering:
         checkpoint.take_churn()  # the loop counts live subscriptions by itself
         _check_pipeline(tuning, strategy, checkpoint.plan)
         self._loop = ControlLoop(strategy, checkpoint.plan, tuning.round_s, checkpoint)
+        self._costs = TaskCosts()
         self._work_us: dict[int, float] = {}  # by partition, since the round began
         self._executors: int | None = None
         self._scaling = threading.Lock()
@@ -71,6 +75,23 @@ class Steering:
         outcome = self._loop.plan_from_batch(batch_id, points, sampled[TEXT.name].combine_chunks())
         self._checkpoint.journal.append(outcome.entry)
         return self._loop.plan
+
+    @property
+    def rates(self) -> CostRates:
+        """What tasks spend beyond matching, as fitted last."""
+        return self._costs.rates
+
+    def charge(
+        self,
+        stages: Mapping[str, Sequence[LoadReport]],
+        runner_cpu_us: Callable[[Collection[TaskName]], Mapping[TaskName, int]],
+    ) -> LoadReport:
+        """The sum of all reports, with what match tasks spent as a whole in the loads of their partitions."""
+        tasks = stages.get("match", ())
+        spent = runner_cpu_us([task.task for task in tasks if task.task is not None])
+        charged = self._costs.charge(tasks, [spent.get(task.task) if task.task else None for task in tasks])
+        others = (task for stage, reports in stages.items() if stage != "match" for task in reports)
+        return sum(chain(charged, others), LoadReport())
 
     def steer(self, report: LoadReport, manifest: Manifest) -> None:
         churn = self._checkpoint.take_churn()

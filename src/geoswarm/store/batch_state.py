@@ -59,14 +59,13 @@ class StoredBatch:
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
         dead_files.write(self.storage, self._dead_folder, part, letters)
 
-    def reports(self) -> dict[str, LoadReport]:
-        """The sum of what each stage's tasks reported; stages that reported nothing are absent."""
-        totals: dict[str, LoadReport] = {}
-        for name in self.storage.names(self._report_folder):
-            stage = name.split("-")[0]
+    def reports(self) -> dict[str, list[LoadReport]]:
+        """What each stage's tasks reported, in their order; stages that reported nothing are absent."""
+        stages: dict[str, list[LoadReport]] = {}
+        for name in sorted(self.storage.names(self._report_folder)):
             counted = LoadReport.from_json(json.loads(self.storage.read(f"{self._report_folder}/{name}")))
-            totals.setdefault(stage, LoadReport()).include(counted)
-        return totals
+            stages.setdefault(name.split("-")[0], []).append(counted)
+        return stages
 
     def forget_attempt(self) -> None:
         """Remove what the tasks of a crashed attempt have sent back."""

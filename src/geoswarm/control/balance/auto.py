@@ -17,6 +17,7 @@ from geoswarm.control.balance.levelling import CellWork, Levelling
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted_plan
 from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.core.arrays.least_squares import fit_nonnegative
 from geoswarm.core.space.change import Merge
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -127,10 +128,5 @@ def fit_costs(load: LoadReport) -> tuple[float, float]:
     rows = np.array([(part.events, part.matches, part.cpu_us) for part in load.partitions.values()], np.float64)
     if not len(rows) or not rows[:, 2].any():
         return 1.0, 0.0
-    counts, times = rows[:, :2], rows[:, 2]
-    both, *_ = np.linalg.lstsq(counts, times, rcond=None)
-    if both.min() >= 0 and both.max() > 0:
-        return float(both[0]), float(both[1])
-    alone = [float(column @ times / (column @ column)) if column.any() else 0.0 for column in counts.T]
-    errors = [float(np.square(times - cost * column).sum()) for cost, column in zip(alone, counts.T, strict=True)]
-    return (alone[0], 0.0) if errors[0] <= errors[1] else (0.0, alone[1])
+    event_us, match_us = fit_nonnegative(rows[:, :2], rows[:, 2]).tolist()
+    return (event_us, match_us) if event_us + match_us > 0 else (1.0, 0.0)

@@ -49,13 +49,14 @@ def match_parts(task: BatchTask) -> Body:
 
 def _match_and(shape: Shape, task: BatchTask) -> Body:
     def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counted = LoadReport()
+        counted, began_s = LoadReport(task=task.name_task()), task.cpu_s()
         asks_for_words = any(segment.text is not None for segment in task.subscriptions())
         served = match_parcels(batches, task)  # not timed: the first partition would be charged for all
         for parcel, runs in served:
             if asks_for_words and TEXT.name in parcel.events.schema.names:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
             yield from _serve(parcel, runs, executor, task, shape, counted)
+        counted.task_cpu_us = int((task.cpu_s() - began_s) * 1e6)
         task.state.report("match", executor, counted)
 
     return run

@@ -15,7 +15,7 @@ from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.observe import LoadReport, TaskName
 from geoswarm.flow.rivals.replicated_index import CANDIDATES, ReplicatedIndex, build_replicated_index, index_boxes
 from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, home_slots
 from geoswarm.flow.route_terms import travel_schema
@@ -71,6 +71,8 @@ class BatchTask:
     """The columns of events once they are validated."""
     cpu_s: Callable[[], float]
     """The CPU time of the calling thread."""
+    name_task: Callable[[], TaskName]
+    """The task that calls it."""
     asks_for_transitions: bool = False
     """Whether some subscription is not on `inside`."""
     counts_points: bool = False

@@ -36,6 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.arrays.least_squares import fit_nonnegative
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, build, codes_of, frame_of
 from geoswarm.core.index.kernels import Records
@@ -144,20 +145,8 @@ def fit(points: list[Measurement]) -> Service:
     """Least squares of the relative errors, no term below zero."""
     terms = np.array([[1.0, p.met, math.log2(1.0 + p.indexed)] for p in points])
     taken = np.array([p.event_us for p in points])
-    base_us, met_us, index_us = _nonnegative(terms / taken[:, None], np.ones(len(points)))
+    base_us, met_us, index_us = fit_nonnegative(terms / taken[:, None], np.ones(len(points))).tolist()
     return Service(base_us=base_us, met_us=met_us, index_us=index_us)
-
-
-def _nonnegative(terms: Floats, wanted: Floats) -> list[float]:
-    """Least squares; negative coefficients are set to 0, and the rest is fitted again."""
-    kept = list(range(terms.shape[1]))
-    while kept:
-        fit = np.linalg.lstsq(terms[:, kept], wanted, rcond=None)[0]
-        if fit.min() >= 0:
-            break
-        kept.pop(int(np.argmin(fit)))
-    coefficients = dict(zip(kept, fit.tolist(), strict=True)) if kept else {}
-    return [float(coefficients.get(i, 0.0)) for i in range(terms.shape[1])]
 
 
 def _column(rects: Floats, i: int) -> Floats:

@@ -1,6 +1,6 @@
 """Rows as a Spark DataFrame: each stage is one `mapInArrow`, each exchange one `repartitionById`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -10,8 +10,10 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import LongType, StructField, StructType
 
+from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
 from geoswarm.run.rows import Rows
+from geoswarm.run.spark.task_times import jvm_cpu_us, name_task
 
 
 class SparkRows(Rows):
@@ -28,6 +30,13 @@ class SparkRows(Rows):
     @property
     def schema(self) -> pa.Schema:
         return to_arrow_schema(self._columns, timezone=self._zone)
+
+    @property
+    def name_task(self) -> Callable[[], TaskName]:
+        return name_task
+
+    def runner_cpu_us(self, tasks: Collection[TaskName]) -> dict[TaskName, int]:
+        return jvm_cpu_us(self.frame.sparkSession, tasks)
 
     def map(self, body: Body, schema: pa.Schema) -> "SparkRows":
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
 from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
+from geoswarm.control.task_costs import CostRates
 from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.flow.observe import COUNT_NAMES, Load, LoadReport
 from geoswarm.guard.commands import Command
@@ -83,6 +84,8 @@ class BatchEntry(JournalEntry):
     """Rows that the merger joined to another row of the same event."""
     in_transit: int = 0
     """Rows that did not reach the merger."""
+    rates: CostRates | None = None
+    """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
     @property
     def now_s(self) -> float:
@@ -90,7 +93,13 @@ class BatchEntry(JournalEntry):
 
     @classmethod
     def of(
-        cls, batch: int, manifest: Manifest, report: LoadReport, seconds: Mapping[str, float], last: "BatchEntry | None"
+        cls,
+        batch: int,
+        manifest: Manifest,
+        report: LoadReport,
+        rates: CostRates,
+        seconds: Mapping[str, float],
+        last: "BatchEntry | None",
     ) -> "BatchEntry":
         """`seconds` has `prepare_s` and `batch_s`; `last` is the newest entry, which may be of the same batch."""
         start = RunTotals()
@@ -112,6 +121,7 @@ class BatchEntry(JournalEntry):
             batch_s=seconds["batch_s"],
             partitions=dict(sorted(report.partitions.items())),
             executors=dict(sorted(report.executors.items())),
+            rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )
 

@@ -158,7 +158,16 @@ def _null_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, 
     def run_batch(frame: Any, batch_id: int) -> None:
         batch = batch_of(frame, batch_id, offsets)
         state = StoredBatch(storage, batch_id, manifest)
-        task = BatchTask(state, world.contract, tuning, batch_id, manifest.now_us, batch.columns, time.thread_time)
+        task = BatchTask(
+            state,
+            world.contract,
+            tuning,
+            batch_id,
+            manifest.now_us,
+            batch.columns,
+            time.thread_time,
+            batch.events.name_task,
+        )
         handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
         sink.write(handed_on.add_constant("version", 0), batch_id)
 

@@ -1,0 +1,86 @@
+"""What a task spends, divided among the partitions that it served: the one signal for all that balances or projects.
+
+The clock around the matcher sees a small part of it. Receiving, unpacking, shaping and writing are known for a task as
+a whole: the CPU time of its worker, and of the runner beside it. What a task takes beyond matching is fitted,
+
+    rest = per task + per event · events + per match · matches        (least squares, none negative)
+
+over the last tasks, and then the rest of each task is divided among its partitions in these proportions. What every
+task takes belongs to no partition: no plan can move it.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from geoswarm.core.arrays.least_squares import fit_trimmed
+from geoswarm.flow.observe import NO_LOAD, Load, LoadReport
+
+TASKS_MAX = 2048
+"""Tasks that a fit is over, the newest ones. A sink, or the stream, may become another."""
+TASKS_MIN = 8
+"""With fewer tasks, nothing is fitted."""
+
+
+class CostRates(NamedTuple):
+    """What was fitted, in µs of CPU beyond matching."""
+
+    task_us: float
+    event_us: float
+    match_us: float
+
+
+UNKNOWN = CostRates(0.0, 1.0, 0.0)
+"""Until enough is known: about what an event takes on its way through Spark."""
+
+
+class TaskCosts:
+    """Charges the tasks of one batch after the other."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[float, float, float, float]] = deque(maxlen=TASKS_MAX)
+        self.rates = UNKNOWN
+
+    def charge(self, tasks: Sequence[LoadReport], runner_us: Sequence[int | None]) -> list[LoadReport]:
+        """The reports of match tasks, with all that each spent in its loads. `runner_us` is the runner's part; where it
+        is not known, the task is charged as its counts cost others."""
+        rests = [_rest_us(task, beside) for task, beside in zip(tasks, runner_us, strict=True)]
+        for task, rest_us in zip(tasks, rests, strict=True):
+            whole = _sum(task)
+            if whole.events and rest_us is not None:
+                self._tasks.append((1.0, whole.events, whole.matches, rest_us))
+        self.rates = self._fit()
+        return [self._charge(task, rest_us) for task, rest_us in zip(tasks, rests, strict=True)]
+
+    def _fit(self) -> CostRates:
+        if len(self._tasks) < TASKS_MIN:
+            return UNKNOWN
+        seen = np.array(self._tasks)
+        rates = CostRates(*fit_trimmed(seen[:, :3], seen[:, 3]).tolist())
+        return rates if rates.event_us + rates.match_us > 0 else UNKNOWN._replace(task_us=rates.task_us)
+
+    def _charge(self, task: LoadReport, rest_us: float | None) -> LoadReport:
+        weights = {i: self._weight(load) for i, load in task.partitions.items()}
+        fitted_us = sum(weights.values())
+        rest_us = self.rates.task_us + fitted_us if rest_us is None else rest_us
+        each_us = max(0.0, rest_us - self.rates.task_us) / (fitted_us or 1.0)
+        partitions = {
+            i: load._replace(cpu_us=round(load.cpu_us + each_us * weights[i])) for i, load in task.partitions.items()
+        }
+        executors = {i: load._replace(cpu_us=round(load.cpu_us + rest_us)) for i, load in task.executors.items()}
+        return replace(task, partitions=partitions, executors=executors)
+
+    def _weight(self, load: Load) -> float:
+        return self.rates.event_us * load.events + self.rates.match_us * load.matches
+
+
+def _rest_us(task: LoadReport, runner_us: int | None) -> float | None:
+    """What the task spent beyond matching, if that is known."""
+    return None if runner_us is None else max(0.0, float(task.task_cpu_us + runner_us - _sum(task).cpu_us))
+
+
+def _sum(task: LoadReport) -> Load:
+    return sum(task.partitions.values(), NO_LOAD)

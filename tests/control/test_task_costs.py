@@ -1,0 +1,89 @@
+"""What a task spends is divided among its partitions: nothing is lost, nothing is charged twice."""
+
+import numpy as np
+import pytest
+
+from geoswarm.control.task_costs import TASKS_MIN, UNKNOWN, CostRates, TaskCosts
+from geoswarm.flow.observe import Load, LoadReport
+
+TRUE = CostRates(task_us=9000.0, event_us=1.2, match_us=0.4)
+
+
+def task(executor: int, parts: dict[int, tuple[int, int, int]], rates: CostRates = TRUE) -> LoadReport:
+    """A task that serves partitions with (events, matches, µs of matching) each, and spends the rest by `rates`."""
+    report = LoadReport()
+    for partition, (events, matches, match_us) in parts.items():
+        report.add(partition, executor, Load(events, events, matches, match_us))
+    events, matches, match_us = (sum(part[i] for part in parts.values()) for i in range(3))
+    report.task_cpu_us = round(match_us + rates.task_us + rates.event_us * events + rates.match_us * matches)
+    return report
+
+
+def drawn(rng: np.random.Generator, executor: int) -> LoadReport:
+    events = rng.integers(100, 50_000, 3)
+    matches = events * rng.integers(0, 20, 3)
+    return task(executor, {10 * executor + i: (int(events[i]), int(matches[i]), int(events[i]) // 9) for i in range(3)})
+
+
+def learned(rng: np.random.Generator, batches: int = 8) -> TaskCosts:
+    costs = TaskCosts()
+    for _ in range(batches):
+        costs.charge([drawn(rng, e) for e in range(4)], [0] * 4)
+    return costs
+
+
+def test_the_rates_are_found() -> None:
+    rates = learned(np.random.default_rng(1)).rates
+    assert rates == pytest.approx(TRUE, rel=0.01)
+
+
+def test_a_few_disturbed_tasks_change_little() -> None:
+    rng = np.random.default_rng(2)
+    costs = learned(rng, 20)
+    costs.charge([drawn(rng, e) for e in range(4)], [5_000_000] * 4)
+    assert costs.rates == pytest.approx(TRUE, rel=0.02)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_partitions_and_what_no_plan_moves_sum_up_to_the_whole_task(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs = learned(rng)
+    reports, beside = [drawn(rng, e) for e in range(4)], [0, 70_000, 5_000, 123]
+    for before, after, runner_us in zip(reports, costs.charge(reports, beside), beside, strict=True):
+        whole_us = before.task_cpu_us + runner_us
+        assert sum(load.cpu_us for load in after.executors.values()) == whole_us
+        charged_us = sum(load.cpu_us for load in after.partitions.values())
+        assert charged_us == pytest.approx(whole_us - costs.rates.task_us, abs=3)
+        for partition, load in after.partitions.items():
+            assert load._replace(cpu_us=0) == before.partitions[partition]._replace(cpu_us=0)
+
+
+def test_events_that_match_nothing_are_charged() -> None:
+    """A crowd where nobody subscribes costs no matching, but it is received, unpacked and written all the same."""
+    costs = learned(np.random.default_rng(3))
+    crowd, city = costs.charge([task(0, {0: (40_000, 0, 0)}), task(1, {1: (10_000, 10_000, 1_000)})], [0, 0])
+    assert crowd.partitions[0].cpu_us > 2 * city.partitions[1].cpu_us
+
+
+def test_a_task_that_the_runner_does_not_know_is_charged_by_the_rates() -> None:
+    costs = learned(np.random.default_rng(4))
+    rates, report = costs.rates, task(0, {0: (1000, 500, 50)})
+    (charged,) = costs.charge([report], [None])
+    assert costs.rates == rates, "nothing was learned from it"
+    assert charged.partitions[0].cpu_us == pytest.approx(50 + 1000 * rates.event_us + 500 * rates.match_us, abs=1)
+
+
+def test_before_enough_tasks_are_seen_the_rest_goes_by_events() -> None:
+    costs = TaskCosts()
+    (charged,) = costs.charge([task(0, {0: (3000, 0, 10), 1: (1000, 90, 10)})], [0])
+    assert costs.rates == UNKNOWN
+    assert TASKS_MIN > 1
+    rest = {i: load.cpu_us - 10 for i, load in charged.partitions.items()}
+    assert rest[0] == pytest.approx(3 * rest[1], abs=3)
+
+
+def test_no_task_and_no_event() -> None:
+    costs = TaskCosts()
+    assert costs.charge([], []) == []
+    (charged,) = costs.charge([LoadReport(task_cpu_us=700)], [300])
+    assert (charged.partitions, charged.executors) == ({}, {})
