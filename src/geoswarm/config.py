@@ -48,7 +48,7 @@ class Contract(_Settings):
 class Tuning(_Settings):
     """Settings that may change from one start to the next."""
 
-    strategy: str = "swarm-measured"
+    strategy: str = "auto"
     """The strategy that redraws the plan: a name in `geoswarm strategies`. "static-uniform" never redraws it."""
     options: dict[str, Any] = {}
     """Parameters of the strategy, by name."""

@@ -7,16 +7,20 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+from control.law_worlds import Queries
 from geoswarm.control.balance.auto import AIM, PARTITIONS_MAX, TOLERATED, Auto, fit_costs, work_by_cell
 from geoswarm.control.coordinator import Coordinator, RoundOutcome
 from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.registry import strategies
 from geoswarm.control.strategy import RoundReport, Sample
 from geoswarm.core.arrays.jit import Floats
-from geoswarm.core.space.change import Merge, Move, Split, Spread
+from geoswarm.core.space.change import Divide, Merge, Move, Split, Spread
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.cell_counts import CellCounts
+from geoswarm.core.text.cut import TermCut
 from geoswarm.flow.observe import Load, LoadReport
 
 EVENT_US = 1000
@@ -161,3 +165,45 @@ def test_work_is_where_events_fell_and_a_partition_that_was_not_sampled_has_it_i
     report.load.cells = CellCounts.none()
     assert work_by_cell(plan, report.load).work.tolist() == [2 * EVENT_US, 2 * EVENT_US]
     assert AIM < TOLERATED
+
+
+def test_a_plan_that_is_too_far_off_for_changes_is_drawn_afresh() -> None:
+    """Everything is with one of 40 executors, in more partitions than there are steps for."""
+    plan = plan_of(60, 60, *[[0]] * 3600, executors=40)
+    events = np.random.default_rng(2).integers(1, 50, 3600)
+    outcome, drawn = decide(plan, events)
+    assert (outcome.entry.decision, outcome.entry.changes) == ("fresh plan", ())
+    assert loads(drawn, events).max() / loads(drawn, events).mean() < TOLERATED
+    assert "a fresh plan should bring it to 1.0" in str(outcome.entry.why["sentence"])
+
+
+def test_a_round_says_what_was_done_and_why() -> None:
+    outcome, _ = decide(plan_of(2, 2, [0], [1], [2], [3]), [400, 0, 0, 0])
+    had = "the costliest executor had"
+    assert outcome.entry.why["sentence"] == f"{had} 4.00 times the mean; 1 spread should bring it to 1.00"
+    assert "warning" not in outcome.entry.why
+    outcome, _ = decide(plan_of(2, 2, [0], [1], [2], [3]), [100, 101, 99, 100])
+    assert outcome.entry.why["sentence"] == f"{had} 1.01 times the mean, which is level enough"
+
+
+def test_new_executors_have_work_at_once_and_nothing_waits_for_another_round() -> None:
+    grid = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
+    events, first = np.full(400, 5), uniform(grid, 4)
+    loop = ControlLoop(Auto(), replace(first, drawn_by="auto"), 10.0, Queries())
+    loop.add_batch([], [], LoadReport(), 0.0)
+    loop.add_batch([], [], report_of(first, events).load, 11.0)
+    for executors in (9, 3):
+        outcome = loop.scale(executors)
+        assert outcome.plan is not None
+        assert outcome.plan.epoch == outcome.entry.epoch + 1
+        spent = loads(outcome.plan, events)
+        assert len(spent) == executors
+        assert spent.max() / spent.mean() < TOLERATED
+
+
+def test_a_plan_of_another_strategy_is_kept_if_no_terms_are_divided() -> None:
+    plan = plan_of(2, 2, [0], [1, 0], [1], [0])
+    assert Auto().keeps(plan)
+    assert not strategies()["swarm-measured"]().keeps(plan)  # type: ignore[attr-defined]
+    divided = plan.apply([Divide(0, TermCut.of(2, {}), (0, 1))])
+    assert not Auto().keeps(divided)

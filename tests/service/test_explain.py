@@ -1,12 +1,17 @@
 """`geoswarm explain` tells how a plan came about."""
 
 import json
+import re
 import shutil
+from itertools import count
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+import geoswarm as gs
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategy
@@ -15,6 +20,7 @@ from geoswarm.flow.route import route
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint
+from worlds import events
 
 
 @pytest.fixture(scope="module")
@@ -86,3 +92,15 @@ def test_a_journal_written_before_gives_the_sentences_it_gave_then(tmp_path: Pat
         "  plan 3 from the next batch on, busiest 1.08 times the mean",
         "  keys in parts, by their ids: 359759859675409748 in 3",
     ]
+
+
+def test_what_an_event_costs_is_said_with_a_sentence_for_each_round(tmp_path: Path) -> None:
+    rng, moments = np.random.default_rng(1), count(0, 20)
+    with gs.LocalEngine(Contract(executors=3), checkpoint=str(tmp_path), clock=lambda: float(next(moments))) as engine:
+        engine.subscribe(1, (0.0, 0.0, 90.0, 90.0))
+        tables = [pa.table(events(rng, 300, first_id=1000 * b)) for b in range(6)]
+        engine.start(events=tables, sink=gs.sinks.Memory(), available_now=True).wait()
+    told = CliRunner().invoke(app, ["explain", str(tmp_path)], env={"COLUMNS": "300"}).stdout
+    assert "first plan, drawn from batch 0" in told
+    assert told.count("  the costliest executor had ") >= 4
+    assert re.search(r"\ncost: executors spent [\d.]+ µs of CPU per event in batch 5; beyond matching, a task", told)

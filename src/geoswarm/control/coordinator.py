@@ -32,6 +32,8 @@ class Coordinator:
         self.strategy = strategy
         self.trusts = trusts
         self.rounds = rounds
+        self.last_report: RoundReport | None = None
+        """The one that the strategy saw last."""
 
     def close_round(
         self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
@@ -41,7 +43,8 @@ class Coordinator:
         for stat in stats.values():
             stat.close_round()
         self.rounds += 1
-        return self.decide(plan, RoundReport(self.rounds, now_s, load, stats, sample))
+        self.last_report = RoundReport(self.rounds, now_s, load, stats, sample)
+        return self.decide(plan, self.last_report)
 
     def decide(self, plan: Plan, report: RoundReport) -> RoundOutcome:
         """Asks the strategy about a round whose statistics are closed."""

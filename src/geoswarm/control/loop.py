@@ -115,6 +115,9 @@ class ControlLoop:
         if isinstance(strategy, Static):
             with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
                 plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+        elif self.needs_cells and self._coordinator.last_report is not None:  # no need to wait for another round
+            levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
+            plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)
         self._load = LoadReport()  # it was measured with another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}

@@ -18,7 +18,8 @@ from geoswarm.core.stats.triostat import TrioStat
 from geoswarm.flow.observe import LoadReport
 
 Why = dict[str, float | int | str]
-"""The numbers behind a decision, by name, for the journal."""
+"""The numbers behind a decision, by name, for the journal. A `sentence` and a `warning`, if there are any, are shown to
+people as they are."""
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,16 @@ class DrawsFromSample(Protocol):
 
 
 @runtime_checkable
+class KeepsPlans(Protocol):
+    """A strategy that can go on from a plan that another one has drawn; the others draw a first plan of their own."""
+
+    def keeps(self, plan: Plan) -> bool: ...
+
+
+@runtime_checkable
 class ReadsCells(Protocol):
-    """A strategy that reads `LoadReport.cells`; for others, they are not counted."""
+    """A strategy that reads `LoadReport.cells`; for others, they are not counted. When the number of executors changes,
+    it is shown its last report again, which may be of the plan before."""
 
     reads_cells: bool
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
-from geoswarm.control.strategy import DrawsFromSample, Sample, Strategy
+from geoswarm.control.strategy import DrawsFromSample, KeepsPlans, Sample, Strategy
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
@@ -66,11 +66,10 @@ class BaseEngine:
         self._clock = clock
         options = {} if strategy is not None and strategy != self.tuning.strategy else self.tuning.options
         self._make_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
-        name, draw = self._make_strategy().name, partial(self._first_plan, sample)
+        made, draw = self._make_strategy(), partial(self._first_plan, sample)
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard)
-        waits = sample is None and isinstance(self._make_strategy(), DrawsFromSample)  # for the first batch
-        if self._checkpoint.plan.drawn_by != name and not waits:
-            self._take_over(draw)
+        if self._checkpoint.plan.drawn_by != made.name:
+            self._take_over(made, draw, waits=sample is None and isinstance(made, DrawsFromSample))
         self._lock = threading.Lock()
         self._run: Run | None = None
         self._pipeline: Pipeline | None = None
@@ -236,16 +235,24 @@ class BaseEngine:
     def _first_plan(self, sample: Sample | None, grid: Grid, executors: int) -> Plan:
         return first_plan(self._make_strategy(), sample, grid, executors)
 
-    def _take_over(self, draw: Callable[[Grid, int], Plan]) -> None:
-        """Draw the first plan of a new strategy, which may not understand the plan of the one before."""
-        checkpoint = self._checkpoint
+    def _take_over(self, strategy: Strategy, draw: Callable[[Grid, int], Plan], *, waits: bool) -> None:
+        """Go on from the plan of another strategy, or draw a first plan; one that `waits` does so in its first
+        batch."""
+        checkpoint, before = self._checkpoint, self._checkpoint.plan
+        keeps = isinstance(strategy, KeepsPlans) and bool(before.drawn_by) and strategy.keeps(before)
+        if waits and not keeps:
+            return
         try:
-            before, fresh = checkpoint.plan, draw(checkpoint.grid, self.contract.executors)
-            checkpoint.adopt_plan(before.replace_by(fresh, fresh.drawn_by))
+            if keeps:
+                checkpoint.adopt_plan(before.for_strategy(strategy.name))
+            else:
+                fresh = draw(checkpoint.grid, self.contract.executors)
+                checkpoint.adopt_plan(before.replace_by(fresh, fresh.drawn_by))
         except BaseException:
             checkpoint.close()
             raise
-        why = {"decision": f"started with {fresh.drawn_by}, last run with {before.drawn_by or 'another version'}"}
+        began = "goes on with the plan in force" if keeps else "began with a plan of its own"
+        why = {"decision": f"{strategy.name} {began}, last run with {before.drawn_by or 'another version'}"}
         checkpoint.journal.append(fresh_plan_entry(before, checkpoint.plan, 0, why))
 
     def _now_us(self) -> int:

@@ -11,6 +11,7 @@ from geoswarm.core.journal_entry_base import Figure
 from geoswarm.core.space.change import ChangeNote, name_of
 from geoswarm.errors import InputError
 from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 
@@ -40,10 +41,14 @@ def sentences(entries: list[RoundEntry]) -> Iterator[str]:
                 f"  executor {handover.giver} (cost {handover.cost_high:.3g}) hands {handover.cost_moved:.3g} "
                 f"to executor {handover.taker} (cost {handover.cost_low:.3g}) by a {handover.decision}"
             )
+        elif "sentence" in entry.why:
+            yield f"  {entry.why['sentence']}"
         elif entry.decision:
             yield "  " + ", ".join(f"{name} {_short(value)}" for name, value in entry.why.items())
         for change in entry.changes:
             yield f"  {_change(change)}"
+        if "warning" in entry.why:
+            yield f"  warning: {entry.why['warning']}"
         if entry.reason is not None:
             yield f"  refused: {entry.reason}"
         elif entry.epoch_next is not None:
@@ -51,6 +56,19 @@ def sentences(entries: list[RoundEntry]) -> Iterator[str]:
             known = before is not None and after is not None
             effect = f", estimated maximum {before:.3g} -> {after:.3g}" if known else ""
             yield f"  plan {entry.epoch_next} from the next batch on{effect}"
+
+
+def costs(storage: Storage) -> Iterator[str]:
+    """What the newest batch cost, and how it was charged."""
+    last = JournalReader(storage).last(BatchEntry)
+    if last is None or last.rates is None or not last.events_in:
+        return
+    rates, spent_us = last.rates, sum(load.cpu_us for load in last.executors.values())
+    yield (
+        f"cost: executors spent {spent_us / last.events_in:.2f} µs of CPU per event in batch {last.batch}; beyond "
+        f"matching, a task takes {rates.task_us / 1e3:.1f} ms, an event {rates.event_us:.2f} µs and a match "
+        f"{rates.match_us:.2f} µs more"
+    )
 
 
 def key_rounds(storage: Storage, operator: str) -> list[KeyRoundEntry]:

@@ -10,6 +10,7 @@ import pytest
 import geoswarm as gs
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.registry import strategies
+from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SchemaError, SettingsError, StreamError
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of, compare
@@ -84,6 +85,25 @@ def test_without_a_sample_the_first_batch_is_the_sample(tmp_path: Path, name: st
     assert [entry.decision for entry in told] == ["first plan, drawn from batch 0"]
     assert int(told[0].why["events"]) > 200
     assert told[0].strategy == name
+
+
+def test_a_plan_that_a_strategy_understands_is_kept_and_another_is_drawn_anew(tmp_path: Path) -> None:
+    def run(name: str, batches: int) -> tuple[Plan, str]:
+        """The plan of the last batch, and what the journal says about the start."""
+        tables = [pa.table(some_events(np.random.default_rng(b), 50, first_id=100 * b)) for b in range(batches)]
+        with gs.LocalEngine(WORLD, gs.Tuning(strategy=name), checkpoint=str(tmp_path)) as engine:
+            plan = engine._checkpoint.plan
+            matches_of(engine, tables)
+        told = [entry.decision for entry in JournalReader(Storage(str(tmp_path))).read(RoundEntry)]
+        return plan, told[-1] if told else ""
+
+    before, _ = run("swarm-measured", 1)
+    kept, why = run("auto", 2)
+    assert why == "auto goes on with the plan in force, last run with swarm-measured"
+    assert (kept.partitions, kept.drawn_by, kept.epoch) == (before.partitions, "auto", before.epoch + 1)
+    fresh, why = run("static-uniform", 3)
+    assert why == "static-uniform began with a plan of its own, last run with auto"
+    assert not {p.id for p in fresh.partitions} & {p.id for p in kept.partitions}
 
 
 def test_a_first_batch_that_has_not_what_a_strategy_needs_is_said_and_the_stream_goes_on(tmp_path: Path) -> None:

@@ -1,19 +1,25 @@
 """Plans change while the stream runs, and the matches stay the same."""
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from pyspark.sql import SparkSession
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
+from geoswarm.flow.observe import TaskName
 from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.run.spark.rows import SparkRows
+from geoswarm.run.spark.task_times import jvm_cpu_us
 from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 from worlds import BOUNDS, events, operations, write_files
 
@@ -61,6 +67,29 @@ def test_swarm_splits_the_corner_where_the_events_fall(spark: SparkSession, tmp_
     assert all((entry.estimate_after or 0.0) <= (entry.estimate_before or 0.0) for entry in applied)
     with Engine(spark, CONTRACT, Tuning(strategy="swarm"), checkpoint=checkpoint) as again:
         assert again.status()["plan_epoch"] == status["plan_epoch"]
+
+
+def test_a_task_is_charged_what_its_worker_and_spark_spent(spark: SparkSession, tmp_path: Path) -> None:
+    world(tmp_path, 3)
+    checkpoint = str(tmp_path / "state")
+    told = list[tuple[dict[TaskName, int], int]]()
+    spent = SparkRows.runner_cpu_us
+
+    def ask(rows: SparkRows, tasks: Collection[TaskName]) -> dict[TaskName, int]:
+        told.append((spent(rows, tasks), len(tasks)))
+        return told[-1][0]
+
+    with pytest.MonkeyPatch.context() as patched, Engine(spark, CONTRACT, checkpoint=checkpoint) as engine:
+        patched.setattr(SparkRows, "runner_cpu_us", ask)
+        run(spark, tmp_path, engine, sinks.Memory())
+    assert len(told) == BATCHES
+    for found, asked in told:
+        assert len(found) == asked == CONTRACT.executors, "Spark knows each of them"
+        assert all(0 < cpu_us < 60_000_000 for cpu_us in found.values())
+    for entry, (found, _) in zip(JournalReader(Storage(checkpoint)).read(BatchEntry), told, strict=True):
+        assert sum(load.cpu_us for load in entry.executors.values()) > sum(found.values()) / CONTRACT.executors
+        assert entry.rates is not None
+    assert jvm_cpu_us(spark, [TaskName(10**6, 1)]) == {}, "a stage that Spark does not know"
 
 
 def test_a_batch_replayed_after_its_plan_was_replaced_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ among several (`Spread`), so no cell is a limit. `levelling.py` has the steps.
 The first plan is drawn from the cells of a sample, which is the first batch if none is given.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -18,7 +20,7 @@ from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted_plan
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.core.arrays.least_squares import fit_nonnegative
-from geoswarm.core.space.change import Merge
+from geoswarm.core.space.change import Change, Merge, name_of, note_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
@@ -28,6 +30,8 @@ TOLERATED, AIM = 1.08, 1.02
 differ by some per cent from round to round."""
 STUCK = 1.5
 """Of the mean: above this, it is said that nothing helps."""
+FAR = 2.0
+"""Of the mean: if changes of the plan leave more than this, a fresh one is tried."""
 COOL = 0.5
 """Of the mean: what is spread and has no more work than this goes back to one executor."""
 PARTITIONS_MAX = 6
@@ -36,6 +40,7 @@ COLD = 0.25
 """Of the mean: partitions of several executors are merged if they have no more work together."""
 STEPS = 8
 """Steps for each executor in a round."""
+PLURALS = {"move": "moves", "split": "cuts", "merge": "merges", "spread": "spreads"}
 
 
 class Auto:
@@ -54,27 +59,32 @@ class Auto:
         if sample is None or not len(sample.points):
             return uniform(grid, executors)
         events = np.bincount(grid.locate(*np.ascontiguousarray(sample.points.T)), minlength=grid.cells)
-        plan, cells = weighted_plan(grid, executors, events.astype(np.float64)), np.flatnonzero(events)
-        draft = Levelling(plan, CellWork(cells // grid.columns, cells % grid.columns, events[cells].astype(np.float64)))
-        draft.level(AIM, STEPS * executors)
-        return replace(plan.replace_by(plan.apply(draft.changes), ""), epoch=0)
+        cells = np.flatnonzero(events)
+        work = CellWork(cells // grid.columns, cells % grid.columns, events[cells].astype(np.float64))
+        return fresh_plan(grid, executors, work)
+
+    def keeps(self, plan: Plan) -> bool:
+        """Where terms are divided, events are sent twice; a spread does the same without."""
+        return not plan.siblings
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         cells = self._cells(plan, report)
         before, draft = Levelling(plan, cells).busiest, self._draft(plan, cells)
         if draft.busiest > max(before, TOLERATED):
             draft = Levelling(plan, cells)  # nothing that was tried is better than the plan in force
-        why: dict[str, float | int | str] = {"busiest": before, "busiest_after": draft.busiest, "mean_us": draft.mean}
-        changes = draft.changes
-        if changes:
-            why["decision"] = "merge" if all(isinstance(change, Merge) for change in changes) else "level"
-        else:
-            why["decision"] = "wait" if before <= TOLERATED else "nothing helps"
+        changes, fresh = draft.changes, None
+        if draft.busiest > FAR:
+            drawn = fresh_plan(plan.grid, plan.executors, cells)
+            if Levelling(drawn, cells).busiest < draft.busiest:
+                changes, fresh, draft = [], drawn, Levelling(drawn, cells)
+        decision = _decision(changes, fresh, before)
+        why: dict[str, float | int | str] = {"decision": decision, "busiest": before, "busiest_after": draft.busiest}
+        why |= {"mean_us": draft.mean, "sentence": _sentence(decision, changes, before, draft.busiest)}
         if draft.busiest > STUCK:
             why["warning"] = (
                 f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
             )
-        return Decision(changes, why)
+        return Decision(changes, why, fresh)
 
     def _draft(self, plan: Plan, cells: CellWork) -> Levelling:
         draft, most = Levelling(plan, cells), PARTITIONS_MAX * plan.executors
@@ -99,6 +109,38 @@ class Auto:
         if self._seen is None or self._seen[0] is not report:
             self._seen = report, work_by_cell(plan, report.load)
         return self._seen[1]
+
+
+def _decision(changes: Sequence[Change], fresh: Plan | None, before: float) -> str:
+    if fresh is not None:
+        return "fresh plan"
+    if changes:
+        return "merge" if all(isinstance(change, Merge) for change in changes) else "level"
+    return "wait" if before <= TOLERATED else "nothing helps"
+
+
+def _sentence(decision: str, changes: Sequence[Change], before: float, after: float) -> str:
+    """What was done and why, for people."""
+    had = f"the costliest executor had {before:.2f} times the mean"
+    counts = Counter(name_of(note_of(change)) for change in changes)
+    done = ", ".join(f"{count} {name if count == 1 else PLURALS[name]}" for name, count in counts.items())
+    return {
+        "wait": f"{had}, which is level enough",
+        "nothing helps": f"{had}, and nothing that was tried is better",
+        "merge": f"{had}; there were more than {PARTITIONS_MAX} partitions for each executor: {done}",
+        "level": f"{had}; {done} should bring it to {after:.2f}",
+        "fresh plan": f"{had}, too far off for changes; a fresh plan should bring it to {after:.2f}",
+    }[decision]
+
+
+def fresh_plan(grid: Grid, executors: int, cells: CellWork) -> Plan:
+    """A plan of epoch 0 that is level for this work: equal weights first, and then what no cut can divide."""
+    weights = np.zeros(grid.cells)
+    np.add.at(weights, cells.rows * grid.columns + cells.columns, cells.work)
+    plan = weighted_plan(grid, executors, weights)
+    draft = Levelling(plan, cells)
+    draft.level(AIM, STEPS * executors)
+    return replace(plan.replace_by(plan.apply(draft.changes), ""), epoch=0)
 
 
 def work_by_cell(plan: Plan, load: LoadReport) -> CellWork:

@@ -50,6 +50,9 @@ class SwarmMeasured:
     ) -> None:
         self.pairs_max, self.tolerated, self.subset_share_min = pairs_max, tolerated, subset_share_min
 
+    def keeps(self, plan: Plan) -> bool:
+        return not plan.siblings and not plan.is_spread
+
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         return uniform(grid, executors)
 

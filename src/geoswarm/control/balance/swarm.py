@@ -81,6 +81,9 @@ class Swarm:
         self.subset_share_min = subset_share_min
         self.rounds = 0
 
+    def keeps(self, plan: Plan) -> bool:
+        return not plan.siblings and not plan.is_spread
+
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         """Equal shares of the map (§4.1.1): no knowledge of the stream is needed."""
         return uniform(grid, executors)

@@ -188,6 +188,10 @@ class Plan:
                 changes.append(Spread(p.id, left))
         return replace(self.apply(changes), executors=executors)
 
+    def for_strategy(self, drawn_by: str) -> "Plan":
+        """The next plan, in which nothing changes but who goes on from it."""
+        return replace(self, epoch=self.epoch + 1, drawn_by=drawn_by)
+
     def replace_by(self, fresh: "Plan", drawn_by: str) -> "Plan":
         """The next plan, which keeps nothing of this one: `fresh` with the next epoch and new ids."""
         first_id = self.next_partition_id

@@ -6,6 +6,7 @@ The engine may be running: these commands take no lock, and only `block`, `unblo
 import json
 from collections import Counter
 from collections.abc import Callable
+from itertools import chain
 from typing import Annotated
 
 import typer
@@ -57,7 +58,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
-    from geoswarm.service.explain import key_rounds, key_sentences, rounds, sentences
+    from geoswarm.service.explain import costs, key_rounds, key_sentences, rounds, sentences
     from geoswarm.service.watch import existing
     from geoswarm.store.journal.writer import entry_json
 
@@ -77,7 +78,7 @@ def explain(
     if as_json:
         print(json.dumps([entry_json(entry) for entry in (*entries, *key_entries)]))
         return
-    print_lines(sentences(entries) if operator is None else key_sentences(key_entries))
+    print_lines(chain(sentences(entries), costs(storage)) if operator is None else key_sentences(key_entries))
     if not entries and operator is None:
         out.print("no round has ended yet: the first plan is in force")
 
