@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Every run draws the same examples: what fails, fails for everybody, and chance decides no landing.
-settings.register_profile("repeatable", derandomize=True)
+# Every run draws the same examples, and none is timed: what fails, fails for everybody, on busy machines and idle ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
 settings.load_profile("repeatable")
 
 # Where tests run side by side, they are told a width, and consoles that are made at import would keep it.

@@ -55,6 +55,9 @@ class Queries:
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
         return self.rects[:most], pa.array(self.keywords[:most], pa.string())
 
+    def live_count(self) -> int:
+        return len(self.live_rects())
+
 
 class Question(NamedTuple):
     """One question that a strategy was asked, and what it answered."""

@@ -130,6 +130,9 @@ def test_strategies_that_draw_from_a_sample_can_be_scaled_without_one() -> None:
         def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
             return np.empty((0, 4)), pa.array([], pa.string())
 
+        def live_count(self) -> int:
+            return len(self.live_rects())
+
     for name in strategies():
         plan = uniform(GRID, 3)
         loop = ControlLoop(strategy(name), plan, 1.0, NoQueries())

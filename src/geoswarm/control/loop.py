@@ -42,6 +42,9 @@ class QuerySource(Protocol):
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
         """Rectangles and keywords of at most `most` subscriptions, chosen evenly."""
 
+    def live_count(self) -> int:
+        """How many there are, about: those that expired may still be among them."""
+
 
 class ControlLoop:
     def __init__(self, strategy: Strategy, plan: Plan, round_s: float, queries: QuerySource) -> None:
@@ -96,11 +99,11 @@ class ControlLoop:
         entry = RoundEntry(self._coordinator.rounds, strategy.name, before.epoch, "kept")
         if not len(points):  # the next batch may have some
             return RoundOutcome(None, replace(entry, why={"decision": f"batch {batch_id} is empty"}))
-        rects, keywords = self._queries.some_queries(SAMPLE_MAX)
+        sample = self._sample_with(points, texts)
         why: dict[str, int | str] = {"decision": f"first plan, drawn from batch {batch_id}"}
-        why |= {"events": len(points), "subscriptions": len(rects)}
+        why |= {"events": len(points), "subscriptions": len(sample.rects)}
         try:
-            fresh = strategy.first_plan(before.grid, before.executors, Sample(points, rects, texts, keywords))
+            fresh = strategy.first_plan(before.grid, before.executors, sample)
         except InputError as error:
             self._was_refused = True  # other batches are no different
             return RoundOutcome(None, replace(entry, outcome="refused", why=why, reason=str(error)))
@@ -155,9 +158,12 @@ class ControlLoop:
     def _sample(self) -> Sample | None:
         if not self._coordinator.strategy.needs_sample or not self._said:
             return None
-        rects, keywords = self._queries.some_queries(SAMPLE_MAX)
         points = np.array([(said.x, said.y) for said in self._said])
-        return Sample(points, rects, pa.array([said.text for said in self._said], pa.string()), keywords)
+        return self._sample_with(points, pa.array([said.text for said in self._said], pa.string()))
+
+    def _sample_with(self, points: Floats, texts: pa.StringArray) -> Sample:
+        rects, keywords = self._queries.some_queries(SAMPLE_MAX)
+        return Sample(points, rects, texts, keywords, max(1.0, self._queries.live_count() / max(1, len(rects))))
 
     @property
     def _weighs_queries(self) -> bool:

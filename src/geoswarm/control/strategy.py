@@ -57,6 +57,8 @@ class Sample(NamedTuple):
     """The text of each point, where words matter."""
     keywords: pa.StringArray | None = None
     """The keywords of each subscription; null: it has no condition on words."""
+    weight: float = 1.0
+    """How many subscriptions each of these stands for."""
 
 
 class Strategy(Protocol):

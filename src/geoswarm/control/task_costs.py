@@ -6,9 +6,11 @@ a whole: the CPU time of its worker, and of the runner beside it. What a task ta
     rest = per task + per event · events + per match · matches        (least squares, none negative)
 
 over the last tasks, and then the rest of each task is divided among its partitions in these proportions. What every
-task takes belongs to no partition: no plan can move it.
+task takes belongs to no partition: no plan can move it. And a task that takes a little more or less than others of its
+size may do so by chance, so only what is beyond the usual difference is charged to its partitions.
 """
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
@@ -23,6 +25,8 @@ TASKS_MAX = 2048
 """Tasks that a fit is over, the newest ones. A sink, or the stream, may become another."""
 TASKS_MIN = 8
 """With fewer tasks, nothing is fitted."""
+USUAL = 0.75
+"""The share of all tasks that differ from the fit by no more than what is usual."""
 
 
 class CostRates(NamedTuple):
@@ -42,33 +46,43 @@ class TaskCosts:
 
     def __init__(self) -> None:
         self._tasks: deque[tuple[float, float, float, float]] = deque(maxlen=TASKS_MAX)
+        self._batches = 0
         self.rates = UNKNOWN
+        self._usual = 0.0
+        """By what share the time of a task differs from its fit by chance."""
 
     def charge(self, tasks: Sequence[LoadReport], runner_us: Sequence[int | None]) -> list[LoadReport]:
         """The reports of match tasks, with all that each spent in its loads. `runner_us` is the runner's part; where it
         is not known, the task is charged as its counts cost others."""
+        if self._batches == 1:
+            self._tasks.clear()  # workers started in the first batch
+        self._batches += 1
         rests = [_rest_us(task, beside) for task, beside in zip(tasks, runner_us, strict=True)]
         for task, rest_us in zip(tasks, rests, strict=True):
             whole = _sum(task)
             if whole.events and rest_us is not None:
                 self._tasks.append((1.0, whole.events, whole.matches, rest_us))
-        self.rates = self._fit()
+        self._fit()
         return [self._charge(task, rest_us) for task, rest_us in zip(tasks, rests, strict=True)]
 
-    def _fit(self) -> CostRates:
+    def _fit(self) -> None:
         if len(self._tasks) < TASKS_MIN:
-            return UNKNOWN
+            return
         seen = np.array(self._tasks)
-        rates = CostRates(*fit_trimmed(seen[:, :3], seen[:, 3]).tolist())
-        return rates if rates.event_us + rates.match_us > 0 else UNKNOWN._replace(task_us=rates.task_us)
+        terms, rests = seen[:, :3], seen[:, 3]
+        rates = CostRates(*fit_trimmed(terms, rests).tolist())
+        self.rates = rates if rates.event_us + rates.match_us > 0 else UNKNOWN._replace(task_us=rates.task_us)
+        fitted = terms @ np.array(self.rates)
+        self._usual = float(np.quantile(np.abs(rests - fitted) / np.maximum(fitted, 1.0), USUAL))
 
     def _charge(self, task: LoadReport, rest_us: float | None) -> LoadReport:
         weights = {i: self._weight(load) for i, load in task.partitions.items()}
-        fitted_us = sum(weights.values())
-        rest_us = self.rates.task_us + fitted_us if rest_us is None else rest_us
-        each_us = max(0.0, rest_us - self.rates.task_us) / (fitted_us or 1.0)
+        fitted_us = self.rates.task_us + sum(weights.values())
+        rest_us = fitted_us if rest_us is None else rest_us
+        off = rest_us / max(fitted_us, 1.0) - 1.0
+        own = 1.0 + math.copysign(max(0.0, abs(off) - self._usual), off)
         partitions = {
-            i: load._replace(cpu_us=round(load.cpu_us + each_us * weights[i])) for i, load in task.partitions.items()
+            i: load._replace(cpu_us=round(load.cpu_us + own * weights[i])) for i, load in task.partitions.items()
         }
         executors = {i: load._replace(cpu_us=round(load.cpu_us + rest_us)) for i, load in task.executors.items()}
         return replace(task, partitions=partitions, executors=executors)

@@ -178,6 +178,10 @@ class Checkpoint:
         """Rectangles and keywords of at most `most` subscriptions in force, evenly spread."""
         return self._view.some_queries(most, self.manifest.now_us)
 
+    def live_count(self) -> int:
+        """The number of subscriptions in the newest version."""
+        return self.manifest.subs
+
     def take_churn(self) -> Churn:
         """The subscriptions that came into force and left it since the last call."""
         taken, self._churn = self._churn, Churn()

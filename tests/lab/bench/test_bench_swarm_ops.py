@@ -152,6 +152,9 @@ class Counted:
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
         raise AssertionError("no strategy here needs a sample")
 
+    def live_count(self) -> int:
+        return len(self.live_rects())
+
 
 def run_one_round(changes: Callable[[Plan], list[Change]], rects: Floats) -> tuple[ControlLoop, int]:
     """The loop after one round, and how often it asked for all subscriptions."""

@@ -95,7 +95,8 @@ class World:
         """The history: calm posts and the first subscriptions (SWARM §6, *static grid based on history*)."""
         calm = self.workload.base.events(0, points)
         rects = self.workload.subscriptions(0, min(queries, self.subscriptions))
-        return Sample(_stack(calm, ("x", "y")), _stack(rects, ("xmin", "ymin", "xmax", "ymax")))
+        weight = self.subscriptions / len(rects) * self.query_weight if len(rects) else 1.0
+        return Sample(_stack(calm, ("x", "y")), _stack(rects, ("xmin", "ymin", "xmax", "ymax")), weight=weight)
 
     def cells(self, first_id: int, count: int) -> CellIds:
         rows = self.workload.events(first_id, count)

@@ -26,7 +26,7 @@ def blocked_users(checkpoint: str | Path) -> dict[str, float]:
 
 
 def executors_cpu_us(entry: BatchEntry, executors: int) -> list[float]:
-    """CPU time of matching, by executor; 0 for one that had no task."""
+    """CPU time of the whole task, by executor; 0 for one that had no task."""
     return [float(entry.executors[i].cpu_us) if i in entry.executors else 0.0 for i in range(executors)]
 
 
