@@ -25,6 +25,9 @@ TASKS_MAX = 2048
 """Tasks that a fit is over, the newest ones. A sink, or the stream, may become another."""
 TASKS_MIN = 8
 """With fewer tasks, nothing is fitted."""
+DISLIKE = (0.01, 0.0, 0.0)
+"""Once executors are level, all tasks are alike, and it is open whether they take so long or what they do. The latter
+is assumed: it is what can be moved."""
 USUAL = 0.75
 """The share of all tasks that differ from the fit by no more than what is usual."""
 
@@ -70,7 +73,7 @@ class TaskCosts:
             return
         seen = np.array(self._tasks)
         terms, rests = seen[:, :3], seen[:, 3]
-        rates = CostRates(*fit_trimmed(terms, rests).tolist())
+        rates = CostRates(*fit_trimmed(terms, rests, dislike=DISLIKE).tolist())
         self.rates = rates if rates.event_us + rates.match_us > 0 else UNKNOWN._replace(task_us=rates.task_us)
         fitted = terms @ np.array(self.rates)
         self._usual = float(np.quantile(np.abs(rests - fitted) / np.maximum(fitted, 1.0), USUAL))
