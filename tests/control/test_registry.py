@@ -39,9 +39,9 @@ def test_every_parameter_that_a_paper_names_can_be_set() -> None:
     assert (hybrid.sigma, hybrid.delta, hybrid.leaves_max) == (1.2, 0.4, 9)
     mixed = resolve_planner(KeyTuning(theta_max=0.1, table_max=50, beta=2.0, options={"table_is_soft": True}), window=4)
     assert mixed.limits == Limits(0.1, 50, 2.0, 4, table_is_soft=True)
-    compact = planner("mixed-compact", Limits(), {"level_bits": 5, "state_unit": 8.0})
+    compact = planner("mixed-compact", Limits(), {"level_bits": 5, "as_printed": True})
     assert isinstance(compact, MixedCompact)
-    assert (compact.limits.level_bits, compact.state_unit) == (5, 8.0)
+    assert (compact.limits.level_bits, compact.as_printed) == (5, True)
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {

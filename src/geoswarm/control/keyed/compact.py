@@ -9,16 +9,18 @@ executor for its own keys, so that roundings up and down cancel in its sum. Of t
 that leaves the smaller absolute sum of roundings is taken, the lower one for ties. (The paper uses only the sign of the
 sum, and so ends its own example of Figure 6 at -1 instead of 0.)
 
+The smallest representative is 1, so values are counted in units first (`unit_of`): a load may be tuples, microseconds
+or seconds, and the plan is the same.
+
 Rounded sums are right for all keys of an executor, but not for those that are chosen to move: a key that was rounded up
 has the larger γ and goes first, so the estimate of what moves is too high. At 10^6 keys and R = 256 the worst executor
 is off by 2.8 % (0.4 % on average). A seventh number per vector, the mean of its keys' loads, brings that to 0.2 %.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Annotated, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
 from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
@@ -26,6 +28,19 @@ from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, an
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import KeyOwners, scramble, stir
 from geoswarm.core.keys.plan import KeyPlan
+
+UNITS_PER_EXECUTOR = float(1 << 20)
+"""The most units that an executor has on average. One key with almost nothing must not make steps so small that no two
+keys are alike; what is lost in rounding is a millionth of an executor for each vector."""
+
+
+def unit_of(values: Floats, executors: int) -> float:
+    """The value that counts as 1: the smallest above 0 (the paper's "after normalization"), if that is not too small
+    to matter."""
+    above = values[values > 0.0]
+    if not len(above):
+        return 1.0
+    return max(float(above.min()), float(above.sum()) / (executors * UNITS_PER_EXECUTOR))
 
 
 @kernel
@@ -45,7 +60,7 @@ def _below(value: float, level_bits: int, top: float) -> tuple[float, float]:
 
 @kernel
 def discretise(values: Floats, level_bits: int) -> Floats:
-    """φ of each value. Values are 0, which stays 0, or at least 1."""
+    """φ of each value, in units: 0 stays 0, and what lies between 0 and 1 becomes one of the two."""
     rounded = np.empty_like(values)
     if len(values) == 0:
         return rounded
@@ -108,8 +123,9 @@ class Compact:
     """The vector of each key."""
 
 
-def summarise_keys(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
-    """The vectors of all keys. On a cluster each executor does this for its own keys, with the same result."""
+def summarise_keys(case: Case, limits: Limits) -> Compact:
+    """The vectors of all keys."""
+    load_unit, state_unit = unit_of(case.load, case.executors), unit_of(case.state, case.executors)
     heap, starts = by_executor(case.owner, case.executors)
     load = _by_owner(case.load / load_unit, heap, starts, limits.level_bits)
     state = _by_owner(case.state / state_unit, heap, starts, limits.level_bits)
@@ -159,10 +175,6 @@ class MixedCompact:
 
     heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft")
     limits: Limits = field(default_factory=Limits)
-    load_unit: Annotated[float, Field(gt=0)] = 1.0
-    """The load that counts as 1, such as a tuple or a millisecond. Less than half of it rounds to 0."""
-    state_unit: Annotated[float, Field(gt=0)] = 1.0
-    """The same for state, such as a byte."""
     as_printed: bool = False
     """Whether to plan with rounded loads, as the paper does."""
     name: str = "mixed-compact"
@@ -171,7 +183,7 @@ class MixedCompact:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits) and int((case.owner != case.home).sum()) <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        compact = summarise_keys(case, self.limits, self.load_unit, self.state_unit)
+        compact = summarise_keys(case, self.limits)
         if not self.as_printed:
             compact = with_means(compact, case)
         trial = mixed_trial(Search(compact.vectors, self.limits))
