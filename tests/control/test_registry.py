@@ -98,7 +98,10 @@ def test_a_planner_that_only_compares_cannot_run_in_a_stream(name: str) -> None:
     [
         (KeyTuning(planner="mixt"), "there is no planner of keys 'mixt': did you mean 'mixed'?"),
         (KeyTuning(options={"theta_max": 0.1}), r"theta_max is no option of a planner.*KeyTuning\(theta_max=...\)"),
-        (KeyTuning(options={"level_bits": 3}), "mixed has no parameter 'level_bits': there are 'table_is_soft'"),
+        (
+            KeyTuning(options={"level_bits": 3}),
+            "mixed has no parameter 'level_bits': there are 'table_is_soft', 'theta_is_two_sided'",
+        ),
         (KeyTuning(planner="hash", options={"sigma": 1.0}), "planner hash has no parameter 'sigma': it has none"),
         (KeyTuning(planner="readj", options={"sigma": 0}), "planner readj: sigma is 0: give more than 0"),
         (KeyTuning(planner="mixed-compact", options={"level_bits": 31}), "level_bits is 31"),

@@ -249,6 +249,43 @@ def test_readj_along_sorted_lists_balances_as_well_as_over_all_pairs(seed: int) 
     assert slow.balanced == quick.balanced
 
 
+TWO_SIDED = sorted(name for name, kind in planners().items() if "theta_is_two_sided" in getattr(kind, "heeds", ()))
+
+
+@pytest.mark.parametrize("name", TWO_SIDED)
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 8), theta=st.sampled_from([0.02, 0.08, 0.3]))
+def test_with_two_sides_no_executor_is_far_below_the_average_either(
+    name: str, seed: int, executors: int, theta: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    plan, stats = random_world(rng, executors, int(rng.integers(1, 300)), skew=rng.uniform(0.2, 1.2))
+    answer = planner(name, Limits(theta, 10**6, theta_is_two_sided=True)).rebalance(plan, stats)
+    mean = stats.load.sum() / executors
+    before = np.bincount(plan.route(stats.keys), stats.load, executors)
+    off, off_before = (np.abs(loads - mean).max() / mean for loads in (answer.loads, before))
+    assert answer.balanced == (off <= theta + 1e-6)
+    assert off <= off_before + 1e-9
+    if off_before <= theta:
+        assert answer.plan.epoch == plan.epoch or not len(answer.moved)
+
+
+@pytest.mark.parametrize("name", TWO_SIDED)
+def test_an_executor_that_has_too_little_is_filled_only_if_theta_has_two_sides(name: str) -> None:
+    plan, pool = KeyPlan.first(range(15)), np.arange(10_000)
+    keys = np.concatenate([pool[plan.homes(pool) == d][:200] for d in range(15)])
+    load = np.where(plan.homes(keys) == 3, 0.5, 1.0)  # all others are but 3 % above the average
+    stats = KeyStats(keys, load, load)
+    one, two = (
+        planner(name, Limits(table_max=10**6, theta_is_two_sided=both)).rebalance(plan, stats) for both in (False, True)
+    )
+    mean = load.sum() / 15
+    assert one.loads[3] == 100.0
+    assert two.balanced
+    assert 0.92 * mean * (1 - 1e-9) <= two.loads.min()
+    assert two.loads.max() <= 1.08 * mean * (1 + 1e-9)
+
+
 def test_statistics_that_are_no_numbers_are_refused() -> None:
     with pytest.raises(InputError, match="load of 2 of 3 keys"):
         KeyStats(np.arange(3), np.array([1.0, np.nan, -1.0]), np.ones(3))

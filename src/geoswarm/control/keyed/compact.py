@@ -23,7 +23,7 @@ from typing import ClassVar
 import numpy as np
 
 from geoswarm.control.keyed.llfd import by_executor
-from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
+from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, swap_keys, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import KeyOwners, scramble, stir
@@ -173,7 +173,7 @@ def load_errors(trial: Trial, case: Case, owner: KeyOwners) -> Floats:
 class MixedCompact:
     """Plans as `mixed` does, on vectors of similar keys instead of keys."""
 
-    heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft")
+    heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft", "theta_is_two_sided")
     limits: Limits = field(default_factory=Limits)
     as_printed: bool = False
     """Whether to plan with rounded loads, as the paper does."""
@@ -189,6 +189,6 @@ class MixedCompact:
         trial = mixed_trial(Search(compact.vectors, self.limits))
         owner = expand(compact, trial, case, self.limits)
         error = float(load_errors(trial, case, owner).max())
-        owner = trim_table(case, owner, self.limits)
+        owner = trim_table(case, swap_keys(case, owner, self.limits)[0], self.limits)
         more = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
         return answer(plan, stats, case, self.limits, owner, **more)

@@ -43,6 +43,9 @@ class Limits:
     table_is_soft: bool = False
     """Whether the table may outgrow A_max when balance needs it, as in the paper (Appendix, Figure 17). If not, the
     lightest entries are dropped, and the imbalance that is left is reported."""
+    theta_is_two_sided: bool = False
+    """Whether an executor that lies as far below the average is out of balance, too, as the paper defines θ. If not,
+    only the busiest count: a batch ends with them."""
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.theta_max < np.inf):
@@ -112,6 +115,19 @@ class Case:
     def load_max(self, limits: Limits) -> float:
         return (1.0 + limits.theta_max) * self.mean
 
+    def load_min(self, limits: Limits) -> float:
+        """The least load of an executor in balance; 0 if θ has one side."""
+        return max(0.0, 1.0 - limits.theta_max) * self.mean if limits.theta_is_two_sided else 0.0
+
+    def reach(self, loads: Floats, limits: Limits) -> float:
+        """The largest load, or, if θ has two sides, the load that lies as far above the average as any lies from it."""
+        low = 2.0 * self.mean - float(loads.min()) if limits.theta_is_two_sided else 0.0
+        return max(float(loads.max()), low)
+
+    def is_balanced(self, loads: Floats, limits: Limits) -> bool:
+        """Whether every executor is within its bounds."""
+        return self.reach(loads, limits) <= self.load_max(limits) * (1.0 + SLACK)
+
 
 @dataclass(frozen=True)
 class Rebalance:
@@ -159,13 +175,14 @@ def answer(
     plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: KeyOwners, **more: float | int | str
 ) -> Rebalance:
     """The plan that gives each key to `owner`, or the old one if this is not worth it."""
-    before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)
+    before = case.loads_now
     loads = before if owner is case.owner else case.loads(owner)
     heavy, alarm = _overweight(stats, case, limits)
     gain_min = GAIN_MIN if len(heavy) else SLACK
     table_before, table = int((case.owner != case.home).sum()), int((owner != case.home).sum())
     shrinks = limits.table_max < table_before > table
-    if loads.max() > bound and loads.max() >= before.max() * (1.0 - gain_min) and not shrinks:
+    is_no_better = case.reach(loads, limits) >= case.reach(before, limits) * (1.0 - gain_min)
+    if is_no_better and not case.is_balanced(loads, limits) and not shrinks:
         owner, loads, more = case.owner, before, more | {"kept": "the old plan: no better one was found"}
     changed = np.flatnonzero(owner != case.owner)
     executors = np.array(plan.executors, np.int32)
@@ -206,7 +223,7 @@ def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: in
         "keys": len(case.load),
         "skew_before": float(case.loads_now.max() / mean) if mean else 1.0,
         "skew": float(loads.max() / mean) if mean else 1.0,
-        "balanced": int(loads.max() <= case.load_max(limits) * (1.0 + SLACK)),
+        "balanced": int(case.is_balanced(loads, limits)),
         "table": table,
         "table_max": limits.table_max,
         "moved_keys": len(changed),
@@ -216,5 +233,5 @@ def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: in
 
 
 def is_settled(case: Case, limits: Limits) -> bool:
-    """Whether every executor is within its bound."""
-    return bool(case.loads_now.max() <= case.load_max(limits) * (1.0 + SLACK))
+    """Whether every executor is within its bounds now."""
+    return case.is_balanced(case.loads_now, limits)
