@@ -18,9 +18,10 @@ is off by 2.8 % (0.4 % on average). A seventh number per vector, the mean of its
 """
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
 from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, swap_keys, trim_table
@@ -132,9 +133,8 @@ def summarise_keys(case: Case, limits: Limits) -> Compact:
     places = case.owner.astype(np.int64) * case.executors + case.home
     member, first = _group(places, load, state)
     count = np.bincount(member, minlength=len(first)).astype(np.int64)
-    vectors = Case(
-        load[first] * load_unit, state[first] * state_unit, case.owner[first], case.home[first], case.executors, count
-    )
+    loads, states = load[first] * load_unit, state[first] * state_unit
+    vectors = replace(case, load=loads, state=states, owner=case.owner[first], home=case.home[first], count=count)
     return Compact(vectors, member)
 
 
@@ -175,6 +175,9 @@ class MixedCompact:
 
     heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft", "theta_is_two_sided")
     limits: Limits = field(default_factory=Limits)
+    heavy_keys: Annotated[int, Field(ge=1)] = 1024
+    """Keys that each executor reports one by one, the heaviest. Of all others, which stay where they are, it reports
+    sums per slot."""
     as_printed: bool = False
     """Whether to plan with rounded loads, as the paper does."""
     name: str = "mixed-compact"

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from geoswarm.control.keyed.costs import fit_undisturbed
 from geoswarm.core.arrays.jit import Floats, Ints
 
 ROW_US_MIN = 0.001
@@ -45,31 +46,13 @@ class TaskCosts(NamedTuple):
 
 
 def fit_costs(stages: Sequence[StageTasks]) -> tuple[Floats, float]:
-    """The costs, and how far off a task is. The worst tenth, which was disturbed, is left out."""
+    """The costs, and how far off a task is."""
     seen = np.concatenate([task_features(tasks) for tasks in stages])
     cpu_us = np.concatenate([tasks.cpu_us for tasks in stages])
-    used = np.ones(len(cpu_us), np.bool_)
-    costs = _least_squares(seen, cpu_us)
-    for _ in range(3):
-        wrong = np.abs(seen @ costs - cpu_us)
-        used = wrong <= np.quantile(wrong, 0.9)
-        costs = _least_squares(seen[used], cpu_us[used])
+    costs = fit_undisturbed(seen, cpu_us)
     costs[1] = max(costs[1], ROW_US_MIN)
     return costs, float(np.median(np.abs(seen @ costs - cpu_us) / np.maximum(cpu_us, 1.0)))
 
 
 def task_features(tasks: StageTasks) -> Floats:
     return np.stack([np.ones(len(tasks.rows)), tasks.rows, tasks.keys, tasks.other], axis=1).astype(np.float64)
-
-
-def _least_squares(seen: Floats, cpu_us: Floats) -> Floats:
-    """Fit without negative costs: they are set to zero one after the other, the most negative first."""
-    scale = np.maximum(seen.max(axis=0), 1.0)
-    left, costs = list(range(seen.shape[1])), np.zeros(seen.shape[1])
-    while left:
-        found = np.linalg.lstsq(seen[:, left] / scale[left], cpu_us, rcond=None)[0]
-        if found.min() >= 0.0:
-            costs[left] = found / scale[left]
-            break
-        left.pop(int(np.argmin(found)))
-    return costs
