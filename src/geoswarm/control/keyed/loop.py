@@ -137,7 +137,8 @@ def _keep_within_noise(plan: KeyPlan, stats: KeyStats, limits: Limits, noise: fl
     if not noise or len(plan.keys) > limits.table_max:
         return None
     case = Case.of(plan, stats)
-    if case.reach(case.loads_now, limits) > case.load_max(limits) + noise * case.mean:
+    reach, load_max = case.reach(case.loads_now, limits), case.load_max(limits)
+    if case.is_balanced(case.loads_now, limits) or reach > load_max + noise * case.mean:
         return None
     why = "the old plan: the imbalance is within the noise of measuring"
     return keep_plan(plan, stats, case, limits, case.loads_now, kept=why, noise=noise)

@@ -157,12 +157,13 @@ class ExecutorWork:
         loads = KeyLoads(ids, load, state)
         if task.heavy_keys is None:
             return loads
-        return loads.shorten(np.isin(ids, task.plan.keys) | task.plan.is_split(ids), task.heavy_keys)
+        return loads.shorten(task.plan.is_listed(ids) | task.plan.is_split(ids), task.heavy_keys)
 
     def _table_at_rest(self, at_work: Ints) -> tuple[Ints, Floats]:
         """Keys that the table gives to this executor, and that have state, but no rows in this batch; their state."""
         task, plan = self._task, self._task.plan
-        ids = np.setdiff1d(plan.keys[plan.targets == self._executor], at_work)
+        working = at_work[plan.is_listed(at_work)]
+        ids = np.setdiff1d(plan.keys[plan.targets == self._executor], working)
         alive = task.before.alive(task.moment.interval, task.operator.window) if len(ids) else ()
         state = state_of(ids, self._all_of(alive, ids))
         return ids[state > 0.0], state[state > 0.0]

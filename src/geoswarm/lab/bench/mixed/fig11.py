@@ -11,8 +11,6 @@ import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from geoswarm.control.keyed.compact import MixedCompact, expand, load_errors, summarise_keys, with_means
 from geoswarm.control.keyed.mixed import Mixed, Search, mixed_trial
 from geoswarm.control.keyed.problem import Case, Limits
@@ -80,7 +78,7 @@ def report_bytes(step: PlanStep) -> tuple[int, int]:
         mine = owner == executor
         loads = KeyLoads(step.stats.keys[mine], step.stats.load[mine], step.stats.state[mine])
         whole += len(loads.pack())
-        short += len(loads.shorten(np.isin(loads.ids, step.plan.keys), heavy_keys).pack())
+        short += len(loads.shorten(step.plan.is_listed(loads.ids), heavy_keys).pack())
     return whole, short
 
 
