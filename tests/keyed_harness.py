@@ -80,6 +80,9 @@ class KeyedWorld:
                 assert answer.given.schema == self.given
                 assert len(answer.work) == len(turn.keys)
                 assert (np.asarray(answer.work) >= 0).all()
+                if answer.given_counts is not None:
+                    assert len(answer.given_counts) == len(turn.keys)
+                    assert answer.given_counts.sum() == len(answer.given)
                 assert (np.diff(answer.kept_groups) >= 0).all()
                 given.append(answer.given)
                 keys = turn.keys.take(pa.array(answer.kept_groups)).to_pylist()

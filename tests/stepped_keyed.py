@@ -4,14 +4,17 @@ Who draws the plans, and who crashes, is the test's business.
 """
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.keys.plan import KeyPlan, parts_of
-from geoswarm.flow.keyed.operator import Moment, Operator
+from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
+from geoswarm.flow.keyed.operator import Moment, Operator, no_clock
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.state import FileChanges, IntervalClock
 from geoswarm.flow.keyed.work import KeyedTask
@@ -22,7 +25,19 @@ from stepped import rows_of
 
 
 class SteppedKeyed:
-    def __init__(self, folder: Path, operator: Operator, executors: int = 3) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        operator: Operator,
+        executors: int = 3,
+        cpu_s: Callable[[], float] = no_clock,
+        **reporting: Any,
+    ) -> None:
+        """`reporting`: fields of `KeyedTask` that decide how keys are reported."""
+        self.cpu_s, self.reporting = cpu_s, reporting
+        self.loads: dict[int, KeyLoads] = {}
+        """What each executor reported of its keys in the last batch."""
+        self.worked: dict[int, KeyedReport] = {}
         self.operator, self.state = operator, KeyedState(Storage(str(folder)), operator.name)
         newest = self.state.newest_plan()
         self.plan = newest[0] if newest else KeyPlan.first(range(executors))
@@ -38,11 +53,14 @@ class SteppedKeyed:
         moment = Moment(number, interval, interval * 1_000_000)
         fed, name = feed_schema(operator, rows.schema), uuid.uuid4().hex[:12]
         task = KeyedTask(
-            state, operator, moment, before, self.plan.epoch, self._seal, fed, lambda: 0.0, _fresh_name, name
+            state, operator, moment, before, self.plan.epoch, self._seal, fed, self.cpu_s, _fresh_name, name
         )
+        task = replace(task, **self.reporting)
         given = apply_operator(rows_of(pa.table(rows)), task).to_arrow()
         worked = state.reports(task.reports)["work"]
         assert set(worked) == set(self.plan.executors)
+        self.worked = worked
+        self.loads = {e: KeyLoads.unpack(state.loads(task.reports, e)) for e in worked}
         state.forget_reports(task.reports)
         if commit:
             files = FileChanges(

@@ -98,6 +98,9 @@ class KeyBalancing(_Settings):
     """The planner that redraws the table: a name that `geoswarm strategies` lists. "hash" never does."""
     options: dict[str, Any] = {}
     """Parameters of the planner, by name."""
+    load_by: Literal["time", "work"] = "time"
+    """What the load of a key is: its share of the CPU time that executors took, or the work that its operator counts
+    for it, which is the same each time a stream runs."""
     theta_max: float = Field(default=0.08, ge=0)
     """θ_max: how far an executor's load may be above the average, as a share of it."""
     table_max: int = Field(default=3000, ge=0)

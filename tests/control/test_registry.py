@@ -39,9 +39,9 @@ def test_every_parameter_that_a_paper_names_can_be_set() -> None:
     assert (hybrid.sigma, hybrid.delta, hybrid.leaves_max) == (1.2, 0.4, 9)
     mixed = resolve_planner(KeyTuning(theta_max=0.1, table_max=50, beta=2.0, options={"table_is_soft": True}), window=4)
     assert mixed.limits == Limits(0.1, 50, 2.0, 4, table_is_soft=True)
-    compact = planner("mixed-compact", Limits(), {"level_bits": 5, "state_unit": 8.0})
+    compact = planner("mixed-compact", Limits(), {"level_bits": 5, "as_printed": True})
     assert isinstance(compact, MixedCompact)
-    assert (compact.limits.level_bits, compact.state_unit) == (5, 8.0)
+    assert (compact.limits.level_bits, compact.as_printed) == (5, True)
 
 
 WRONG: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -98,7 +98,10 @@ def test_a_planner_that_only_compares_cannot_run_in_a_stream(name: str) -> None:
     [
         (KeyTuning(planner="mixt"), "there is no planner of keys 'mixt': did you mean 'mixed'?"),
         (KeyTuning(options={"theta_max": 0.1}), r"theta_max is no option of a planner.*KeyTuning\(theta_max=...\)"),
-        (KeyTuning(options={"level_bits": 3}), "mixed has no parameter 'level_bits': there are 'table_is_soft'"),
+        (
+            KeyTuning(options={"level_bits": 3}),
+            "mixed has no parameter 'level_bits': there are 'table_is_soft', 'theta_is_two_sided'",
+        ),
         (KeyTuning(planner="hash", options={"sigma": 1.0}), "planner hash has no parameter 'sigma': it has none"),
         (KeyTuning(planner="readj", options={"sigma": 0}), "planner readj: sigma is 0: give more than 0"),
         (KeyTuning(planner="mixed-compact", options={"level_bits": 31}), "level_bits is 31"),

@@ -61,6 +61,8 @@ class Memory:
         assert answer.given.schema == self.operator.given(fed)
         assert np.all(np.diff(answer.kept_groups) > 0)
         assert len(answer.work) == keys
+        assert answer.given_counts is not None
+        assert (len(answer.given_counts), answer.given_counts.sum()) == (keys, len(answer.given))
         assert np.all(answer.work > 0)
 
     def _deal(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

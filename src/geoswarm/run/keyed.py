@@ -15,16 +15,19 @@ from dataclasses import replace
 import pyarrow as pa
 
 from geoswarm.config import EXECUTORS_MAX, KeyTuning
+from geoswarm.control.keyed.costs import CostFit
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.registry import resolve_planner
 from geoswarm.control.outcome import KeyRoundEntry
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
+from geoswarm.flow.keyed.charge import FIRST_COSTS
+from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
 from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.state import Commit, FileChanges
-from geoswarm.flow.keyed.work import KeyedReport, KeyedTask, KeyLoads
+from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
 from geoswarm.run.rows import Rows
 from geoswarm.store.journal import Journal
@@ -32,8 +35,6 @@ from geoswarm.store.journal.entries import KeyedBatchEntry, KeyedLoad
 from geoswarm.store.keyed_state import KeyedState
 from geoswarm.store.storage import Storage
 
-ROUNDS_MAX = 8
-"""Rounds whose state per key the control plane remembers, for the cost of moving a key: 24 bytes per key and round."""
 PLANS_PER_INTERVAL_MAX = 8
 """Files of different plans are not merged, so a long interval under many plans would be slow to read."""
 
@@ -58,13 +59,16 @@ class KeyedRun:
         operator: Operator,
         tuning: KeyTuning,
         check: Callable[[], None],
+        cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`check` raises if this engine may no longer write to the checkpoint."""
+        """`check` raises if this engine may no longer write to the checkpoint. `cpu_s` is the CPU time of the calling
+        thread, in any worker."""
         if not operator.name.replace("-", "").isalnum():
             raise SettingsError(f"operator {operator.name!r} cannot name a folder: use letters, digits and dashes")
         if operator.window < 1:
             raise SettingsError(f"operator {operator.name} has a window of {operator.window} intervals: use 1 or more")
         self.operator, self._tuning, self._journal, self._check = operator, tuning, journal, check
+        self._cpu_s = cpu_s
         self._state = KeyedState(storage, operator.name)
         planner = resolve_planner(tuning, operator.window)
         newest = self._state.newest_plan()
@@ -72,9 +76,11 @@ class KeyedRun:
             plan = KeyPlan.first(range(tuning.executors))
             newest = plan, self._state.write_plan(plan)
         plan, self._seal = newest
-        rounds = max(1, round(operator.window * tuning.interval_s / (tuning.round_s or tuning.interval_s)))
-        self._loop = KeyedLoop(planner, plan, min(rounds, ROUNDS_MAX), operator.can_split)
+        self._loop = KeyedLoop(planner, plan, operator.can_split)
+        self._heavy_keys: int | None = getattr(planner, "heavy_keys", None)
+        self._fit, self._costs = CostFit(), FIRST_COSTS
         self._round: int | None = None
+        self._batches, self._is_warm = 0, False
         self._state.sweep()
         self._may_hold = True
         self._task: KeyedTask | None = None
@@ -99,7 +105,7 @@ class KeyedRun:
         before = self._state.before(batch_id)
         self._clock = before.clock_at(now_us, round(self._tuning.interval_s * 1e6))
         moment = Moment(batch_id, max(self._clock.interval(now_us), before.interval), now_us)
-        self._steer(moment, before)
+        is_first_of_round = self._steer(moment, before)
         task = KeyedTask(
             self._state,
             operator,
@@ -108,9 +114,12 @@ class KeyedRun:
             self.plan.epoch,
             self._seal,
             feed_schema(operator, rows.schema),
-            cpu_s=time.thread_time,
+            cpu_s=self._cpu_s,
             fresh_name=fresh_name,
             attempt=fresh_name(),  # tasks of a killed driver may still be reporting
+            costs=self._costs if self._tuning.load_by == "time" else None,
+            heavy_keys=self._heavy_keys,
+            weighs_table=is_first_of_round,
         )
         if before.files and before.columns != str(task.columns):
             raise StateError(
@@ -130,8 +139,9 @@ class KeyedRun:
                 self._state.commit(replace(before, batch=batch_id, files=(), seals={}))
             self._may_hold = False
 
-    def _steer(self, moment: Moment, before: Commit) -> None:
-        """Between two batches, apply a change of executors, or redraw the plan if an interval has ended."""
+    def _steer(self, moment: Moment, before: Commit) -> bool:
+        """Between two batches, apply a change of executors, or redraw the plan if a round has ended. Returns whether a
+        round begins."""
         if len(self.plan.executors) != self._executors:
             executors = len(self.plan.executors)
             self._adopt(self._loop.scale(range(self._executors)))
@@ -143,13 +153,16 @@ class KeyedRun:
         number = moment.now_us // round((self._tuning.round_s or self._tuning.interval_s) * 1e6)
         plans = {file.epoch for file in before.files if file.interval == moment.interval}
         if self._round is not None and self._round != number and len(plans) < PLANS_PER_INTERVAL_MAX:
-            outcome = self._loop.close_round()
+            noise = self._fit.noise(self._batches) if self._tuning.load_by == "time" else 0.0
+            outcome = self._loop.close_round(before.bytes, noise)
+            self._costs, self._batches = self._fit.read(), 0
             if outcome is not None:
                 if outcome.plan is not None:
                     self._adopt(outcome.plan)
                 entry = replace(outcome.entry, operator=self.operator.name, round=self._round, batch=moment.batch)
                 self._journal.append(entry)
-        self._round = number
+        begins, self._round = self._round != number, number
+        return begins
 
     def _adopt(self, plan: KeyPlan) -> None:
         self._seal = self._state.write_plan(plan)
@@ -164,8 +177,7 @@ class KeyedRun:
         commit = self._commit(task, worked)
         self._state.commit(commit)
         self._may_hold = True
-        for executor in worked:
-            self._loop.take(*KeyLoads.unpack(self._state.loads(task.reports, executor)))
+        self._count(task, worked)
         self._state.forget_reports(task.reports)
         entry = KeyedBatchEntry(
             operator=self.operator.name,
@@ -182,6 +194,16 @@ class KeyedRun:
         )
         self._journal.append(entry)
         return entry
+
+    def _count(self, task: KeyedTask, worked: dict[int, KeyedReport]) -> None:
+        """Tells the control plane what keys took. By time, the first batch after a start says nothing: in it, workers
+        load their kernels."""
+        if self._is_warm or self._tuning.load_by == "work":
+            self._batches += 1
+            for executor, report in sorted(worked.items()):
+                self._loop.take(KeyLoads.unpack(self._state.loads(task.reports, executor)))
+                self._fit.add(report.keys, report.work, report.given, report.cpu_us, report.measured_us)
+        self._is_warm = True
 
     def _whole_reports(self, task: KeyedTask, given: Rows) -> tuple[dict[int, KeyedReport], dict[int, KeyedReport]]:
         """The reports of both stages, by task. If the sink read only part of the rows, the other tasks are run here."""

@@ -20,10 +20,10 @@ import pyarrow as pa
 
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import CorruptState, StateError
+from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.operator import Moment
 from geoswarm.flow.keyed.state import NOTHING_KEPT, Commit, IntervalClock, StateFile
 from geoswarm.flow.keyed.turn import Shelf
-from geoswarm.flow.keyed.work import KeyedReport
 from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
 

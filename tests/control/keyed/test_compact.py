@@ -1,5 +1,7 @@
 """Compact statistics: values rounded so that sums stay right, and planning on vectors instead of keys."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -82,6 +84,8 @@ def test_vectors_count_every_key_once_and_keep_owners_and_homes() -> None:
 
 def test_with_steps_of_one_planning_on_vectors_balances_exactly_as_estimated() -> None:
     _, _, case = zipf_case()
+    load = case.load - case.load.min() + 1.0  # whole numbers from 1 on: none is between two steps
+    case = replace(case, load=load, state=5.0 * load)
     limits = Limits(level_bits=0)
     compact = summarise_keys(case, limits)
     trial = mixed_trial(Search(compact.vectors, limits))
@@ -122,10 +126,33 @@ def test_vectors_lead_to_about_the_same_plan_as_keys() -> None:
     assert int(vectors.why["vectors"]) < len(stats.keys) / 10
 
 
-def test_the_unit_of_load_does_not_matter_if_it_is_named() -> None:
-    plan, stats, _ = zipf_case(5_000)
-    scaled = KeyStats(stats.keys, stats.load * 1e-6, stats.state * 100.0)
-    want = MixedCompact().rebalance(plan, stats)
-    got = MixedCompact(load_unit=1e-6, state_unit=100.0).rebalance(plan, scaled)
-    assert len(want.moved) > 0
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 2**32 - 1), load_bits=st.integers(-60, 60), state_bits=st.integers(-60, 60))
+def test_the_unit_of_load_and_state_does_not_matter(seed: int, load_bits: int, state_bits: int) -> None:
+    plan, stats = random_world(np.random.default_rng(seed), 4, 300, skew=0.8)
+    scaled = KeyStats(stats.keys, stats.load * 2.0**load_bits, stats.state * 2.0**state_bits)
+    want, got = MixedCompact().rebalance(plan, stats), MixedCompact().rebalance(plan, scaled)
     assert got.plan == want.plan
+    assert got.why.get("vectors") == want.why.get("vectors")
+
+
+@pytest.mark.parametrize("unit", [1e-9, 1e-6, 0.3, 1.0, 7.0, 1e9])
+def test_loads_of_any_size_are_estimated_as_well(unit: float) -> None:
+    _, _, case = zipf_case()
+    small = replace(case, load=case.load * unit)
+    limits = Limits(level_bits=3)
+    compact = with_means(summarise_keys(small, limits), small)
+    trial = mixed_trial(Search(compact.vectors, limits))
+    owner = expand(compact, trial, small, limits)
+    assert trial.loads.sum() == pytest.approx(small.load.sum())
+    assert load_errors(trial, small, owner).max() < 0.01
+    assert small.loads(owner).max() <= small.load_max(limits) * 1.01
+    assert len(compact.vectors.load) < len(case.load) / 10
+
+
+def test_one_key_with_almost_no_load_does_not_make_every_key_a_vector_of_its_own() -> None:
+    _, _, case = zipf_case()
+    load = case.load * np.random.default_rng(0).uniform(0.9, 1.1, len(case.load))
+    load[7] = 1e-12
+    compact = summarise_keys(replace(case, load=load), Limits())
+    assert len(compact.vectors.load) < len(load) / 4

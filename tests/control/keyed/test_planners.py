@@ -8,14 +8,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from control.keyed.key_worlds import keys_at_home, perfect_world, random_world, world
+from geoswarm.control.keyed.compact import MixedCompact
+from geoswarm.control.keyed.loop import add_up
 from geoswarm.control.keyed.mixed import LLFD, MinMig, MinTable, Mixed, MixedBF, Search
 from geoswarm.control.keyed.pkg import choices, deal_tuples
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance
 from geoswarm.control.keyed.readj import Readj, ReadjSearched, ReadjSorted
 from geoswarm.control.keyed.registry import planner, planners
 from geoswarm.control.keyed.simple import Simple
+from geoswarm.core.keys.hashing import SLOTS
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
+from geoswarm.flow.keyed.key_report import KeyLoads
+from geoswarm.lab.workload.zipf import Zipf
 
 EXACT = Limits(theta_max=0.0, table_max=2)
 ROUTING = sorted(set(planners()) - {"pkg", "ideal"})  # those whose loads come from the plan
@@ -247,6 +252,79 @@ def test_readj_along_sorted_lists_balances_as_well_as_over_all_pairs(seed: int) 
     plan, stats = random_world(np.random.default_rng(seed), 5, 150, skew=0.7)
     slow, quick = ReadjSearched().rebalance(plan, stats), ReadjSorted().rebalance(plan, stats)
     assert slow.balanced == quick.balanced
+
+
+@pytest.mark.parametrize("name", ROUTING)
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), executors=st.integers(1, 8), heavy=st.integers(1, 60))
+def test_keys_that_are_only_summed_stay_where_they_are_and_count_all_the_same(
+    name: str, seed: int, executors: int, heavy: int
+) -> None:
+    plan, stats = random_world(np.random.default_rng(seed), executors, 300, skew=0.7)
+    whole = KeyLoads(stats.keys, stats.load, stats.state)
+    short = whole.shorten(np.isin(stats.keys, plan.keys), heavy)
+    slot_load = np.bincount(short.slots, short.slot_load, SLOTS).astype(np.float64)
+    other_state = stats.state.sum() - short.state.sum()
+    seen = KeyStats(short.ids, short.load, short.state, slot_load, other_state)
+    answer = planner(name, Limits(table_max=10**6)).rebalance(plan, seen)
+    before, after = (np.bincount(p.route(stats.keys), stats.load, executors) for p in (plan, answer.plan))
+    np.testing.assert_allclose(answer.loads, after)
+    assert after.max() <= before.max() * (1 + 1e-9)
+    assert np.isin(answer.moved, short.ids).all()
+    moved = np.isin(stats.keys, answer.moved)
+    assert answer.migration_share == pytest.approx(stats.state[moved].sum() / stats.state.sum())
+    assert np.isin(answer.plan.keys, short.ids).all()
+
+
+def test_the_heavy_keys_are_enough_to_balance_a_hundred_thousand() -> None:
+    keys, load = np.arange(100_000), Zipf(keys=100_000).first().astype(np.float64)
+    plan, limits = KeyPlan.first(range(10)), Limits()
+    owner = plan.route(keys)
+    reports = [KeyLoads(keys[owner == d], load[owner == d], load[owner == d]) for d in range(10)]
+    short = add_up([report.shorten(np.zeros(len(report.ids), np.bool_), 1024) for report in reports])
+    slot_load = np.bincount(short.slots, short.slot_load, SLOTS).astype(np.float64)
+    few = KeyStats(short.ids, short.load, short.state, slot_load, load.sum() - short.state.sum())
+    all_keys, heavy = (MixedCompact(limits).rebalance(plan, stats) for stats in (KeyStats(keys, load, load), few))
+    assert all_keys.balanced
+    assert heavy.balanced
+    assert heavy.migration_share <= 1.05 * all_keys.migration_share
+
+
+TWO_SIDED = sorted(name for name, kind in planners().items() if "theta_is_two_sided" in getattr(kind, "heeds", ()))
+
+
+@pytest.mark.parametrize("name", TWO_SIDED)
+@settings(deadline=None, max_examples=40)
+@given(seed=st.integers(0, 2**32 - 1), executors=st.integers(2, 8), theta=st.sampled_from([0.02, 0.08, 0.3]))
+def test_with_two_sides_no_executor_is_far_below_the_average_either(
+    name: str, seed: int, executors: int, theta: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    plan, stats = random_world(rng, executors, int(rng.integers(1, 300)), skew=rng.uniform(0.2, 1.2))
+    answer = planner(name, Limits(theta, 10**6, theta_is_two_sided=True)).rebalance(plan, stats)
+    mean = stats.load.sum() / executors
+    before = np.bincount(plan.route(stats.keys), stats.load, executors)
+    off, off_before = (np.abs(loads - mean).max() / mean for loads in (answer.loads, before))
+    assert answer.balanced == (off <= theta + 1e-6)
+    assert off <= off_before + 1e-9
+    if off_before <= theta:
+        assert answer.plan.epoch == plan.epoch or not len(answer.moved)
+
+
+@pytest.mark.parametrize("name", TWO_SIDED)
+def test_an_executor_that_has_too_little_is_filled_only_if_theta_has_two_sides(name: str) -> None:
+    plan, pool = KeyPlan.first(range(15)), np.arange(10_000)
+    keys = np.concatenate([pool[plan.homes(pool) == d][:200] for d in range(15)])
+    load = np.where(plan.homes(keys) == 3, 0.5, 1.0)  # all others are but 3 % above the average
+    stats = KeyStats(keys, load, load)
+    one, two = (
+        planner(name, Limits(table_max=10**6, theta_is_two_sided=both)).rebalance(plan, stats) for both in (False, True)
+    )
+    mean = load.sum() / 15
+    assert one.loads[3] == 100.0
+    assert two.balanced
+    assert 0.92 * mean * (1 - 1e-9) <= two.loads.min()
+    assert two.loads.max() <= 1.08 * mean * (1 + 1e-9)
 
 
 def test_statistics_that_are_no_numbers_are_refused() -> None:

@@ -45,6 +45,8 @@ def test_a_large_table_is_looked_up_as_the_obvious_dictionary_would() -> None:
     want = [table.get(int(key), int(home)) for key, home in zip(asked, plan.homes(asked), strict=True)]
     assert plan.route(asked).tolist() == want
     assert plan.route(asked.view(np.uint64)).tolist() == want
+    assert plan.is_listed(asked).tolist() == [int(key) in table for key in asked]
+    assert not KeyPlan.first(range(9)).is_listed(asked).any()
 
 
 def test_where_a_key_goes_is_the_same_on_every_machine_and_in_every_release() -> None:

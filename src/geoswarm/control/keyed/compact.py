@@ -9,6 +9,9 @@ executor for its own keys, so that roundings up and down cancel in its sum. Of t
 that leaves the smaller absolute sum of roundings is taken, the lower one for ties. (The paper uses only the sign of the
 sum, and so ends its own example of Figure 6 at -1 instead of 0.)
 
+The smallest representative is 1, so values are counted in units first (`unit_of`): a load may be tuples, microseconds
+or seconds, and the plan is the same.
+
 Rounded sums are right for all keys of an executor, but not for those that are chosen to move: a key that was rounded up
 has the larger γ and goes first, so the estimate of what moves is too high. At 10^6 keys and R = 256 the worst executor
 is off by 2.8 % (0.4 % on average). A seventh number per vector, the mean of its keys' loads, brings that to 0.2 %.
@@ -21,11 +24,24 @@ import numpy as np
 from pydantic import Field
 
 from geoswarm.control.keyed.llfd import by_executor
-from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, trim_table
+from geoswarm.control.keyed.mixed import Search, Trial, gamma, mixed_trial, swap_keys, trim_table
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import KeyOwners, scramble, stir
 from geoswarm.core.keys.plan import KeyPlan
+
+UNITS_PER_EXECUTOR = float(1 << 20)
+"""The most units that an executor has on average. One key with almost nothing must not make steps so small that no two
+keys are alike; what is lost in rounding is a millionth of an executor for each vector."""
+
+
+def unit_of(values: Floats, executors: int) -> float:
+    """The value that counts as 1: the smallest above 0 (the paper's "after normalization"), if that is not too small
+    to matter."""
+    above = values[values > 0.0]
+    if not len(above):
+        return 1.0
+    return max(float(above.min()), float(above.sum()) / (executors * UNITS_PER_EXECUTOR))
 
 
 @kernel
@@ -45,7 +61,7 @@ def _below(value: float, level_bits: int, top: float) -> tuple[float, float]:
 
 @kernel
 def discretise(values: Floats, level_bits: int) -> Floats:
-    """φ of each value. Values are 0, which stays 0, or at least 1."""
+    """φ of each value, in units: 0 stays 0, and what lies between 0 and 1 becomes one of the two."""
     rounded = np.empty_like(values)
     if len(values) == 0:
         return rounded
@@ -108,17 +124,17 @@ class Compact:
     """The vector of each key."""
 
 
-def summarise_keys(case: Case, limits: Limits, load_unit: float = 1.0, state_unit: float = 1.0) -> Compact:
-    """The vectors of all keys. On a cluster each executor does this for its own keys, with the same result."""
+def summarise_keys(case: Case, limits: Limits) -> Compact:
+    """The vectors of all keys."""
+    load_unit, state_unit = unit_of(case.load, case.executors), unit_of(case.state, case.executors)
     heap, starts = by_executor(case.owner, case.executors)
     load = _by_owner(case.load / load_unit, heap, starts, limits.level_bits)
     state = _by_owner(case.state / state_unit, heap, starts, limits.level_bits)
     places = case.owner.astype(np.int64) * case.executors + case.home
     member, first = _group(places, load, state)
     count = np.bincount(member, minlength=len(first)).astype(np.int64)
-    vectors = Case(
-        load[first] * load_unit, state[first] * state_unit, case.owner[first], case.home[first], case.executors, count
-    )
+    loads, states = load[first] * load_unit, state[first] * state_unit
+    vectors = replace(case, load=loads, state=states, owner=case.owner[first], home=case.home[first], count=count)
     return Compact(vectors, member)
 
 
@@ -157,12 +173,11 @@ def load_errors(trial: Trial, case: Case, owner: KeyOwners) -> Floats:
 class MixedCompact:
     """Plans as `mixed` does, on vectors of similar keys instead of keys."""
 
-    heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft")
+    heeds: ClassVar[tuple[str, ...]] = ("level_bits", "table_is_soft", "theta_is_two_sided")
     limits: Limits = field(default_factory=Limits)
-    load_unit: Annotated[float, Field(gt=0)] = 1.0
-    """The load that counts as 1, such as a tuple or a millisecond. Less than half of it rounds to 0."""
-    state_unit: Annotated[float, Field(gt=0)] = 1.0
-    """The same for state, such as a byte."""
+    heavy_keys: Annotated[int, Field(ge=1)] = 1024
+    """Keys that each executor reports one by one, the heaviest. Of all others, which stay where they are, it reports
+    sums per slot."""
     as_printed: bool = False
     """Whether to plan with rounded loads, as the paper does."""
     name: str = "mixed-compact"
@@ -171,12 +186,12 @@ class MixedCompact:
         case = Case.of(plan, stats)
         if is_settled(case, self.limits) and int((case.owner != case.home).sum()) <= self.limits.table_max:
             return answer(plan, stats, case, self.limits, case.owner, trials=0)
-        compact = summarise_keys(case, self.limits, self.load_unit, self.state_unit)
+        compact = summarise_keys(case, self.limits)
         if not self.as_printed:
             compact = with_means(compact, case)
         trial = mixed_trial(Search(compact.vectors, self.limits))
         owner = expand(compact, trial, case, self.limits)
         error = float(load_errors(trial, case, owner).max())
-        owner = trim_table(case, owner, self.limits)
+        owner = trim_table(case, swap_keys(case, owner, self.limits)[0], self.limits)
         more = {"trials": trial.trials, "vectors": len(compact.vectors.load), "estimate_error": error}
         return answer(plan, stats, case, self.limits, owner, **more)

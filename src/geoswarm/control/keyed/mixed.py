@@ -1,7 +1,8 @@
 """The paper's planners: plain LLFD, MinTable, MinMig, Mixed between the two, and Mixed-BF, which tries everything.
 
 All run the three phases of Mixed §III: clean the table, empty the overloaded executors, assign (`llfd.py` does the
-last two). They differ in how many entries they move back, and in what they move first (ψ):
+last two). Where LLFD ends out of balance, heavy keys are exchanged (`control/swap.py`), which the paper does not do.
+The planners differ in how many entries they move back, and in what they move first (ψ):
 
                     moves back             ψ
     LLFD            nothing                largest load
@@ -21,6 +22,7 @@ import numpy as np
 
 from geoswarm.control.keyed.llfd import SLACK, llfd
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
+from geoswarm.control.swap import exchange
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
@@ -54,7 +56,7 @@ class Search:
 
     def __init__(self, case: Case, limits: Limits) -> None:
         self.case, self.limits = case, limits
-        self.load_max = case.load_max(limits)
+        self.load_max, self.load_min = case.load_max(limits), case.load_min(limits)
         self._loads = case.loads_now
         listed = np.flatnonzero(case.owner != case.home)
         self._listed = listed[np.argsort(case.state[listed], kind="stable")]  # η
@@ -81,23 +83,56 @@ class Search:
         at[cleaned] = case.home[cleaned]
         np.subtract.at(loads, case.owner[cleaned], weights)
         np.add.at(loads, case.home[cleaned], weights)
-        items, targets = llfd(case.load, rank, case.count, at, loads, self.load_max)
+        items, targets, loads = self._place(at, loads, rank)
         table = case.count[kept].sum() - (at[items] != case.home[items]).sum() + (targets != case.home[items]).sum()
         migration = (case.state[cleaned] * case.count[cleaned]).sum()
         owners = case.owner[items]
         migration += (case.state[items] * ((targets != owners) * 1 - (at[items] != owners))).sum()
         return Trial(at, items, targets, loads, int(table), float(migration))
 
+    def _place(self, at: KeyOwners, loads: Floats, rank: Floats) -> tuple[Ints, KeyOwners, Floats]:
+        """The units that leave `at`, the executors where they go, and the loads after that."""
+        case = self.case
+        items, targets = llfd(case.load, rank, case.count, at, loads, fill_level(loads, self.load_max, self.load_min))
+        if case.is_balanced(loads, self.limits) or case.count.max(initial=1) > 1:  # a vector's keys are not known here
+            return items, targets, loads
+        placed = at.copy()
+        placed[items] = targets
+        owner, loads = swap_keys(case, placed, self.limits)
+        items = np.flatnonzero(owner != at)
+        return items, owner[items], loads
+
     def is_balanced(self, trial: Trial) -> bool:
-        return bool(trial.loads.max() <= self.load_max * (1.0 + SLACK))
+        return self.case.is_balanced(trial.loads, self.limits)
 
     def fits(self, trial: Trial) -> bool:
         return trial.table <= self.limits.table_max
 
     def merit(self, trial: Trial) -> tuple[bool, bool, float]:
-        """A rank for trials: by fit of the table, then balance, then little migration; without balance, by maximum."""
+        """A rank for trials: by fit of the table, then balance, then little migration; without balance, by reach."""
         balanced = self.is_balanced(trial)
-        return self.fits(trial), balanced, -(trial.migration if balanced else float(trial.loads.max()))
+        return self.fits(trial), balanced, -(trial.migration if balanced else self.case.reach(trial.loads, self.limits))
+
+
+def fill_level(loads: Floats, load_max: float, load_min: float) -> float:
+    """The bound for LLFD: L_max, or the lower level above which there is just the load that lifts all executors to
+    `load_min`. What LLFD takes goes to the least loaded first."""
+    lacking = float(np.maximum(0.0, load_min - loads).sum())
+    if lacking == 0.0:
+        return load_max
+    falling = np.sort(loads)[::-1]
+    levels = (np.cumsum(falling) - lacking) / np.arange(1, len(loads) + 1)  # if the first n executors give
+    return min(load_max, float(levels.max()))
+
+
+def swap_keys(case: Case, owner: KeyOwners, limits: Limits) -> tuple[KeyOwners, Floats]:
+    """The owners after exchanges of heavy keys, if these are not in balance, and the loads."""
+    loads = case.loads(owner)
+    if case.is_balanced(loads, limits):
+        return owner, loads
+    load_max, load_min = case.load_max(limits) * (1.0 + SLACK), case.load_min(limits) * (1.0 - SLACK)
+    swapped, loads = exchange(case.load, owner.astype(np.int64), loads, load_max, load_min)
+    return swapped.astype(np.int32), loads
 
 
 @kernel
@@ -159,6 +194,7 @@ def trim_table(case: Case, owner: KeyOwners, limits: Limits) -> KeyOwners:
 class LLFD:
     """Empties the overloaded executors, largest key first into the least loaded executor that takes it."""
 
+    heeds: ClassVar[tuple[str, ...]] = ("theta_is_two_sided",)
     limits: Limits = field(default_factory=Limits)
     name: str = "llfd"
 
@@ -174,6 +210,7 @@ class LLFD:
 class MinTable:
     """Moves all keys of the table back to their hash, and then as few as possible elsewhere."""
 
+    heeds: ClassVar[tuple[str, ...]] = ("theta_is_two_sided",)
     limits: Limits = field(default_factory=Limits)
     name: str = "min-table"
 
@@ -188,6 +225,7 @@ class MinTable:
 class MinMig:
     """Moves what has most load for its state, whatever the table grows to: nearly all keys (Appendix, Figure 18)."""
 
+    heeds: ClassVar[tuple[str, ...]] = ("theta_is_two_sided",)
     limits: Limits = field(default_factory=Limits)
     name: str = "min-mig"
 
@@ -203,7 +241,7 @@ class MinMig:
 class Mixed:
     """Moves as little state as fits the table: back to their hash go only as many keys as must."""
 
-    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft",)
+    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft", "theta_is_two_sided")
     limits: Limits = field(default_factory=Limits)
     name: str = "mixed"
 
@@ -221,7 +259,7 @@ class Mixed:
 class MixedBF:
     """Tries every number of keys to move back to their hash, and takes the best."""
 
-    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft",)
+    heeds: ClassVar[tuple[str, ...]] = ("table_is_soft", "theta_is_two_sided")
     limits: Limits = field(default_factory=Limits)
     name: str = "mixed-bf"
 

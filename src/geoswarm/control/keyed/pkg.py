@@ -60,6 +60,6 @@ class PKG:
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
         positions = np.searchsorted(plan.executors, np.stack(choices(plan, stats.keys))).astype(np.int32)
-        loads = np.zeros(case.executors)
+        loads = np.zeros(case.executors) if case.fixed is None else case.fixed.copy()
         split = _deal(case.load, positions[0], positions[1], loads)
         return keep_plan(plan, stats, case, self.limits, loads, split_keys=int(split))

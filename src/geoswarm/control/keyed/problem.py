@@ -15,7 +15,7 @@ import numpy as np
 
 from geoswarm.control.keyed.llfd import SLACK, loads_of
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.keys.hashing import KeyOwners
+from geoswarm.core.keys.hashing import SLOTS, KeyOwners, slot_owners
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import InputError, SettingsError
 
@@ -43,6 +43,9 @@ class Limits:
     table_is_soft: bool = False
     """Whether the table may outgrow A_max when balance needs it, as in the paper (Appendix, Figure 17). If not, the
     lightest entries are dropped, and the imbalance that is left is reported."""
+    theta_is_two_sided: bool = False
+    """Whether an executor that lies as far below the average is out of balance, too, as the paper defines θ. If not,
+    only the busiest count: a batch ends with them."""
 
     def __post_init__(self) -> None:
         if not (0.0 <= self.theta_max < np.inf):
@@ -59,20 +62,26 @@ class Limits:
 
 @dataclass(frozen=True)
 class KeyStats:
-    """What an interval measured, with every key that has load or state, once. The table's entries for other keys are
-    dropped, since they have nothing to move."""
+    """What an interval measured, with every key that a plan may move, once: those with load, and those of the table
+    with state. The table's entries for other keys are dropped, since they have nothing to move."""
 
     keys: Ints
     load: Floats
-    """c(k): the load in the last interval."""
+    """c(k): the load in the last interval, in any unit; the engine measures microseconds."""
     state: Floats
     """S(k, w): the state of the last w intervals."""
+    slot_load: Floats = field(default_factory=lambda: np.empty(0))
+    """The load of keys that are not named, which go where their hash sends them, by slot of the hash; or empty."""
+    other_state: float = 0.0
+    """The state of all keys that are not named."""
 
     def __post_init__(self) -> None:
         if not len(self.keys) == len(self.load) == len(self.state):
             lengths = f"{len(self.keys)} keys, {len(self.load)} loads, {len(self.state)} states"
             raise InputError(f"statistics of keys have {lengths}: give one of each per key")
-        for what, values in (("load", self.load), ("state", self.state)):
+        if len(self.slot_load) not in (0, SLOTS):
+            raise InputError(f"statistics of keys have loads of {len(self.slot_load)} slots: give all {SLOTS}, or none")
+        for what, values in (("load", self.load), ("state", self.state), ("load by slot", self.slot_load)):
             if len(values) and not (values.min() >= 0.0 and values.max() < np.inf):  # also false for NaN
                 bad = int((~((values >= 0.0) & (values < np.inf))).sum())
                 raise InputError(f"{what} of {bad} of {len(values)} keys is negative or no number: measure it again")
@@ -89,6 +98,9 @@ class Case:
     executors: int
     count: Ints
     """The number of keys that an item stands for: 1, except for the vectors of `compact.py`."""
+    fixed: Floats | None = None
+    """The load of each executor's keys that are not named, which stay where they are; None: all are named."""
+    other_state: float = 0.0
 
     @classmethod
     def of(cls, plan: KeyPlan, stats: KeyStats) -> "Case":
@@ -96,10 +108,15 @@ class Case:
         positions[list(plan.executors)] = np.arange(len(plan.executors))
         owner, home = positions[plan.route(stats.keys)], positions[plan.homes(stats.keys)]
         load, state = (np.ascontiguousarray(a, np.float64) for a in (stats.load, stats.state))
-        return cls(load, state, owner, home, len(plan.executors), np.ones(len(load), np.int64))
+        count, executors, fixed = np.ones(len(load), np.int64), len(plan.executors), None
+        if len(stats.slot_load):
+            owners = positions[slot_owners(plan.executors)]
+            fixed = np.bincount(owners, stats.slot_load, executors).astype(np.float64)
+        return cls(load, state, owner, home, executors, count, fixed, stats.other_state)
 
     def loads(self, owner: KeyOwners) -> Floats:
-        return loads_of(self.load, self.count, owner, self.executors)
+        named = loads_of(self.load, self.count, owner, self.executors)
+        return named if self.fixed is None else named + self.fixed
 
     @cached_property
     def loads_now(self) -> Floats:
@@ -111,6 +128,19 @@ class Case:
 
     def load_max(self, limits: Limits) -> float:
         return (1.0 + limits.theta_max) * self.mean
+
+    def load_min(self, limits: Limits) -> float:
+        """The least load of an executor in balance; 0 if θ has one side."""
+        return max(0.0, 1.0 - limits.theta_max) * self.mean if limits.theta_is_two_sided else 0.0
+
+    def reach(self, loads: Floats, limits: Limits) -> float:
+        """The largest load, or, if θ has two sides, the load that lies as far above the average as any lies from it."""
+        low = 2.0 * self.mean - float(loads.min()) if limits.theta_is_two_sided else 0.0
+        return max(float(loads.max()), low)
+
+    def is_balanced(self, loads: Floats, limits: Limits) -> bool:
+        """Whether every executor is within its bounds."""
+        return self.reach(loads, limits) <= self.load_max(limits) * (1.0 + SLACK)
 
 
 @dataclass(frozen=True)
@@ -143,8 +173,9 @@ class Rebalance:
 class Planner(Protocol):
     """A planner, made by `kind(limits)` or with further options of its own. It keeps nothing between intervals.
 
-    A class may have two more attributes: `only_compares`, true for a rival that does not route by a plan and cannot run
-    in a stream, and `heeds`, the fields of `Limits` that it uses beyond those that all planners use."""
+    A class may have three more attributes: `only_compares`, true for a rival that does not route by a plan and cannot
+    run in a stream; `heeds`, the fields of `Limits` that it uses beyond those that all planners use; and `heavy_keys`,
+    for a planner that uses `KeyStats.slot_load`: how many keys each executor has to name."""
 
     @property
     def name(self) -> str: ...
@@ -159,13 +190,14 @@ def answer(
     plan: KeyPlan, stats: KeyStats, case: Case, limits: Limits, owner: KeyOwners, **more: float | int | str
 ) -> Rebalance:
     """The plan that gives each key to `owner`, or the old one if this is not worth it."""
-    before, bound = case.loads_now, case.load_max(limits) * (1.0 + SLACK)
+    before = case.loads_now
     loads = before if owner is case.owner else case.loads(owner)
     heavy, alarm = _overweight(stats, case, limits)
     gain_min = GAIN_MIN if len(heavy) else SLACK
     table_before, table = int((case.owner != case.home).sum()), int((owner != case.home).sum())
     shrinks = limits.table_max < table_before > table
-    if loads.max() > bound and loads.max() >= before.max() * (1.0 - gain_min) and not shrinks:
+    is_no_better = case.reach(loads, limits) >= case.reach(before, limits) * (1.0 - gain_min)
+    if is_no_better and not case.is_balanced(loads, limits) and not shrinks:
         owner, loads, more = case.owner, before, more | {"kept": "the old plan: no better one was found"}
     changed = np.flatnonzero(owner != case.owner)
     executors = np.array(plan.executors, np.int32)
@@ -201,12 +233,13 @@ def _overweight(stats: KeyStats, case: Case, limits: Limits) -> tuple[Ints, dict
 
 
 def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: int) -> dict[str, float | int | str]:
-    mean, state, moved = case.mean, float(case.state.sum()), float(case.state[changed].sum())
+    mean, moved = case.mean, float(case.state[changed].sum())
+    state = float(case.state.sum()) + case.other_state
     return {
         "keys": len(case.load),
         "skew_before": float(case.loads_now.max() / mean) if mean else 1.0,
         "skew": float(loads.max() / mean) if mean else 1.0,
-        "balanced": int(loads.max() <= case.load_max(limits) * (1.0 + SLACK)),
+        "balanced": int(case.is_balanced(loads, limits)),
         "table": table,
         "table_max": limits.table_max,
         "moved_keys": len(changed),
@@ -216,5 +249,5 @@ def _figures(case: Case, limits: Limits, loads: Floats, changed: Ints, table: in
 
 
 def is_settled(case: Case, limits: Limits) -> bool:
-    """Whether every executor is within its bound."""
-    return bool(case.loads_now.max() <= case.load_max(limits) * (1.0 + SLACK))
+    """Whether every executor is within its bounds now."""
+    return case.is_balanced(case.loads_now, limits)

@@ -7,7 +7,7 @@ VLDBJ 23(4).
 Each step compares all pairs of tracked keys, as both papers describe it. Everything else is in its favour: only
 overloaded executors give (another pair cannot lower the maximum), the loops are compiled, ties go to the smaller state,
 and `ReadjSearched` finds the largest σ that balances by bisection, as in the paper. `ReadjSorted` is an improvement: it
-finds the same best swap along two sorted lists, without comparing all pairs.
+finds the same best swap along two sorted lists (`control/swap.py`), without comparing all pairs.
 """
 
 from dataclasses import dataclass, field
@@ -18,6 +18,7 @@ from pydantic import Field
 
 from geoswarm.control.keyed.llfd import SLACK
 from geoswarm.control.keyed.problem import Case, KeyStats, Limits, Rebalance, answer, is_settled
+from geoswarm.control.swap import best_swap
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.keys.hashing import KeyOwners
 from geoswarm.core.keys.plan import KeyPlan
@@ -44,22 +45,6 @@ def _best_swap(load: Floats, state: Floats, gives: Ints, takes: Ints, gap: float
 
 
 @kernel
-def _best_swap_sorted(load: Floats, gives: Ints, takes: Ints, gap: float) -> tuple[float, int, int]:
-    """The same gain, with both lists by descending load: a lighter key that goes has a lighter best partner."""
-    best, went, came, n = 0.0, -1, -1, 0
-    for a in gives:
-        while n < len(takes) and load[a] - load[takes[n]] < gap / 2.0:
-            n += 1
-        for near in (n - 1, n):  # one that leaves more than half of the gap, one that leaves less
-            if near >= 0:
-                b = takes[near] if near < len(takes) else -1
-                gain = gap - abs(gap - 2.0 * (load[a] - (load[b] if b >= 0 else 0.0)))
-                if gain > best:
-                    best, went, came = gain, a, b
-    return best, went, came
-
-
-@kernel
 def _readjust(
     load: Floats, state: Floats, tracked: Ints, owner: KeyOwners, loads: Floats, bound: float, is_sorted: bool
 ) -> int:
@@ -76,7 +61,7 @@ def _readjust(
                 if loads[j] < loads[i]:
                     takes, gap = tracked[here == j], loads[i] - loads[j]
                     if is_sorted:
-                        gain, a, b = _best_swap_sorted(load, gives, takes, gap)
+                        gain, a, b = best_swap(load, gives, takes, gap)
                     else:
                         gain, a, b = _best_swap(load, state, gives, takes, gap)
                     if gain > best:

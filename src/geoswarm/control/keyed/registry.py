@@ -18,7 +18,7 @@ from geoswarm.registry import Registry, classes_in
 PLANNER_PARTS = ("name", "rebalance")
 LIMITS_OF_TUNING = ("theta_max", "table_max", "beta")
 """Limits that are fields of `KeyTuning`."""
-LIMITS_OF_OPTIONS = ("level_bits", "table_is_soft")
+LIMITS_OF_OPTIONS = ("level_bits", "table_is_soft", "theta_is_two_sided")
 """Limits that are options of the planners whose `heeds` names them."""
 
 

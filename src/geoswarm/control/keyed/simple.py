@@ -15,17 +15,19 @@ from geoswarm.core.keys.plan import KeyPlan
 
 
 @kernel
-def _deal(load: Floats, order: Ints, executors: int) -> KeyOwners:
-    owner, loads = np.empty(len(load), np.int32), np.zeros(executors)
+def _deal(load: Floats, order: Ints, loads: Floats) -> KeyOwners:
+    owner = np.empty(len(load), np.int32)
     for i in order:
         owner[i] = np.argmin(loads)
         loads[owner[i]] += load[i]
     return owner
 
 
-def deal_keys(load: Floats, executors: int) -> KeyOwners:
-    """The executor of each key. At most (4/3 - 1/(3 N_D)) of the best possible maximum (Theorem 1, Lemma 3)."""
-    return _deal(load, np.argsort(-load, kind="stable"), executors)
+def deal_keys(load: Floats, executors: int, fixed: Floats | None = None) -> KeyOwners:
+    """The executor of each key, beside loads that are fixed. Without these, at most (4/3 - 1/(3 N_D)) of the best
+    possible maximum (Theorem 1, Lemma 3)."""
+    loads = np.zeros(executors) if fixed is None else fixed.copy()
+    return _deal(load, np.argsort(-load, kind="stable"), loads)
 
 
 @dataclass(frozen=True)
@@ -37,5 +39,5 @@ class Simple:
 
     def rebalance(self, plan: KeyPlan, stats: KeyStats) -> Rebalance:
         case = Case.of(plan, stats)
-        owner = deal_keys(case.load, case.executors) if case.mean else case.owner
+        owner = deal_keys(case.load, case.executors, case.fixed) if case.mean else case.owner
         return answer(plan, stats, case, self.limits, owner)

@@ -50,6 +50,14 @@ def slot_of_key(bits: Word) -> int:
     return np.int64(bits >> _SLOT_SHIFT)  # type: ignore[return-value]
 
 
+@kernel
+def slots_of_keys(keys: Ints) -> Ints:
+    slots = np.empty(len(keys), np.int64)
+    for i in range(len(keys)):
+        slots[i] = slot_of_key(scramble(keys[i]))
+    return slots
+
+
 @lru_cache(maxsize=16)
 def slot_owners(executors: tuple[int, ...]) -> KeyOwners:
     """The executor of each slot."""

@@ -87,6 +87,13 @@ class KeyPlan:
             dealt[rows] = parts_of(int(key), int(ways))[np.arange(len(rows)) % ways]
         return dealt
 
+    def is_listed(self, keys: Ints) -> Bools:
+        """Whether each key is in the table."""
+        if not len(self.keys):
+            return np.zeros(len(keys), np.bool_)
+        found: Bools = self.keys[np.searchsorted(self.keys, keys).clip(max=len(self.keys) - 1)] == keys
+        return found
+
     def is_split(self, keys: Ints) -> Bools:
         return np.isin(keys, self.split_keys)
 

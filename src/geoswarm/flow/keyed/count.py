@@ -53,7 +53,7 @@ class Count(Operator):
         added = turn.row_counts
         count = added + sum_groups(turn.held.column("count").to_numpy(), turn.held_starts)
         given = make_batch([turn.keys, pa.array(count), pa.array(added)], self.given(turn.rows.schema))
-        return Answer(*count_rows(turn), given, count_work(turn))
+        return Answer(*count_rows(turn), given, count_work(turn), np.ones(len(turn.keys), np.int64))
 
     def compact(self, held: StateRows) -> StateRows:
         return add_up_counts(held)

@@ -93,7 +93,7 @@ class Delivery(Operator):
         sent = np.minimum(turn.row_counts, room)
         kept = self._rows_to_keep(turn, sent, (late >= 0) & (late + remembered[groups] < self.digest_max))
         work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
-        return Answer(kept, np.arange(len(turn.keys)), self._now(turn, np.flatnonzero(late < 0)), work)
+        return Answer(kept, np.arange(len(turn.keys)), self._now(turn, np.flatnonzero(late < 0)), work, sent)
 
     def _rows_to_keep(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
         rows = turn.rows.filter(pa.array(is_remembered))

@@ -11,6 +11,7 @@ is the last `window` intervals, including the present one:
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,11 @@ class Moment(NamedTuple):
     now_us: int
 
 
+def no_clock() -> float:
+    """A clock that stands still."""
+    return 0.0
+
+
 class Turn(NamedTuple):
     """Some keys, each once and with all its rows of the batch: those of key i are rows[starts[i]:starts[i + 1]]."""
 
@@ -45,6 +51,8 @@ class Turn(NamedTuple):
     held_batches: Ints
     """The batch in which each held row was kept."""
     moment: Moment
+    cpu_s: Callable[[], float] = no_clock
+    """The CPU time of the calling thread, for what a key took; nothing else may depend on it."""
 
     @property
     def row_counts(self) -> Ints:
@@ -76,7 +84,11 @@ class Answer(NamedTuple):
     given: pa.RecordBatch
     """Rows to send out, in columns of `given`."""
     work: Floats
-    """The work for each key, in a unit of the operator's own, by which keys are balanced."""
+    """The work for each key, in a unit of the operator's own: what its time depends on."""
+    given_counts: Ints | None = None
+    """The number of given rows of each key, where the operator knows it."""
+    took_us: Floats | None = None
+    """The CPU time of each key, where the operator has measured it by the turn's clock (`charge.py`)."""
 
 
 class Operator(ABC):

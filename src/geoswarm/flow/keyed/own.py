@@ -25,6 +25,8 @@ A key has one state per interval:
 
 Every batch keeps the whole state of its interval, and the newest counts. States are stored as JSON, so a state must be
 a value that JSON returns unchanged: None, bool, int, finite float, str, and lists and dicts with str keys of these.
+
+A key is charged the CPU time of its calls, so that keys are balanced by what the stage really takes for each.
 """
 
 from abc import ABC, abstractmethod
@@ -107,21 +109,25 @@ class Own(Operator):
         return pa.RecordBatch.from_arrays([keys, *map(rows.column, others)], names=[KEY, *others])
 
     def update(self, turn: Turn) -> Answer:
-        keys, rows, states = turn.keys.to_pylist(), turn.rows.to_pylist(), turn.held.column("state").to_pylist()
+        keys, rows, held = turn.keys.to_pylist(), turn.rows.to_pylist(), turn.held.column("state").to_pylist()
         kept: list[str] = []
         given: list[tuple[Key, Row]] = []
+        given_counts, at_s = np.zeros(len(keys), np.int64), [turn.cpu_s()]
         for i, key in enumerate(keys):
             begin, end = turn.held_starts[i], turn.held_starts[i + 1]
-            newest = dict(zip(turn.held_intervals[begin:end].tolist(), states[begin:end], strict=True))
+            newest = dict(zip(turn.held_intervals[begin:end].tolist(), held[begin:end], strict=True))
             state = self._present(key, newest.pop(turn.moment.interval, None))
             window = self._merge_older(key, [newest[interval] for interval in sorted(newest)])
             of_key = rows[turn.starts[i] : turn.starts[i + 1]]
             state, some = self._check_update(key, self._ask(key, "update", self.stage.update, state, of_key, window))
             kept.append(pack_state(state, f"operator {self.name}, key {key!r}"))
             given += ((key, row) for row in some)
+            given_counts[i] = len(some)
+            at_s.append(turn.cpu_s())
         work = (turn.row_counts + np.diff(turn.held_starts)).astype(np.float64)
         every = np.arange(len(keys))
-        return Answer(make_batch([pa.array(kept, pa.string())], OWN_KEPT), every, self._batch(turn, given), work)
+        states = make_batch([pa.array(kept, pa.string())], OWN_KEPT)
+        return Answer(states, every, self._batch(turn, given), work, given_counts, 1e6 * np.diff(at_s))
 
     def compact(self, held: StateRows) -> StateRows:
         """Keeps the newest row of each key."""

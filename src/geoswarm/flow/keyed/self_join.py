@@ -97,7 +97,7 @@ class SelfJoin(Operator):
             columns += [both.take(pa.array(left)), both.take(pa.array(right))]
         work = turn.row_counts + np.diff(held_starts) + per_key
         given = make_batch(columns, self.given(turn.rows.schema))
-        return Answer(fresh, turn.row_groups, given, work.astype(np.float64))
+        return Answer(fresh, turn.row_groups, given, work.astype(np.float64), per_key)
 
 
 def _numbers(rows: pa.RecordBatch) -> Floats:

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.flow.keyed.columns import sum_groups
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.flow.keyed.transition_kernels import (
     Interests,
@@ -105,6 +106,7 @@ class Transitions(Operator):
             kept.groups,
             _notice_rows(turn.rows, notices.offsets, notices.subs, self.given(turn.rows.schema)),
             work,
+            sum_groups(np.diff(notices.offsets) > 0, turn.starts),
         )
 
     def compact(self, held: StateRows) -> StateRows:

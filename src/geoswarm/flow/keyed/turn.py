@@ -113,19 +113,23 @@ def turn_of(
 
 def _find(shelf: Shelf, grouped: KeyGroups, wanted: Bools | None) -> tuple[Ints, Ints]:
     """Rows of the shelf that belong to the keys, and the number of the key of each."""
-    numbers = np.arange(len(grouped.ids)) if wanted is None else np.flatnonzero(wanted)
-    if not len(numbers) or not len(shelf.ids):
-        return numbers[:0], numbers[:0]
-    ids = grouped.ids[numbers]
-    lows, highs = np.searchsorted(shelf.ids, ids, "left"), np.searchsorted(shelf.ids, ids, "right")
-    counts = highs - lows
-    of = np.repeat(numbers, counts)
-    at = np.arange(len(of)) + np.repeat(lows - (np.cumsum(counts) - counts), counts)
+    at, of = find_ids(shelf, grouped.ids, wanted)
     if len(of) and not pa.types.is_integer(grouped.keys.type):
         same = pc.equal(shelf.rows.column(KEY).take(pa.array(at)), grouped.keys.take(pa.array(of)))
         equal = same.to_numpy(zero_copy_only=False)
         at, of = at[equal], of[equal]
     return at, of
+
+
+def find_ids(shelf: Shelf, ids: Ints, wanted: Bools | None) -> tuple[Ints, Ints]:
+    """Rows of the shelf with these ids, and the place of the id of each. `wanted`: those to look up; None: all."""
+    numbers = np.arange(len(ids)) if wanted is None else np.flatnonzero(wanted)
+    if not len(numbers) or not len(shelf.ids):
+        return numbers[:0], numbers[:0]
+    lows, highs = (np.searchsorted(shelf.ids, ids[numbers], side) for side in ("left", "right"))
+    counts = highs - lows
+    of = np.repeat(numbers, counts)
+    return np.arange(len(of)) + np.repeat(lows - (np.cumsum(counts) - counts), counts), of
 
 
 def make_shelf(rows: pa.RecordBatch, batches: Ints, interval: int) -> Shelf:

@@ -5,7 +5,7 @@ only if the driver names them in the commit of the batch (`state.py`). `store/ke
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -16,8 +16,11 @@ from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
+from geoswarm.flow.keyed.charge import KeyCosts, WorkedKeys, charge_keys
+from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
 from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schema
+from geoswarm.flow.keyed.state_size import state_after, state_of
 from geoswarm.flow.keyed.turn import KeyGroups, Shelf, compact_shelves, group, make_shelf, turn_of
 
 
@@ -36,7 +39,7 @@ class KeyedFiles(Protocol):
 
     def forget_copies(self, names: Collection[str]) -> None: ...
 
-    def report(self, attempt: str, stage: str, number: int, counted: "KeyedReport") -> None: ...
+    def report(self, attempt: str, stage: str, number: int, counted: KeyedReport) -> None: ...
 
     def report_loads(self, attempt: str, executor: int, loads: bytes) -> None: ...
 
@@ -61,6 +64,12 @@ class KeyedTask:
     """Returns a name that no other attempt at any task has."""
     attempt: str = ""
     """Separates the reports of several attempts at one batch."""
+    costs: KeyCosts | None = None
+    """By these, keys are charged the time that their executor took; None: they are charged the operator's work."""
+    heavy_keys: int | None = None
+    """The number of keys that each executor reports one by one, the heaviest; None: all."""
+    weighs_table: bool = True
+    """Whether the state of the table's keys is reported, too, if they have no rows in the batch."""
 
     @cached_property
     def plan(self) -> KeyPlan:
@@ -93,41 +102,6 @@ class KeyedTask:
         return f"{self.moment.batch:012d}-{self.attempt}"
 
 
-@dataclass
-class KeyedReport:
-    """The report of a task to the driver."""
-
-    rows: int = 0
-    dead: int = 0
-    sent: int = 0
-    """Rows that went to the executor of their key; the others were refused, or go out without the operator."""
-    given: int = 0
-    cpu_us: int = 0
-    added: list[StateFile] = field(default_factory=list)
-    gone: list[str] = field(default_factory=list)
-    """Names of files that are merged into one of the added files."""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, written: dict[str, Any]) -> "KeyedReport":
-        return cls(**written | {"added": [StateFile(**file) for file in written["added"]]})
-
-
-class KeyLoads:
-    """Work and bytes of state per key, as one array that travels as bytes."""
-
-    @staticmethod
-    def pack(ids: Ints, work: Floats, size: Floats) -> bytes:
-        return np.stack([ids, work.view(np.int64), size.view(np.int64)]).tobytes()
-
-    @staticmethod
-    def unpack(data: bytes) -> tuple[Ints, Floats, Floats]:
-        ids, work, size = np.frombuffer(data, np.int64).reshape(3, -1)
-        return ids, work.view(np.float64), size.view(np.float64)
-
-
 class ExecutorWork:
     """The part of a batch that falls to one executor."""
 
@@ -136,7 +110,7 @@ class ExecutorWork:
         self._schema = task.columns
         self._shelves = _shelves_of(task)
         self.report = KeyedReport()
-        self._loads = [(np.empty(0, np.int64), np.empty(0), np.empty(0))]
+        self._worked: list[WorkedKeys] = []
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that the operator gives for all rows of the executor in this batch."""
@@ -145,9 +119,14 @@ class ExecutorWork:
         for number, rows in enumerate(_buckets(batches)):
             self.report.rows += len(rows)
             grouped = group(rows, self._task.operator.order)
-            answer = self._task.operator.update(self._turn(grouped))
+            turn = self._turn(grouped)
+            answer = self._task.operator.update(turn)
             given.append(answer.given)
             self._file(grouped, answer, number)
+            self._worked.append(WorkedKeys.of(grouped.ids, answer, state_after(turn, answer)))
+        worked = WorkedKeys.join(self._worked)
+        self.report.keys, self.report.work = len(worked.ids), float(worked.work.sum())
+        self.report.measured_us = int(worked.took_us.sum())
         self.report.given = sum(map(len, given))
         self.report.cpu_us = int((self._task.cpu_s() - began_s) * 1e6)
         yield from (part for part in given if len(part))
@@ -157,34 +136,52 @@ class ExecutorWork:
     def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
         seen = task.before.alive(task.moment.interval, task.operator.window)
-        return turn_of(grouped, self._all_of(seen, grouped), task.operator, task.moment)
+        return turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment)._replace(cpu_s=task.cpu_s)
 
     def _open(self, file: StateFile) -> Shelf:
         if file.name not in self._shelves:
             self._shelves[file.name] = self._task.state.open(file, self._schema)
         return self._shelves[file.name]
 
-    # -- filing rows to keep
+    # -- what is reported of keys
 
     @property
-    def loads(self) -> bytes:
-        return KeyLoads.pack(*(np.concatenate([part[i] for part in self._loads]) for i in range(3)))
+    def loads(self) -> KeyLoads:
+        """Load and state of the executor's keys. The time in `report` is divided as it is when this is read: a caller
+        who knows of more CPU time that the executor took adds it before."""
+        task, worked = self._task, WorkedKeys.join(self._worked)
+        load = worked.work if task.costs is None else charge_keys(worked, self.report.cpu_us, task.costs)
+        resting, resting_state = self._table_at_rest(worked.ids) if task.weighs_table else (worked.ids[:0], load[:0])
+        ids = np.concatenate([worked.ids, resting])
+        load, state = np.append(load, np.zeros(len(resting))), np.append(worked.state, resting_state)
+        loads = KeyLoads(ids, load, state)
+        if task.heavy_keys is None:
+            return loads
+        return loads.shorten(task.plan.is_listed(ids) | task.plan.is_split(ids), task.heavy_keys)
+
+    def _table_at_rest(self, at_work: Ints) -> tuple[Ints, Floats]:
+        """Keys that the table gives to this executor, and that have state, but no rows in this batch; their state."""
+        task, plan = self._task, self._task.plan
+        working = at_work[plan.is_listed(at_work)]
+        ids = np.setdiff1d(plan.keys[plan.targets == self._executor], working)
+        alive = task.before.alive(task.moment.interval, task.operator.window) if len(ids) else ()
+        state = state_of(ids, self._all_of(alive, ids))
+        return ids[state > 0.0], state[state > 0.0]
+
+    # -- filing rows to keep
 
     def _file(self, grouped: KeyGroups, answer: Answer, bucket: int) -> None:
         task, moment, state = self._task, self._task.moment, self._task.state
-        sizes = np.zeros(len(grouped.ids))
         if len(answer.kept):
             keys = grouped.keys.take(pa.array(answer.kept_groups))
             rows = pa.record_batch([keys, *answer.kept.columns], schema=self._schema)
             shelf = make_shelf(rows, np.full(len(rows), moment.batch, np.int64), moment.interval)
-            sizes = np.bincount(answer.kept_groups, minlength=len(sizes)) * (rows.nbytes / len(rows))
             swallowed = files_to_merge(self._deltas(), len(rows)) if bucket == 0 else []
             if swallowed:
                 shelf = compact_shelves([*(self._open(file) for file in swallowed), shelf], task.operator)
                 self.report.gone = [file.name for file in swallowed]
             attempt = f"{self._attempt}-{bucket}"
             self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt))
-        self._loads.append((grouped.ids, np.asarray(answer.work, np.float64), sizes))
 
     def _deltas(self) -> list[StateFile]:
         own = (self._task.moment.interval, self._task.plan.epoch, self._executor)
@@ -204,13 +201,13 @@ class ExecutorWork:
             kept_in = [file for file in task.before.files if file.interval == ended]
             for grouped in self._mine(kept_in):
                 seen = task.before.alive(ended, operator.window)
-                yield from _some(operator.close(turn_of(grouped, self._all_of(seen, grouped), operator, moment)))
+                yield from _some(operator.close(turn_of(grouped, self._all_of(seen, grouped.ids), operator, moment)))
         if _overrides(operator, "expire"):
             leaving = task.before.leaving(now, operator.window)
             for interval in sorted({file.interval for file in leaving}):
                 kept_in = [file for file in leaving if file.interval == interval]
                 for grouped in self._mine(kept_in):
-                    turn = turn_of(grouped, self._all_of(kept_in, grouped), operator, task.moment)
+                    turn = turn_of(grouped, self._all_of(kept_in, grouped.ids), operator, task.moment)
                     yield from _some(operator.expire(turn))
 
     def _mine(self, files: Sequence[StateFile]) -> Iterator[KeyGroups]:
@@ -240,10 +237,10 @@ class ExecutorWork:
         mine: Bools = stands == self._executor
         return mine
 
-    def _all_of(self, files: Sequence[StateFile], grouped: KeyGroups) -> Iterator[tuple[Shelf, Bools | None]]:
+    def _all_of(self, files: Sequence[StateFile], ids: Ints) -> Iterator[tuple[Shelf, Bools | None]]:
         owners: dict[int, Ints] = {}
         for file in files:
-            wanted = keys_in_file(file, self._task.plans, grouped.ids, owners)
+            wanted = keys_in_file(file, self._task.plans, ids, owners)
             if wanted.any():
                 yield self._open(file), wanted
 

@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.batches import gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import PASSING_PARCEL, pack_parcels, unpack_parcels
+from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.route import route_by_key, route_given
-from geoswarm.flow.keyed.work import ExecutorWork, KeyedReport, KeyedTask, merge_given
+from geoswarm.flow.keyed.work import ExecutorWork, KeyedTask, merge_given
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.stages.task import Body
 
@@ -71,7 +72,7 @@ def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask
             return  # it has left; tasks are numbered without gaps
         work = ExecutorWork(task, executor)
         yield from (shape(batch) for batch in work.run(rows))
-        task.state.report_loads(task.reports, executor, work.loads)
+        task.state.report_loads(task.reports, executor, work.loads.pack())
         task.state.report(task.reports, "work", executor, work.report)
 
     return run

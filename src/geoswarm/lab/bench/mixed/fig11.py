@@ -4,16 +4,17 @@ Three times are reported apart: rounding and grouping, which each executor does 
 vectors, the controller's part and what the paper reports; and finding the keys again. The error is what the plan
 thought an executor's load would be, against what its keys load it with: of the worst executor in the worst interval,
 with vectors that carry the mean of their loads, and with the paper's vectors, of which the paper seems to give the
-average.
+average. What travels is counted, too: the reports of all executors with every key, and with heavy keys and sums.
 """
 
 import statistics
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from geoswarm.control.keyed.compact import expand, load_errors, summarise_keys, with_means
+from geoswarm.control.keyed.compact import MixedCompact, expand, load_errors, summarise_keys, with_means
 from geoswarm.control.keyed.mixed import Mixed, Search, mixed_trial
 from geoswarm.control.keyed.problem import Case, Limits
+from geoswarm.flow.keyed.key_report import KeyLoads
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, cpu_s
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.mixed.sweep import PlannerSetting, PlanStep, plan_steps, setting_config, warm_up
@@ -42,10 +43,12 @@ def measure(sizes: CompactSizes, seed: int, report: Progress) -> Result:
     report("the original key space")
     found: dict[int, list[dict[str, float]]] = {bits: [] for bits in LEVEL_BITS}
     times_ms: list[float] = []
+    reported = (0, 0)
     for interval, step in enumerate(plan_steps(setting, Mixed(setting.limits), intervals, seed), 1):
         if interval >= MEASURED_MIN:
             report(f"interval {interval} of {intervals}")
             times_ms.append(1e3 * step.plan_s)
+            reported = report_bytes(step)
             for bits in LEVEL_BITS:
                 found[bits].append(plan_on_vectors(step, setting.with_limits(level_bits=bits).limits))
     rows: list[dict[str, Any]] = [{"space": "keys", "vectors": keys, "plan_ms": statistics.median(times_ms)}]
@@ -61,8 +64,22 @@ def measure(sizes: CompactSizes, seed: int, report: Progress) -> Result:
         "plan_s_k1e6": rows[0]["plan_ms"] / 1e3,
         "plan_s_compact": (usual["plan_ms"] + usual["expand_ms"]) / 1e3,
         "vectors_per_key": usual["vectors"] / keys,
+        "report_bytes": reported[0],
+        "report_bytes_short": reported[1],
     }
     return Result(rows, summary, setting_config(setting, intervals))
+
+
+def report_bytes(step: PlanStep) -> tuple[int, int]:
+    """The bytes that all executors report in an interval: with every key, and with heavy keys and sums."""
+    owner, heavy_keys = step.plan.route(step.stats.keys), MixedCompact().heavy_keys
+    whole, short = 0, 0
+    for executor in step.plan.executors:
+        mine = owner == executor
+        loads = KeyLoads(step.stats.keys[mine], step.stats.load[mine], step.stats.state[mine])
+        whole += len(loads.pack())
+        short += len(loads.shorten(step.plan.is_listed(loads.ids), heavy_keys).pack())
+    return whole, short
 
 
 def plan_on_vectors(step: PlanStep, limits: Limits) -> dict[str, float]:

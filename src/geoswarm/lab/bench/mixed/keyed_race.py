@@ -8,7 +8,8 @@ What an executor takes comes from what its tasks report: their CPU times are fit
 other work (`task_costs.py`), and an executor takes what these say of what it really had. The cost per task is left out:
 at saturation batches are as large as need be. It is not the same for all: under a planner that changes its plan often,
 state lies in more files, and a task has more of them to look through. `cpu_vs_hash_...` says how much CPU all that took
-in the batches as they were, over plain hash. `_raw` figures are of CPU times as they came.
+in the batches as they were, over plain hash. `_raw` figures are of CPU times as they came. For the same reason keys are
+balanced by work, not by time: a round is one batch here, and the time of one task is mostly noise.
 
 Ideal is the same work in equal shares: the paper's shuffles rows regardless of keys, and nothing can be evener. PKG is
 two operators, one behind the other (`pkg_count.py`), and takes what both take.
@@ -28,7 +29,6 @@ import pyarrow.parquet as pq
 from geoswarm.config import KeyTuning
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.flow.keyed.operator import Operator
-from geoswarm.flow.keyed.work import KeyLoads
 from geoswarm.lab.bench.kit.harness import Progress, cpu_s, median
 from geoswarm.lab.bench.kit.sessions import MASTER
 from geoswarm.lab.bench.mixed.pkg_count import PkgCount, PkgTotals
@@ -155,6 +155,7 @@ class _Lane:
             round_s=ROUND_S,
             planner=planner,
             theta_max=contestant.theta_max,
+            load_by="work",
         )
         self.runs = [KeyedRun(self.storage, Journal(self.storage), o, tuning, lambda: None) for o in operators]
 
@@ -186,11 +187,9 @@ class _Lane:
         for name in sorted(self.storage.names(folder)):
             if name.startswith("work-"):
                 report = json.loads(self.storage.read(f"{folder}/{name}"))
-                loads = self.storage.read(f"{folder}/loads-{name[5:10]}")
-                ids, work, _ = KeyLoads.unpack(loads) if loads else (np.empty(0), np.zeros(0), None)
                 rows.append(report["rows"])
-                keys.append(len(ids))
-                other.append(max(0.0, float(work.sum()) - report["rows"]))
+                keys.append(report["keys"])
+                other.append(max(0.0, report["work"] - report["rows"]))
                 cpu_us.append(report["cpu_us"])
         return StageTasks(np.array(rows), np.array(keys), np.array(other), np.array(cpu_us, np.float64))
 

@@ -46,7 +46,7 @@ class TaskCosts(NamedTuple):
 
 
 def fit_costs(stages: Sequence[StageTasks]) -> tuple[Floats, float]:
-    """The costs, and how far off a task is. The worst tenth, which was disturbed, is left out."""
+    """The costs, and how far off a task is."""
     seen = np.concatenate([task_features(tasks) for tasks in stages])
     cpu_us = np.concatenate([tasks.cpu_us for tasks in stages])
     costs = fit_trimmed(seen, cpu_us)
