@@ -109,12 +109,15 @@ class ControlLoop:
 
     def scale(self, executors: int) -> RoundOutcome:
         """Changes the number of executors from the next batch on. A strategy that follows the load fills the new ones;
-        a static one draws a first plan again."""
+        a static one draws a first plan again, from the next batch if it needs a sample."""
         before, strategy = self.plan, self._coordinator.strategy
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
-            with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
-                plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+            if isinstance(strategy, DrawsFromSample):
+                plan = replace(plan, drawn_by="")
+            else:
+                with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
+                    plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
         self._load = LoadReport()  # it was measured with another number of executors
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
