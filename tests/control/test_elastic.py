@@ -172,7 +172,7 @@ def test_a_growing_backlog_is_not_waited_for() -> None:
         decisions += [decided] if decided else []
         began_s += max(1.0, batch_s)
     grown = next(decided for decided in decisions if decided.executors_next > 4)
-    assert grown.reason == "above 80 % for 1 rounds, and batches get longer".replace(" %", "%")
+    assert grown.reason == "above 80% for 1 round, and batches get longer"
     assert (grown.executors_next, grown.busy, grown.interval_s) == (8, 1.0, 1.0)
 
 

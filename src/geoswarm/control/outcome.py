@@ -159,7 +159,7 @@ class ScaleEntry(JournalEntry):
     load: float | None = None
     """The smaller of `busy` and `batch_s` / `interval_s`. It and what follows is known where the load decided."""
     busy: float | None = None
-    """The share of the time in which a batch ran."""
+    """The share of the time without rest between batches."""
     batch_s: float | None = None
     """Seconds of a batch, on average."""
     interval_s: float | None = None

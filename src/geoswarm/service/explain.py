@@ -65,7 +65,7 @@ def _scale_sentence(entry: ScaleEntry) -> str:
         return f"{what}: {entry.reason}"
     return (
         f"{what}: load {entry.load:.0%}, {entry.reason} (batches took {entry.batch_s or 0.0:.3g} s of "
-        f"{entry.interval_s or 0.0:.3g} s, {entry.busy or 0.0:.0%} of the time, at {entry.events_per_s or 0.0:,.0f} "
+        f"{entry.interval_s or 0.0:.3g} s, busy {entry.busy or 0.0:.0%} of the time, {entry.events_per_s or 0.0:,.0f} "
         "events/s)"
     )
 

@@ -217,7 +217,7 @@ def test_executors_follow_the_load_up_and_down(tmp_path: Path, monkeypatch: pyte
     grown = next(d for d in world.decisions if d.executors_next > d.executors)
     assert (grown.load, grown.busy, grown.batch_s, grown.interval_s) == (1.0, 1.0, 2 * STEP_S, STEP_S)
     said = [line for line in sentences(rounds(world.storage, None)) if "executors" in line]
-    want = "5 -> 10 executors: load 100%, above 80% for 2 rounds (batches took 120 s of 60 s, 100% of the time, at 3 "
+    want = "5 -> 10 executors: load 100%, above 80% for 2 rounds (batches took 120 s of 60 s, busy 100% of the time, 3 "
     assert f"{want}events/s)" in said
 
 
