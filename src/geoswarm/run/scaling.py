@@ -6,7 +6,7 @@ number, `pipeline.py` asks for it between two batches.
 
 from collections.abc import Callable
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import Contract, ExecutorRange, Tuning
 from geoswarm.control.elastic import ClusterState, Elastic, TimedBatch
 from geoswarm.control.outcome import ScaleEntry
 from geoswarm.store.checkpoint import Checkpoint
@@ -31,28 +31,28 @@ class Scaling:
         put_in_force: PutInForce,
     ) -> None:
         self._checkpoint, self._slots, self._put_in_force = checkpoint, slots, put_in_force
+        span, most = tuning.executors, contract.executors_max
+        self._span = ExecutorRange(min=1, max=most)
         self._elastic: Elastic | None = None
-        self._span = tuning.executors
-        if self._span is not None:
-            most = min(self._span.max, contract.executors_max)
-            self._span = self._span.model_copy(update={"max": most})
-            interval_s = self._span.batch_s or every_s or INTERVAL_S
-            self._elastic = Elastic(self._span, interval_s, tuning.round_s)
+        if span is not None:
+            self._span = span.model_copy(update={"max": min(span.max, most)})
+            self._elastic = Elastic(self._span, span.batch_s or every_s or INTERVAL_S, tuning.round_s)
 
     def take_requests(self) -> None:
         """Before a batch, put the newest request in force, and the range if the number is outside it."""
         storage, executors = self._checkpoint.storage, self._checkpoint.plan.executors
         names, newest = waiting_requests(storage)
         if newest is not None:
-            allowed = self._within(newest.executors)
+            allowed = self._span.clamp(newest.executors)
             reason = f"someone asked for {newest.executors} executors"
             if allowed != newest.executors:
                 reason += f", and {allowed} are within the range"
             self._apply(ScaleEntry(executors, allowed, "command", reason, now_s=newest.at_us / 1e6))
         elif names:
             self._apply(ScaleEntry(executors, executors, "command", "a file in scale/ is damaged: scale again"))
-        elif self._within(executors) != executors:
-            self._apply(ScaleEntry(executors, self._within(executors), "range", "the number is outside the range"))
+        elif self._elastic is not None and self._span.clamp(executors) != executors:
+            allowed = self._span.clamp(executors)
+            self._apply(ScaleEntry(executors, allowed, "range", "the number is outside the range"))
         if names:
             clear_requests(storage, names)  # the plan is durable
 
@@ -66,9 +66,6 @@ class Scaling:
         entry = self._elastic.add_batch(TimedBatch(batch.now_s, batch.batch_s, batch.events_in), state)
         if entry is not None:
             self._apply(entry)
-
-    def _within(self, executors: int) -> int:
-        return executors if self._span is None else self._span.clamp(executors)
 
     def _apply(self, entry: ScaleEntry) -> None:
         self._checkpoint.fence.check()  # an engine that was replaced takes no request

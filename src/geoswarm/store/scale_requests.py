@@ -48,10 +48,12 @@ def waiting_requests(storage: Storage) -> WaitingRequests:
     names, newest = storage.names(SCALE_FOLDER), None
     for name in reversed(names):
         try:
-            newest = ScaleRequest(**storage.read_document(f"{SCALE_FOLDER}/{name}"))
-            break
+            found = ScaleRequest(**storage.read_document(f"{SCALE_FOLDER}/{name}"))
         except (CorruptState, TypeError):
             continue  # it must not stop the stream
+        if isinstance(found.executors, int) and isinstance(found.at_us, int):
+            newest = found
+            break
     return WaitingRequests(names, newest)
 
 

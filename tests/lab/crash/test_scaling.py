@@ -259,6 +259,7 @@ def test_a_damaged_request_is_reported_and_stops_nothing(tmp_path: Path) -> None
     def then(batch: int) -> None:
         if batch == 0:
             world.storage.write("scale/00000000000000000001-ab.json", b"{")
+            world.storage.write_document("scale/00000000000000000002-ab.json", {"executors": "six", "at_us": 2})
 
     world.run(TUNING, then)
     world.check(2)
