@@ -3,9 +3,10 @@
 Every limit of the engine has its name, unit and reason here. `settings_file.py` reads them from TOML.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 CELLS_MAX = 16_777_216
 """A plan keeps one partition number per cell: 64 MB at this size, in every worker."""
@@ -13,19 +14,36 @@ CELLS_MAX = 16_777_216
 EXECUTORS_MAX = 4096
 """Each is one shuffle partition; with more, scheduling would take longer than matching."""
 
+EXECUTORS_MIN = 2
+"""Executors of a new checkpoint on a machine with one core: with one executor there would be nothing to balance."""
+
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Contract(_Settings):
-    """Settings that a checkpoint is made for. Another value needs another checkpoint."""
+    """Settings that a checkpoint is made for. Another value needs another checkpoint, except for `executors`."""
 
     bounds: Annotated[tuple[float, float, float, float], Field(strict=False)] = (-180.0, -90.0, 180.0, 90.0)
     """(xmin, ymin, xmax, ymax) of the world. Points on any edge are inside."""
     columns: int = Field(default=1000, ge=1, le=65536)
     rows: int = Field(default=1000, ge=1, le=65536)
-    executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
+    executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
+    """Executors of a new checkpoint; None: as many as the cluster runs tasks at once. From then on the plan has their
+    number, and only scaling changes it (`geoswarm scale`, or a range in `Tuning`)."""
+
+    @property
+    def executors_max(self) -> int:
+        """The most executors that can share the cells."""
+        return min(EXECUTORS_MAX, self.columns * self.rows)
+
+    @field_validator("executors", mode="before")
+    @classmethod
+    def _no_range(cls, given: Any) -> Any:
+        if isinstance(given, Mapping):
+            raise ValueError("is a range, which any start may change: write it in [tuning], Tuning(executors=...)")
+        return given
 
     @model_validator(mode="after")
     def _relations(self) -> Self:
@@ -38,11 +56,30 @@ class Contract(_Settings):
             raise ValueError(
                 f"a grid of {self.columns} x {self.rows} has {cells} cells, limit {CELLS_MAX}: use a coarser grid"
             )
-        if cells < self.executors:
+        if self.executors is not None and cells < self.executors:
             raise ValueError(
                 f"{self.executors} executors cannot share {cells} cells: use at least one cell per executor"
             )
         return self
+
+
+class ExecutorRange(_Settings):
+    """Between which numbers the executors follow the load (`control/elastic.py`)."""
+
+    min: int = Field(ge=1, le=EXECUTORS_MAX)
+    max: int = Field(ge=1, le=EXECUTORS_MAX)
+    batch_s: float | None = Field(default=None, gt=0)
+    """Seconds that a batch may take; None: the trigger's interval, or 2 s where it has none."""
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        if self.min > self.max:
+            raise ValueError(f"min {self.min} is above max {self.max}: swap them")
+        return self
+
+    def clamp(self, executors: int) -> int:
+        """The number in the range that is nearest to this one."""
+        return min(max(executors, self.min), self.max)
 
 
 class Tuning(_Settings):
@@ -52,6 +89,9 @@ class Tuning(_Settings):
     """The strategy that redraws the plan: a name in `geoswarm strategies`. "static-uniform" never redraws it."""
     options: dict[str, Any] = {}
     """Parameters of the strategy, by name."""
+    executors: ExecutorRange | None = None
+    """A range, such as { min = 2, max = 64 }, within which the number of executors follows the load; None: it stays as
+    it is, until someone scales. It is here and not in the contract because any start may change it."""
     round_s: float = Field(default=15.0, gt=0)
     """Seconds between two decisions about the plan (SWARM §4.3.1); if too short, noise is taken for a change."""
     object_ttl_s: float = Field(default=3600.0, gt=0)
@@ -88,6 +128,13 @@ class Tuning(_Settings):
     dead_letter_folders_max: int = Field(default=10_000, ge=1)
     """Batches whose dead letters are kept; the oldest are removed first."""
 
+    @field_validator("executors", mode="before")
+    @classmethod
+    def _no_number(cls, given: Any) -> Any:
+        if isinstance(given, int):
+            raise ValueError("is one number: give a range, { min = 2, max = 64 }, or write the number in [contract]")
+        return given
+
 
 class KeyBalancing(_Settings):
     """How the keys of an operator are assigned to executors, and within which limits (Mixed, Table II)."""
@@ -112,7 +159,8 @@ class KeyBalancing(_Settings):
 class KeyTuning(KeyBalancing):
     """How a keyed operator is spread over executors. May change from one start to the next."""
 
-    executors: int = Field(default=8, ge=1, le=EXECUTORS_MAX)
-    """Executors that share the keys; their number can also be changed while the stream runs."""
+    executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
+    """Executors that share the keys; their number can also be changed while the stream runs. None: beside the matching
+    always as many as match; in a stream of its own as many as the cluster runs tasks at once."""
     interval_s: float = Field(default=10.0, ge=0.001)
     """Seconds of an interval; state is kept and forgotten by intervals."""

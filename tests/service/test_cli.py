@@ -23,6 +23,8 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal.entries import BatchEntry, RunTotals
+from geoswarm.store.scale_requests import waiting_requests
+from geoswarm.store.storage import Storage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,6 +91,21 @@ def test_a_reason_that_does_not_exist_is_refused_with_those_that_do(checkpoint: 
 def test_a_checkpoint_without_dead_letters_says_so(tmp_path: Path) -> None:
     Checkpoint(str(tmp_path), Contract(), Tuning()).close()
     assert runner.invoke(app, ["dead-letters", str(tmp_path)]).stdout == "no dead letters\n"
+
+
+def test_executors_are_asked_for_and_what_cannot_be_is_refused(checkpoint: str, tmp_path: Path) -> None:
+    said = runner.invoke(app, ["scale", checkpoint, "16"])
+    assert (said.exit_code, said.stdout[:36]) == (0, "16 executors from the next batch on:")
+    assert waiting_requests(Storage(checkpoint)).newest is not None
+    for given, message in (
+        ([checkpoint, "0"], "error: 0 executors: use 1 to 4096"),
+        ([checkpoint, "5000"], "error: 5000 executors: use 1 to 4096"),
+        ([str(tmp_path / "nowhere"), "4"], "is no checkpoint"),
+    ):
+        refused = runner.invoke(app, ["scale", *given])
+        assert refused.exit_code == 2
+        assert message in refused.stderr
+    assert len(waiting_requests(Storage(checkpoint)).names) == 1
 
 
 def test_looking_at_a_folder_that_is_no_checkpoint_does_not_make_one(tmp_path: Path) -> None:

@@ -267,6 +267,20 @@ ERRORS = {
         GOOD + "[contract]\nexecutors = 0\n",
         "pipeline.toml, line 10: [contract] executors is 0: give 1 or more",
     ),
+    "a range for a number": (
+        GOOD + "[contract]\nexecutors = { min = 2, max = 4 }\n",
+        "pipeline.toml, line 10: [contract.executors] is a range, which any start may change: write it in [tuning], "
+        "Tuning(executors=...)",
+    ),
+    "a number for a range": (
+        GOOD + "[tuning]\nexecutors = 4\n",
+        "pipeline.toml, line 10: [tuning] executors is one number: give a range, { min = 2, max = 64 }, or write the "
+        "number in [contract]",
+    ),
+    "a range that is upside down": (
+        GOOD + "[tuning]\nexecutors = { min = 9, max = 4 }\n",
+        "pipeline.toml, line 10: [tuning.executors] min 9 is above max 4: swap them",
+    ),
     "a choice that is none": (
         GOOD + '[tuning]\nmatches = "array"\n',
         "pipeline.toml, line 10: [tuning] matches cannot be 'array': did you mean 'arrays'?",

@@ -113,7 +113,10 @@ def test_spark_going_back_in_time_is_refused(open_checkpoint: Checkpoint) -> Non
 
 def test_a_checkpoint_keeps_its_contract(tmp_path: Path) -> None:
     Checkpoint(str(tmp_path), CONTRACT, EAGER).close()
-    with pytest.raises(SettingsError, match="executors 5 there, 6 here"):
+    with pytest.raises(
+        SettingsError,
+        match="has 5 executors, and 6 are asked for: leave the number",
+    ):
         Checkpoint(str(tmp_path), CONTRACT.model_copy(update={"executors": 6}), EAGER)
 
 

@@ -17,10 +17,12 @@ from pyspark.sql import SparkSession
 from geoswarm.config import Contract
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.run import sinks
+from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.fence import Fence
+from geoswarm.store.scale_requests import put_request, waiting_requests
 from geoswarm.store.storage import Storage
 from worlds import BOUNDS, events, operations
 
@@ -139,3 +141,13 @@ def test_the_engine_runs_from_an_object_store_and_resumes(bucket: str, spark: Sp
             engine.start(events=stream, operations=changes, sink=sink, available_now=True).wait()
             assert engine.status()["batches"] == b + 1
     assert sorted(pairs_of([sink.table()])) == sorted(want)
+
+
+def test_a_request_to_scale_reaches_an_engine_on_an_object_store(bucket: str) -> None:
+    address, drawn = bucket.format("e"), np.random.default_rng(9)
+    with LocalEngine(Contract(columns=50, rows=50, executors=3), checkpoint=address) as engine:
+        put_request(Storage(address), 4, 1)
+        put_request(Storage(address), 7, 2)
+        engine.start(events=pa.table(events(drawn, 10)), sink=sinks.Memory(), available_now=True).wait()
+        assert engine.executors == 7
+    assert not waiting_requests(Storage(address)).names

@@ -112,12 +112,15 @@ class ControlLoop:
 
     def scale(self, executors: int) -> RoundOutcome:
         """Changes the number of executors from the next batch on. A strategy that follows the load fills the new ones;
-        a static one draws a first plan again."""
+        a static one draws a first plan again, from the next batch if it needs a sample."""
         before, strategy = self.plan, self._coordinator.strategy
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
-            with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
-                plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
+            if isinstance(strategy, DrawsFromSample):
+                plan = replace(plan, drawn_by="")
+            else:
+                with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
+                    plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
         elif self.needs_cells and self._coordinator.last_report is not None:  # no need to wait for another round
             levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
             plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)

@@ -1,7 +1,7 @@
 """The journal entries of the control plane, as values.
 
-`coordinator.py` makes a `RoundEntry`, `keyed/loop.py` a `KeyRoundEntry`. Nothing is written here: the engine hands them
-to `store/journal/`. `service/explain.py` makes sentences of them.
+`coordinator.py` makes a `RoundEntry`, `keyed/loop.py` a `KeyRoundEntry`, `elastic.py` a `ScaleEntry`. Nothing is
+written here: the engine hands them to `store/journal/`. `service/explain.py` makes sentences of them.
 """
 
 from collections.abc import Mapping
@@ -139,3 +139,33 @@ class KeyRoundEntry(JournalEntry):
     """The number of parts of each split key, by key id."""
     figures: KeyFigures | None = field(default=None, metadata=FLAT)
     """None if the operator was scaled: no planner was asked."""
+
+
+@dataclass(frozen=True)
+class ScaleEntry(JournalEntry):
+    """A decision about the number of executors: by the load, by a command, or by another range at a start."""
+
+    kind: ClassVar[str] = "scale"
+
+    executors: int
+    """The number before."""
+    executors_next: int
+    """The number from the next batch on; the same if nothing changes."""
+    cause: str
+    """One of load, command and range."""
+    reason: str
+    now_s: float | None = None
+    """When the round ended, or when the command was given."""
+    load: float | None = None
+    """The smaller of `busy` and `batch_s` / `interval_s`. It and what follows is known where the load decided."""
+    busy: float | None = None
+    """The share of the time without rest between batches."""
+    batch_s: float | None = None
+    """Seconds of a batch, on average."""
+    interval_s: float | None = None
+    """Seconds that a batch may take."""
+    events_per_s: float | None = None
+    idle: int | None = None
+    """Executors without a partition."""
+    slots: int | None = None
+    """Tasks that the cluster runs at once, if that is known."""

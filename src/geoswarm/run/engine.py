@@ -14,7 +14,8 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.config import EXECUTORS_MAX, Contract, Tuning
+from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
+from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import DrawsFromSample, KeepsPlans, Sample, Strategy
@@ -34,10 +35,12 @@ from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stream import Run
 from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
+from geoswarm.store.founding import read_contract
 from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import LoadProgress, LoadResult, load
+from geoswarm.store.scale_requests import put_request
 
 Rectangle = tuple[float, float, float, float]
 
@@ -67,12 +70,15 @@ class BaseEngine:
         options = {} if strategy is not None and strategy != self.tuning.strategy else self.tuning.options
         self._make_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
         made, draw = self._make_strategy(), partial(self._first_plan, sample)
-        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard)
+        span, number = self.tuning.executors, self._cluster_executors()
+        if span is not None and span.min > self.contract.executors_max:
+            raise SettingsError(f"{span.min} executors at least: use 1 to {self.contract.executors_max} on this grid")
+        number = max(number, EXECUTORS_MIN) if span is None else span.clamp(number)
+        self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard, number)
         if self._checkpoint.plan.drawn_by != made.name:
             self._take_over(made, draw, waits=sample is None and isinstance(made, DrawsFromSample))
         self._lock = threading.Lock()
         self._run: Run | None = None
-        self._pipeline: Pipeline | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -145,7 +151,7 @@ class BaseEngine:
 
     # -- the stream
 
-    def _prepare_stream(self, columns: pa.Schema, sink: SinkLike, stages: Sequence[Stage]) -> Pipeline:
+    def _prepare_stream(self, columns: pa.Schema, sink: SinkLike, stages: Sequence[Stage], every_s: float) -> Pipeline:
         """The first step of every `start`; `columns` are those of validated events."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
@@ -154,19 +160,21 @@ class BaseEngine:
         check_stages(stages, target, columns)
         for stage in stages:
             as_sink(stage.sink).bind(self._checkpoint.identity)
-        made = self._make_strategy()
-        self._pipeline = Pipeline(self._checkpoint, self.contract, self.tuning, made, target, self._clock, stages)
-        return self._pipeline
+        made, held = self._make_strategy(), self._checkpoint
+        return Pipeline(
+            held, self.contract, self.tuning, made, target, self._clock, stages, every_s, self._cluster_slots
+        )
 
     def scale(self, executors: int) -> None:
-        """Change the number of executors that match, from the next batch on, while the stream runs. No subscription
-        moves: new executors map the same files. The strategy gives them work once it sees that they have none."""
-        limit = min(EXECUTORS_MAX, self.contract.columns * self.contract.rows)
-        if not 1 <= executors <= limit:
-            raise SettingsError(f"{executors} executors: use 1 to {limit}")
-        if self._pipeline is None or not self.is_running:
-            raise StreamError("no stream is running that could be scaled: start it first")
-        self._pipeline.scale(executors)
+        """Change the number of executors that match, from the next batch on; the request is on disk when this returns.
+        No subscription moves: new executors map the same files. The strategy gives them work once it sees that they
+        have none. With a range in the tuning, the number goes on to follow the load."""
+        put_request(self._checkpoint.storage, executors, self._now_us())
+
+    @property
+    def executors(self) -> int:
+        """The number of executors that match, by the newest plan."""
+        return self._checkpoint.plan.executors
 
     @property
     def is_running(self) -> bool:
@@ -220,6 +228,7 @@ class BaseEngine:
             "subscription_bytes": manifest.bytes,
             "version": manifest.version,
             "plan_epoch": self._checkpoint.plan.epoch,
+            "executors": self.executors,
             **JournalReader(self._checkpoint.storage).progress(),
         }
 
@@ -232,6 +241,14 @@ class BaseEngine:
             self._run.stop()
         self._checkpoint.close()
 
+    def _cluster_executors(self) -> int:
+        """As many executors as the cluster runs tasks at once; the number for a checkpoint that has none yet."""
+        raise NotImplementedError
+
+    def _cluster_slots(self) -> int | None:
+        """The most tasks that run at once; None if it is not known, or follows the number of tasks."""
+        return None
+
     def _first_plan(self, sample: Sample | None, grid: Grid, executors: int) -> Plan:
         return first_plan(self._make_strategy(), sample, grid, executors)
 
@@ -239,14 +256,17 @@ class BaseEngine:
         """Go on from the plan of another strategy, or draw a first plan; one that `waits` does so in its first
         batch."""
         checkpoint, before = self._checkpoint, self._checkpoint.plan
-        keeps = isinstance(strategy, KeepsPlans) and bool(before.drawn_by) and strategy.keeps(before)
+        keeps, number = isinstance(strategy, KeepsPlans) and strategy.keeps(before), before.executors
+        if before.drawn_by == OverPartitioned.name:  # its plan has several executors for each that was asked for
+            keeps, number = False, read_contract(checkpoint.storage).executors or number
+        keeps = keeps and bool(before.drawn_by)
         if waits and not keeps:
             return
         try:
             if keeps:
                 checkpoint.adopt_plan(before.for_strategy(strategy.name))
             else:
-                fresh = draw(checkpoint.grid, self.contract.executors)
+                fresh = draw(checkpoint.grid, number)
                 checkpoint.adopt_plan(before.replace_by(fresh, fresh.drawn_by))
         except BaseException:
             checkpoint.close()

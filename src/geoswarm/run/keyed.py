@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from geoswarm.config import EXECUTORS_MAX, KeyTuning
+from geoswarm.config import EXECUTORS_MAX, EXECUTORS_MIN, KeyTuning
 from geoswarm.control.keyed.costs import CostFit
 from geoswarm.control.keyed.loop import KeyedLoop
 from geoswarm.control.keyed.registry import resolve_planner
@@ -59,10 +59,11 @@ class KeyedRun:
         operator: Operator,
         tuning: KeyTuning,
         check: Callable[[], None],
+        executors: int = EXECUTORS_MIN,
         cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
-        """`check` raises if this engine may no longer write to the checkpoint. `cpu_s` is the CPU time of the calling
-        thread, in any worker."""
+        """`check` raises if this engine may no longer write to the checkpoint. `executors` share the keys at first, if
+        the tuning does not say how many. `cpu_s` is the CPU time of the calling thread, in any worker."""
         if not operator.name.replace("-", "").isalnum():
             raise SettingsError(f"operator {operator.name!r} cannot name a folder: use letters, digits and dashes")
         if operator.window < 1:
@@ -73,7 +74,7 @@ class KeyedRun:
         planner = resolve_planner(tuning, operator.window)
         newest = self._state.newest_plan()
         if newest is None:
-            plan = KeyPlan.first(range(tuning.executors))
+            plan = KeyPlan.first(range(tuning.executors or executors))
             newest = plan, self._state.write_plan(plan)
         plan, self._seal = newest
         self._loop = KeyedLoop(planner, plan, operator.can_split)
@@ -85,7 +86,7 @@ class KeyedRun:
         self._may_hold = True
         self._task: KeyedTask | None = None
         self._given: Rows | None = None
-        self._executors = tuning.executors
+        self._executors = tuning.executors or len(plan.executors)
 
     def scale(self, executors: int) -> None:
         """Change the number of executors that share the keys, from the next batch on. Any thread may call it."""

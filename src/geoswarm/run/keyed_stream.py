@@ -11,7 +11,7 @@ from typing import Self
 
 import pyarrow as pa
 
-from geoswarm.config import KeyTuning
+from geoswarm.config import EXECUTORS_MIN, KeyTuning
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.route import feed_schema
@@ -47,7 +47,8 @@ class BaseKeyedStream:
         try:
             self._identify(operator)
             self.journal = Journal(self._storage)
-            self._keyed = KeyedRun(self._storage, self.journal, operator, tuning or KeyTuning(), self._fence.check)
+            check, number = self._fence.check, max(self._cluster_executors(), EXECUTORS_MIN)
+            self._keyed = KeyedRun(self._storage, self.journal, operator, tuning or KeyTuning(), check, number)
         except BaseException:
             self._fence.release()
             raise
@@ -81,6 +82,10 @@ class BaseKeyedStream:
     def scale(self, executors: int) -> None:
         """Change the number of executors that share the keys, from the next batch on, also while the stream runs."""
         self._keyed.scale(executors)
+
+    def _cluster_executors(self) -> int:
+        """As many executors as the cluster runs tasks at once."""
+        raise NotImplementedError
 
     def dead_letters(self) -> pa.Table:
         return pa.concat_tables([DEAD_LETTER.empty_table(), *dead_files.read(self._storage)])

@@ -4,7 +4,7 @@
               └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
 
 A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
-crash. `steering.py` passes the counts of a batch to the control plane.
+crash. `steering.py` passes the counts of a batch to the control plane, `scaling.py` has the number of executors.
 """
 
 import time
@@ -39,6 +39,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TEXT
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
+from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
 from geoswarm.run.sinks import Sink, as_sink
 from geoswarm.run.steering import Steering
@@ -73,30 +74,36 @@ class Pipeline:
         sink: Sink,
         clock: Callable[[], float],
         stages: Sequence[Stage] = (),
+        every_s: float = 0.0,
+        slots: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`every_s` is the least time between two batches; `slots` returns the number of tasks that run at once, if it
+        is known."""
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         self._steering = Steering(checkpoint, tuning, strategy)
+        self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
         self._following = TransitionRun(checkpoint, tuning)
-        self._stages = [
-            (
-                stage,
-                as_sink(stage.sink),
-                KeyedRun(checkpoint.storage, checkpoint.journal, stage.operator, stage.tuning, checkpoint.fence.check),
-            )
-            for stage in stages
-        ]
+        self._stages = [(stage, as_sink(stage.sink), self._keyed_run(stage)) for stage in stages]
 
-    def scale(self, executors: int) -> None:
-        """Change the number of executors from the next batch on. Any thread may call it."""
+    def _keyed_run(self, stage: Stage) -> KeyedRun:
+        checkpoint, tuning = self._checkpoint, stage.tuning
+        if tuning.executors is None:
+            tuning = tuning.model_copy(update={"executors": checkpoint.plan.executors})
+        return KeyedRun(checkpoint.storage, checkpoint.journal, stage.operator, tuning, checkpoint.fence.check)
+
+    def _scale(self, executors: int) -> None:
+        """Between two batches, put a number of executors in force for the matching, and for what follows it."""
         self._steering.scale(executors)
+        self._following.scale(executors)
+        for stage, _, keyed in self._stages:
+            if stage.tuning.executors is None:
+                keyed.scale(executors)
 
     def run(self, batch: Batch) -> None:
         began_s = time.perf_counter()
-        executors = self._steering.apply_scaling()
-        if executors is not None:
-            self._following.scale(executors)
+        self._scaling.take_requests()
         manifest = self._prepare(batch)
         prepared_s = time.perf_counter()
         state = StoredBatch(self._checkpoint.storage, batch.number, manifest)
@@ -116,6 +123,7 @@ class Pipeline:
         self._last = BatchEntry.of(batch.number, manifest, report, self._steering.rates, seconds, self._last)
         self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
+        self._scaling.add_batch(self._last)
 
     def _prepare(self, batch: Batch) -> Manifest:
         """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch, or

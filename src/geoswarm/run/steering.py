@@ -3,7 +3,6 @@
 `pipeline.py` runs the data plane. The journey of a plan begins and ends here.
 """
 
-import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import chain
 
@@ -11,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import Tuning
+from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy
@@ -33,8 +33,6 @@ class Steering:
         self._loop = ControlLoop(strategy, checkpoint.plan, tuning.round_s, checkpoint)
         self._costs = TaskCosts()
         self._work_us: dict[int, float] = {}  # by partition, since the round began
-        self._executors: int | None = None
-        self._scaling = threading.Lock()
 
     @property
     def needs_stats(self) -> bool:
@@ -49,17 +47,8 @@ class Steering:
         return self._loop.plans_batches
 
     def scale(self, executors: int) -> None:
-        """Request a number of executors. Any thread may call it."""
-        with self._scaling:
-            self._executors = executors
-
-    def apply_scaling(self) -> int | None:
-        """Between two batches, put the requested number of executors in force, and return it."""
-        with self._scaling:
-            wanted, self._executors = self._executors, None
-        if wanted is not None:
-            self._adopt(self._loop.scale(wanted))
-        return wanted
+        """Between two batches, put a number of executors in force."""
+        self._adopt(self._loop.scale(executors))
 
     def plan_batch(self, batch_id: int, events_of_cell: Ints) -> Plan:
         outcome = self._loop.plan_batch(batch_id, events_of_cell)
@@ -116,6 +105,11 @@ class Steering:
 
 def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
     """Refuse settings that cannot work together, before the stream starts."""
+    if tuning.executors is not None and isinstance(strategy, OverPartitioned):
+        raise SettingsError(
+            f"strategy {strategy.name} makes several tasks for each executor, so their number cannot follow the load: "
+            "leave the range of executors out, or use another strategy, such as auto"
+        )
     if tuning.pipeline == "spis" and tuning.join_at == "static":
         return
     named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"

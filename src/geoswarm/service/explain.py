@@ -3,10 +3,10 @@
 Nothing is written. The numbers are those that the strategy and the coordinator journalled when they decided.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
+from geoswarm.control.outcome import KeyRoundEntry, RoundEntry, ScaleEntry
 from geoswarm.core.journal_entry_base import Figure
 from geoswarm.core.space.change import ChangeNote, name_of
 from geoswarm.errors import InputError
@@ -15,22 +15,27 @@ from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 
-def rounds(storage: Storage, epoch: int | None) -> list[RoundEntry]:
-    """The rounds that led to plan `epoch`, refusals and waits included; without one, all rounds."""
-    entries = list(JournalReader(storage).read(RoundEntry))
+def rounds(storage: Storage, epoch: int | None) -> list[RoundEntry | ScaleEntry]:
+    """The rounds that led to plan `epoch`, refusals and waits included, and decisions about the number of executors;
+    without one, all of them."""
+    entries = list[RoundEntry | ScaleEntry](JournalReader(storage).read(RoundEntry, ScaleEntry))
     if epoch is None:
         return entries
-    ends = [i for i, entry in enumerate(entries) if entry.epoch_next == epoch]
+    next_epochs = [entry.epoch_next if isinstance(entry, RoundEntry) else None for entry in entries]
+    ends = [i for i, made in enumerate(next_epochs) if made == epoch]
     if not ends:
-        made = [entry.epoch_next for entry in entries if entry.epoch_next is not None]
+        made = [number for number in next_epochs if number is not None]
         known = f"plans {min(made)} to {max(made)} are" if made else "no plan but the first is"
         raise InputError(f"the journal does not show how plan {epoch} came about: {known} in it")
-    begins = [i for i, entry in enumerate(entries[: ends[-1]]) if entry.epoch_next is not None]
+    begins = [i for i, made in enumerate(next_epochs[: ends[-1]]) if made is not None]
     return entries[begins[-1] + 1 if begins else 0 : ends[-1] + 1]
 
 
-def sentences(entries: list[RoundEntry]) -> Iterator[str]:
+def sentences(entries: Sequence[RoundEntry | ScaleEntry]) -> Iterator[str]:
     for entry in entries:
+        if isinstance(entry, ScaleEntry):
+            yield _scale_sentence(entry)
+            continue
         spread = ""
         if entry.cost_max is not None and entry.cost_mean is not None:
             spread = f" (costliest executor {_ratio(entry.cost_max, entry.cost_mean)} times the mean)"
@@ -68,6 +73,18 @@ def costs(storage: Storage) -> Iterator[str]:
         f"cost: executors spent {spent_us / last.events_in:.2f} µs of CPU per event in batch {last.batch}; beyond "
         f"matching, a task takes {rates.task_us / 1e3:.1f} ms, an event {rates.event_us:.2f} µs and a match "
         f"{rates.match_us:.2f} µs more"
+    )
+
+
+def _scale_sentence(entry: ScaleEntry) -> str:
+    is_kept = entry.executors_next == entry.executors
+    what = f"{entry.executors} executors stay" if is_kept else f"{entry.executors} -> {entry.executors_next} executors"
+    if entry.load is None:
+        return f"{what}: {entry.reason}"
+    return (
+        f"{what}: load {entry.load:.0%}, {entry.reason} (batches took {entry.batch_s or 0.0:.3g} s of "
+        f"{entry.interval_s or 0.0:.3g} s, busy {entry.busy or 0.0:.0%} of the time, {entry.events_per_s or 0.0:,.0f} "
+        "events/s)"
     )
 
 

@@ -71,8 +71,7 @@ def _stages(settings: PipelineSettings, terminal: Console) -> "list[Stage]":
 
     stages = []
     for _, stage in settings.all_stages:
-        executors = stage.executors or settings.contract.executors
-        tuning = KeyTuning(executors=executors, interval_s=stage.interval_s, **stage.tuning.model_dump())
+        tuning = KeyTuning(executors=stage.executors, interval_s=stage.interval_s, **stage.tuning.model_dump())
         operator = OPERATORS.make(stage.operator.kind, stage.operator.options)
         stages.append(Stage(operator, _sink(stage.sink, terminal), on=stage.on, tuning=tuning))
     return stages

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import REASONS
-from geoswarm.store import dead_files, manifest
+from geoswarm.store import dead_files, manifest, plans
 from geoswarm.store.fence import newest_term
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -89,6 +89,7 @@ def status(checkpoint: str) -> dict[str, Any]:
         "segments": len(newest.segments) if newest else 0,
         "version": newest.version if newest else 0,
         "plan_epoch": newest.plan_epoch if newest else 0,
+        "executors": plans.newest(storage)[0].executors,
         **JournalReader(storage).progress(),
     }
 

@@ -6,6 +6,7 @@
     dead/            rows turned away, with the reason       reports/      what tasks counted, by batch
     journal/         what happened (`journal/`)              spark/            Spark's own offsets
     guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
+    scale/           executors that were asked for (`scale_requests.py`)
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
@@ -20,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.grid import Grid
@@ -59,16 +60,18 @@ class Checkpoint:
         first_plan: Callable[[Grid, int], Plan] = uniform,
         key: KeySource | None = None,
         guard: GuardRules | None = None,
+        executors: int = EXECUTORS_MIN,
     ) -> None:
-        """`first_plan` is called once, when the folder is made. Without a `key`, the key of the environment is used, if
-        there is one. Without a `guard` no user is limited; what Guard knew is kept for a later start with one."""
+        """`first_plan` is called once, when the folder is made, with the contract's number of executors, or else with
+        `executors`. Without a `key`, the key of the environment is used, if there is one. Without a `guard` no user is
+        limited; what Guard knew is kept for a later start with one."""
         self.storage = Storage(root, key=key)
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
         try:
-            self.identity = create_or_check(self.storage, contract, first_plan, self.fence)
+            self.identity = create_or_check(self.storage, contract, executors, first_plan, self.fence)
             self.journal = Journal(self.storage)
             self.plan, self._plan_seal = plans.newest(self.storage)
             self.manifest = manifest.newest(self.storage)

@@ -19,21 +19,27 @@ from geoswarm.store.storage import Storage
 CONTRACT, IDENTITY = "contract.json", "identity.json"
 
 
-def create_or_check(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> str:
-    """Return the checkpoint's identity. `first_plan` is called once, when the folder is made."""
+def create_or_check(
+    storage: Storage, contract: Contract, executors: int, first_plan: Callable[[Grid, int], Plan], fence: Fence
+) -> str:
+    """Return the checkpoint's identity. When the folder is made, `first_plan` is called once, with the number of
+    executors in the contract, or else with `executors`."""
     if storage.exists(IDENTITY) and "operator" in storage.read_document(IDENTITY):
         raise SettingsError(f"checkpoint {storage.root} is of a KeyedStream, not of an engine: use another")
     if storage.exists(CONTRACT) or manifest.versions(storage) not in ([], [0]):
         _check(storage, contract)
     else:
-        _create(storage, contract, first_plan, fence)
+        number = contract.executors or min(executors, contract.executors_max)
+        _create(storage, contract.model_copy(update={"executors": number}), number, first_plan, fence)
     return str(storage.read_document(IDENTITY)["id"])
 
 
-def _create(storage: Storage, contract: Contract, first_plan: Callable[[Grid, int], Plan], fence: Fence) -> None:
+def _create(
+    storage: Storage, contract: Contract, executors: int, first_plan: Callable[[Grid, int], Plan], fence: Fence
+) -> None:
     for name in storage.names(plans.PLANS_FOLDER):  # left by a first start that was killed here
         storage.remove(f"{plans.PLANS_FOLDER}/{name}")
-    plans.write(storage, first_plan(Grid.of(contract), contract.executors))
+    plans.write(storage, first_plan(Grid.of(contract), executors))
     manifest.remove(storage, 0)
     manifest.write(storage, replace(EMPTY, term=fence.term, token=fence.token))
     storage.write_document(IDENTITY, {"id": uuid.uuid4().hex})
@@ -41,10 +47,23 @@ def _create(storage: Storage, contract: Contract, first_plan: Callable[[Grid, in
 
 
 def _check(storage: Storage, contract: Contract) -> None:
-    held = Contract.model_validate(storage.read_document(CONTRACT))
-    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in contract if getattr(held, k) != v]
+    held = read_contract(storage)
+    fixed = [(name, value) for name, value in contract if name != "executors"]
+    different = [f"{k} {getattr(held, k)} there, {v} here" for k, v in fixed if getattr(held, k) != v]
     if different:
         raise SettingsError(
             f"checkpoint {storage.root} was made for another contract ({'; '.join(different)}): "
             "use its values, or start a new checkpoint"
         )
+    if contract.executors not in (None, held.executors):  # it may have been scaled to this number since
+        number = plans.newest(storage)[0].executors
+        if contract.executors != number:
+            raise SettingsError(
+                f"checkpoint {storage.root} has {number} executors, and {contract.executors} are asked for: leave the "
+                f"number out, or change it with `geoswarm scale CHECKPOINT {contract.executors}`"
+            )
+
+
+def read_contract(storage: Storage) -> Contract:
+    """What the checkpoint was made for, with the number of executors that it had at first."""
+    return Contract.model_validate(storage.read_document(CONTRACT))

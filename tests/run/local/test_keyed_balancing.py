@@ -27,7 +27,7 @@ class Ran:
 
     def __init__(self, folder: Path, operator: Any, tuning: KeyTuning, cpu_s: Callable[[], float]) -> None:
         storage = Storage(str(folder))
-        run = KeyedRun(storage, Journal(storage), operator, tuning, lambda: None, cpu_s)
+        run = KeyedRun(storage, Journal(storage), operator, tuning, lambda: None, cpu_s=cpu_s)
         self.words: list[list[str]] = []
         self.given: list[list[dict[str, Any]]] = []
         for b in range(BATCHES):

@@ -17,6 +17,7 @@ from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage
 from worlds import events as some_events
 from worlds import random_sample
@@ -191,6 +192,65 @@ def test_a_stream_that_runs_takes_in_what_comes_and_drains(tmp_path: Path) -> No
             engine.start(events=source, sink=sink)
         run.stop()
         assert not run.is_active
+
+
+def test_a_new_checkpoint_has_an_executor_for_each_core_and_keeps_the_number(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def executors(cores: int, contract: gs.Contract, tuning: gs.Tuning | None = None, folder: str = "state") -> int:
+        monkeypatch.setattr("geoswarm.run.local.engine.usable_cores", lambda: cores)
+        with gs.LocalEngine(contract, tuning, checkpoint=str(tmp_path / folder)) as engine:
+            return engine.executors
+
+    free = gs.Contract(columns=20, rows=10)
+    assert executors(6, free) == 6
+    assert executors(32, free) == 6  # a larger machine
+    assert executors(32, free, gs.Tuning(strategy="static-uniform")) == 6
+    assert executors(1, free, folder="small") == 2
+    assert executors(1000, free, folder="huge") == 200  # no more than cells
+    within = gs.Tuning(executors={"min": 3, "max": 9})  # type: ignore[arg-type]
+    assert executors(32, free, within, folder="range") == 9
+    with pytest.raises(SettingsError, match="has 6 executors, and 7 are asked for: leave the number out, or change it"):
+        executors(6, gs.Contract(columns=20, rows=10, executors=7))
+    with pytest.raises(SettingsError, match="300 executors at least: use 1 to 200 on this grid"):
+        executors(6, free, gs.Tuning(executors={"min": 300, "max": 300}))  # type: ignore[arg-type]
+
+
+def test_a_number_that_was_scaled_to_is_kept_by_other_starts_and_strategies(tmp_path: Path) -> None:
+    events = [pa.table(some_events(np.random.default_rng(1), 5, first_id=10 * b)) for b in range(2)]
+
+    def run(contract: gs.Contract, strategy: str, scaled: int | None = None) -> int:
+        with gs.LocalEngine(contract, gs.Tuning(strategy=strategy), checkpoint=str(tmp_path)) as engine:
+            if scaled is not None:
+                engine.scale(scaled)  # before any stream runs
+            matches_of(engine, events)
+            assert engine.status()["executors"] == engine.executors
+            return engine.executors
+
+    assert run(WORLD, "swarm-measured") == 3
+    assert run(WORLD, "swarm-measured", 8) == 3  # these tables are done: no batch comes
+    events.append(pa.table(some_events(np.random.default_rng(2), 5, first_id=50)))
+    assert run(WORLD, "swarm-measured") == 8
+    assert run(WORLD, "auto") == 8
+    assert run(WORLD, "over-partitioned") == 8 * 16
+    assert run(gs.Contract(columns=20, rows=10), "swarm") == 3  # what it was asked for is not in that plan
+
+
+def test_a_stage_without_a_number_follows_the_matching(tmp_path: Path) -> None:
+    source, rng = gs.local.from_tables(pa.table(some_events(np.random.default_rng(1), 5))), np.random.default_rng(2)
+    stages = [
+        gs.Stage(gs.operators.Count(key="event_id", name=name), gs.sinks.Memory(), tuning=tuning)
+        for name, tuning in (("free", gs.KeyTuning()), ("fixed", gs.KeyTuning(executors=4)))
+    ]
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        run = engine.start(events=source, sink=gs.sinks.Memory(), stages=stages)
+        run.drain()
+        engine.scale(5)
+        source.append(pa.table(some_events(rng, 5, first_id=20)))
+        run.drain()
+    entries = list(JournalReader(Storage(str(tmp_path))).read(KeyedBatchEntry))
+    numbers = {name: [len(e.executors) for e in entries if e.operator == name] for name in ("free", "fixed")}
+    assert numbers == {"free": [3, 5], "fixed": [4, 4]}
 
 
 def test_a_generated_stream_goes_on_where_it_was(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
-from geoswarm.errors import SettingsError, StreamError
+from geoswarm.errors import SettingsError
 from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
@@ -39,8 +39,6 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
     with Engine(
         spark, contract, tuning, checkpoint=str(tmp_path / "state"), clock=lambda: next(moments) / 1e6
     ) as engine:
-        with pytest.raises(StreamError, match="no stream is running"):
-            engine.scale(4)
 
         def sink(found: DataFrame, batch_id: int) -> None:
             memory.write(SparkRows(found), batch_id)
@@ -70,6 +68,12 @@ def test_executors_come_and_go_while_the_stream_runs(spark: SparkSession, tmp_pa
     assert all(executors <= {0, 1} for executors in used[6:])
     if strategy != "swarm-measured":  # which takes its rounds to give the new ones work
         assert max(max(executors) for executors in used[2:6]) > 2
+
+
+def test_a_new_checkpoint_has_an_executor_for_each_task_that_runs_at_once(spark: SparkSession, tmp_path: Path) -> None:
+    with Engine(spark, checkpoint=str(tmp_path)) as engine:
+        assert engine.executors == max(2, spark.sparkContext.defaultParallelism)
+        assert engine._cluster_slots() == spark.sparkContext.defaultParallelism
 
 
 def test_a_checkpoint_keeps_the_executors_it_was_scaled_to(spark: SparkSession, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ class Story:
             self.batches.append(batch)
             self.plans.append(plan)
             self.totals.add([batch])
-            seconds, kept = np.zeros((2, self.contract.executors))
+            seconds, kept = np.zeros((2, self.executors))
             for executor, done in batch.executors.items():
                 seconds[executor] = done.cpu_us / 1e6
             for partition, done in batch.partitions.items():
@@ -67,6 +67,10 @@ class Story:
         return int(first.executor_of_slot[first.slot_of_cell[row * first.grid.columns + column]])
 
     # -- numbers
+
+    @property
+    def executors(self) -> int:
+        return self.plans[0].executors
 
     @property
     def warm(self) -> list[BatchEntry]:
@@ -164,13 +168,13 @@ class Story:
         if begun.epoch == ended.epoch:
             return (
                 f"One plan of {len(begun.partitions)} partitions was in force throughout: "
-                f"the busiest of {self.contract.executors} executors did {self.skew_last:.1f} times the mean."
+                f"the busiest of {self.executors} executors did {self.skew_last:.1f} times the mean."
             )
         made = ", ".join(_times(count, kind) for kind, count in self.change_counts().items())
         return (
             f"The plan was redrawn {_times(ended.epoch - begun.epoch, 'time')} while the stream ran ({made}; from "
             f"{len(begun.partitions)} partitions to {len(ended.partitions)}), and no subscription was copied for it. "
-            f"The busiest of {self.contract.executors} executors did {self.skew_first:.1f} times the mean under the "
+            f"The busiest of {self.executors} executors did {self.skew_first:.1f} times the mean under the "
             f"first plan and {self.skew_last:.1f} times in the {self.last_said}, where the first plan "
             f"would have left it at {self.skew_kept:.1f} times (1.0 is balance)."
         )

@@ -120,7 +120,7 @@ class DemoView:
     def _executors(self, width: int) -> Panel:
         """Bars on the scale of the first plan, so that one sees them shrink."""
         story = self._story
-        times = story.shares(story.last) * story.contract.executors
+        times = story.shares(story.last) * story.executors
         table = Table.grid(padding=(0, 1))
         room = max(width - 18, 8)
         order = np.argsort(-times, kind="stable")[:BUSIEST]

@@ -8,6 +8,7 @@ It has the same stages, checkpoint, guarantees and strategies as on Spark; an ex
 after the other. A checkpoint of one engine opens with the other, and the stream goes on where it was.
 """
 
+import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
@@ -31,6 +32,9 @@ SourceLike = Source | Tables
 
 
 class LocalEngine(BaseEngine):
+    def _cluster_executors(self) -> int:
+        return usable_cores()
+
     def start(
         self,
         *,
@@ -50,7 +54,7 @@ class LocalEngine(BaseEngine):
             raise SettingsError("the local engine has no Kafka sink: write to Parquet, use a function, or run on Spark")
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
-        pipeline = self._prepare_stream(without_malformed(columns), sink, stages)
+        pipeline = self._prepare_stream(without_malformed(columns), sink, stages, every_s)
         where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
         log, offsets = StreamLog(where), OffsetLog(where)
 
@@ -69,6 +73,14 @@ class LocalEngine(BaseEngine):
         events = LocalRows.of_tasks(columns, tasks)
         operations = partial(_tables, rows[1] if len(rows) > 1 else [])
         pipeline.run(Batch(number, events, without_malformed(columns), operations, offsets.digest(number)))
+
+
+def usable_cores() -> int:
+    """The cores that this process may use. Tasks run one after the other all the same: it is the number of executors
+    that a small cluster of this size would have."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # macOS
 
 
 def as_source(given: SourceLike) -> Source:

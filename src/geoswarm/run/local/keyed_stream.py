@@ -1,7 +1,7 @@
 """Keyed operators on any stream in one process, without subscriptions and without Java."""
 
 from geoswarm.run.keyed_stream import BaseKeyedStream
-from geoswarm.run.local.engine import SourceLike, as_source
+from geoswarm.run.local.engine import SourceLike, as_source, usable_cores
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask
@@ -11,6 +11,9 @@ from geoswarm.run.sinks import SinkLike
 
 
 class LocalKeyedStream(BaseKeyedStream):
+    def _cluster_executors(self) -> int:
+        return usable_cores()
+
     def start(self, *, rows: SourceLike, sink: SinkLike, every_s: float = 0.0, available_now: bool = False) -> LocalRun:
         """Feed `rows` to the operator until stopped; with `available_now`, until what is there now is done."""
         source = as_source(rows)

@@ -25,6 +25,7 @@ from geoswarm.run.spark import schemas
 from geoswarm.run.spark.batches import batch_of, combine
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.slots import slots_max, task_slots
 from geoswarm.store.key_source import KeySource
 
 SPARK_MIN = (4, 1)
@@ -52,7 +53,7 @@ class Engine(BaseEngine):
             raise MachineError(
                 f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
             )
-        self._spark_checkpoint = spark_checkpoint
+        self._spark, self._spark_checkpoint = spark, spark_checkpoint
         if key or KeySource.from_environment():
             check_encrypted(spark)
         super().__init__(
@@ -65,6 +66,12 @@ class Engine(BaseEngine):
             guard=guard,
             clock=clock,
         )
+
+    def _cluster_executors(self) -> int:
+        return task_slots(self._spark)
+
+    def _cluster_slots(self) -> int | None:
+        return slots_max(self._spark)
 
     def start(
         self,
@@ -87,7 +94,7 @@ class Engine(BaseEngine):
         conformed = schemas.conform_events(events)
         stream = combine(conformed, schemas.conform_operations(operations) if operations is not None else None)
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
-        pipeline = self._prepare_stream(schemas.arrow_schema(conformed), sink, stages)
+        pipeline = self._prepare_stream(schemas.arrow_schema(conformed), sink, stages, every_s)
         offsets = OffsetLog(where)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:

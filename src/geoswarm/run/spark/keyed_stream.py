@@ -20,6 +20,7 @@ from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import arrow_schema
 from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.slots import task_slots
 from geoswarm.store.key_source import KeySource
 
 
@@ -37,7 +38,11 @@ class KeyedStream(BaseKeyedStream):
         """Without a `key`, the environment's is used, if any; with a key, Spark's session must be encrypted."""
         if key or KeySource.from_environment():
             check_encrypted(spark)
+        self._spark = spark
         super().__init__(operator, tuning, checkpoint=checkpoint, key=key, clock=clock)
+
+    def _cluster_executors(self) -> int:
+        return task_slots(self._spark)
 
     def start(self, *, rows: DataFrame, sink: SinkLike, every_s: float = 0.0, available_now: bool = False) -> SparkRun:
         """Feed `rows`, a streaming DataFrame, to the operator until stopped; with `available_now`, until what is there

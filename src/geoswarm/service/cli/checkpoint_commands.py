@@ -1,9 +1,11 @@
 """Commands about a checkpoint: what its engine refused, decided and did, who its users are, and commands to Guard.
 
-The engine may be running: these commands take no lock, and only `block`, `unblock` and `exempt` write, one file each.
+The engine may be running: these commands take no lock. Only `scale`, `block`, `unblock` and `exempt` write, one file
+each.
 """
 
 import json
+import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
@@ -95,6 +97,17 @@ def status(checkpoint: CheckpointFolder, as_json: AsJson = False) -> None:
         out.print(status_table(found))
 
 
+def scale(
+    checkpoint: CheckpointFolder, executors: Annotated[int, typer.Argument(help="How many are to match.")]
+) -> None:
+    """Change the number of executors, from the next batch on; if no engine runs, from the next start on."""
+    from geoswarm.service.watch import existing
+    from geoswarm.store.scale_requests import put_request
+
+    put_request(existing(checkpoint), executors, time.time_ns() // 1000)
+    print_lines([f"{executors} executors from the next batch on: `geoswarm explain {checkpoint}` shows the plan"])
+
+
 def users(
     checkpoint: CheckpointFolder,
     most: Annotated[int, typer.Option(min=0, help="How many of those who have or ask for most to show.")] = 20,
@@ -143,5 +156,5 @@ def _give(checkpoint: str, command: str, user: str, why: str = "", remove: str =
     print_lines([give(existing(checkpoint), command, user, why, remove)])
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (dead_letters, explain, status, users, block, unblock, exempt)
+COMMANDS: tuple[Callable[..., None], ...] = (dead_letters, explain, status, scale, users, block, unblock, exempt)
 """The commands in the order of the help; each has the name of its function."""

@@ -126,7 +126,8 @@ def status_table(found: dict[str, Any]) -> Table:
     last, contract = found["last_batch"], found["contract"]
     size = f"{found['subscription_bytes'] / 1e6:,.1f} MB, {found['segments']} segments"
     rows = {
-        "made for": f"{contract['columns']} x {contract['rows']} cells, {contract['executors']} executors",
+        "made for": f"{contract['columns']} x {contract['rows']} cells, {contract['executors']} executors at first",
+        "executors": f"{found['executors']:,}",
         "last engine": f"number {found['engines']}, process {found['last_process'] or 'unknown'}",
         "subscriptions": f"{found['subscriptions']:,} ({size})",
         "version": f"{found['version']} of the subscriptions, plan {found['plan_epoch']}",

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, NamedTuple
 
-from geoswarm.control.outcome import KeyRoundEntry, RoundEntry
+from geoswarm.control.outcome import KeyRoundEntry, RoundEntry, ScaleEntry
 from geoswarm.control.task_costs import CostRates
 from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.flow.observe import COUNT_NAMES, Load, LoadReport
@@ -188,6 +188,15 @@ class RepairEntry(JournalEntry):
 
 ENTRY_KINDS: dict[str, type[JournalEntry]] = {
     kind.kind: kind
-    for kind in (BatchEntry, RoundEntry, KeyRoundEntry, KeyedBatchEntry, DetectionEntry, CommandEntry, RepairEntry)
+    for kind in (
+        BatchEntry,
+        RoundEntry,
+        ScaleEntry,
+        KeyRoundEntry,
+        KeyedBatchEntry,
+        DetectionEntry,
+        CommandEntry,
+        RepairEntry,
+    )
 }
 """The kinds of entries, by their names on disk."""

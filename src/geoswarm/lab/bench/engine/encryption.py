@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import SettingsError, StreamError
-from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
+from geoswarm.lab.bench.kit.contest import PIPELINE_EXECUTORS, PipelineContestant, PipelineWorld
 from geoswarm.lab.bench.kit.density import tweets_for
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, best, cpu_s, interleave, median, ratio
 from geoswarm.lab.bench.kit.sessions import MASTER
@@ -43,6 +43,7 @@ from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 CLEAR, ENCRYPTED = "clear", "encrypted"
 DENSITY = 1.0
 COMMIT_OPERATIONS = 1000
+CONTRACT = Contract(executors=PIPELINE_EXECUTORS)
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,14 @@ def _draw(root: Path, sizes: EncryptionSizes, seed: int) -> None:
 def _load(home: Path, file: Path, key: KeySource | None) -> None:
     (home / "events").mkdir(parents=True)
     for place in ("checkpoint", "commits"):
-        checkpoint = Checkpoint(str(home / place), Contract(), Tuning(), key=key)
+        checkpoint = Checkpoint(str(home / place), CONTRACT, Tuning(), key=key)
         if place == "checkpoint":
             load(checkpoint, str(file), 0)
         checkpoint.close()
 
 
 def _reopen(home: Path, key: KeySource | None) -> tuple[Checkpoint, str]:
-    checkpoint = Checkpoint(str(home / "checkpoint"), Contract(), Tuning(), key=key)
+    checkpoint = Checkpoint(str(home / "checkpoint"), CONTRACT, Tuning(), key=key)
     checkpoint.close()
     return checkpoint, max(checkpoint.manifest.segments, key=lambda entry: entry.subs).name
 
@@ -165,7 +166,7 @@ def _committing(home: Path, key: KeySource | None) -> Callable[[], float]:
     done = [0]
 
     def turn() -> float:
-        checkpoint = Checkpoint(str(home / "commits"), Contract(), Tuning(), key=key)
+        checkpoint = Checkpoint(str(home / "commits"), CONTRACT, Tuning(), key=key)
         some = pa.table(rows.slice(done[0] * COMMIT_OPERATIONS, COMMIT_OPERATIONS))
         some = some if "op" in some.schema.names else some.append_column("op", pa.array(["register"] * len(some)))
         began_s = time.perf_counter()

@@ -17,8 +17,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.config import Contract, Tuning
-from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
+from geoswarm.config import Tuning
+from geoswarm.lab.bench.kit.contest import PIPELINE_EXECUTORS, PipelineContestant, PipelineWorld
 from geoswarm.lab.bench.kit.density import tweets_for
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, interleave, median, ratio
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
@@ -92,7 +92,7 @@ def measure(sizes: PipelineSizes, seed: int, report: Progress) -> Result:
         summary["vs_null_parquet"] = ratio(seconds["null, Parquet"], seconds[f"{claim}, Parquet"])
     config = {
         "master": MASTER,
-        "executors": Contract().executors,
+        "executors": PIPELINE_EXECUTORS,
         "claims_at_subscriptions": sizes.claim_at,
         "rounds": sizes.rounds,
         "batches_per_round": sizes.batches,
@@ -154,7 +154,7 @@ def _event_files(root: Path, sizes: PipelineSizes, seed: int) -> list[Path]:
 def _null_world(root: Path) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
     world = PipelineWorld(root, None)
-    checkpoint = Checkpoint(world.checkpoint, Contract(), Tuning())
+    checkpoint = Checkpoint(world.checkpoint, world.contract, Tuning())
     checkpoint.prepare(0, lambda: [], 0)  # the plan that all its batches are routed by
     checkpoint.close()
     return world
@@ -169,7 +169,7 @@ def _load_world(root: Path, subscriptions: int, density: float, seed: int, spark
         with pq.ParquetWriter(file, workload.subscriptions(0, 0).schema) as writer:
             for start in range(0, subscriptions, 1_000_000):
                 writer.write_batch(workload.subscriptions(start, min(1_000_000, subscriptions - start)))
-        with Engine(spark, checkpoint=world.checkpoint) as engine:
+        with Engine(spark, world.contract, checkpoint=world.checkpoint) as engine:
             engine.load(str(file))
     return world
 

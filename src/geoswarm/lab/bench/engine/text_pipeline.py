@@ -21,7 +21,7 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.registry import first_plan
 from geoswarm.control.strategy import Sample
 from geoswarm.lab.bench.engine.pipeline import pipeline_row, short_count
-from geoswarm.lab.bench.kit.contest import PipelineContestant, PipelineWorld
+from geoswarm.lab.bench.kit.contest import PIPELINE_EXECUTORS, PipelineContestant, PipelineWorld
 from geoswarm.lab.bench.kit.files import sample_of
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, interleave, ratio
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
@@ -170,7 +170,7 @@ def _post_files(folder: Path, posts: Posts, sizes: TextPipelineSizes) -> list[Pa
 
 def _world(root: Path, case: TextCase, subscriptions: int | None) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
-    return PipelineWorld(root, subscriptions, contract=Contract(bounds=case.posts.bounds))
+    return PipelineWorld(root, subscriptions, contract=Contract(bounds=case.posts.bounds, executors=PIPELINE_EXECUTORS))
 
 
 def _null_text_world(root: Path, case: TextCase) -> PipelineWorld:
