@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.batches import some_rows, xy
 from geoswarm.core.arrays.buffers import rows_of
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.grid import Grid
@@ -159,7 +159,7 @@ class LoadReport:
 
 def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:
     """At most `most` of the events, evenly spread."""
-    chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
+    chosen = some_rows(len(events), most)
     rows = events.select(["x", "y", TEXT.name]).take(pa.array(chosen))
     x, y, texts = rows.columns
     bytes_of = rows_of(texts)  # may be invalid UTF-8: Spark does not check
@@ -177,7 +177,7 @@ def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat
 
 def sample_cells(events: pa.RecordBatch, matches: Ints, grid: Grid, most: int) -> CellCounts:
     """Events and matches by cell, from at most `most` of the events, evenly spread over the Z-order they are in."""
-    chosen = np.unique(np.linspace(0, len(events) - 1, min(most, len(events))).astype(np.int64))
+    chosen = some_rows(len(events), most)
     each = len(events) / max(1, len(chosen))
     cells = grid.locate(*(side[chosen] for side in xy(events)))
     return CellCounts.of(

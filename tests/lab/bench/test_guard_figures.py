@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from geoswarm.lab.bench.guard import auto as guard_auto
 from geoswarm.lab.bench.guard import blocking, engine, fig6_18, fig6_19, fig6_22, worlds
 from geoswarm.lab.bench.guard import fig6_14_to_17 as timeline
 from geoswarm.lab.bench.guard.half_hours import HalfHourSizes
@@ -150,3 +151,11 @@ def test_the_attack_runs_through_the_real_engine(spark: Any) -> None:
     assert all(row["events_per_s"] > 0 for row in result.rows)
     assert {"unguarded_loss", "guarded_loss", "false_blocks"} <= set(result.summary)
     assert engine.plot(result).axes
+
+
+def test_guard_under_auto_has_keys_of_its_own() -> None:
+    result = guard_auto.measure(TINY._replace(settings=guard_auto.BOTH, rates=(600,)), 1, silent)
+    assert {row["cluster"] for row in result.rows} == set(guard_auto.BOTH)
+    for key in ("unguarded_loss_max", "guarded_loss_max", "false_blocks", "missed"):
+        assert {key, f"{key}_auto"} <= set(result.summary)
+    assert guard_auto.plot(result).axes

@@ -18,6 +18,11 @@ def xy(events: pa.RecordBatch) -> tuple[Floats, Floats]:
     return x, y
 
 
+def some_rows(count: int, most: int) -> Ints:
+    """At most `most` of so many rows, evenly spread, the first and the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(most, count)).astype(np.int64))
+
+
 def gather(
     batches: Iterator[pa.RecordBatch], rows_max: int, bytes_max: int = GATHERED_BYTES_MAX
 ) -> Iterator[pa.RecordBatch]:

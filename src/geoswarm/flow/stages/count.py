@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.batches import some_rows, xy
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters, Triage
@@ -53,7 +53,7 @@ def sample_events(grid: Grid) -> Body:
             placed = _placed(batch, grid)
             if TEXT.name not in placed.schema.names:
                 placed = placed.append_column(TEXT, pa.nulls(len(placed), pa.string()))
-            rows = np.unique(np.linspace(0, len(placed) - 1, min(BATCH_SAMPLED, len(placed))).astype(np.int64))
+            rows = some_rows(len(placed), BATCH_SAMPLED)
             yield placed.select(SAMPLED_EVENTS.names).take(pa.array(rows)).cast(SAMPLED_EVENTS)
 
     return run
@@ -61,8 +61,7 @@ def sample_events(grid: Grid) -> Body:
 
 def thin_out(sampled: pa.Table) -> pa.Table:
     """At most `SAMPLED_MAX` rows, evenly spread."""
-    rows = np.unique(np.linspace(0, len(sampled) - 1, min(SAMPLED_MAX, len(sampled))).astype(np.int64))
-    return sampled.take(pa.array(rows))
+    return sampled.take(pa.array(some_rows(len(sampled), SAMPLED_MAX)))
 
 
 def _placed(batch: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:

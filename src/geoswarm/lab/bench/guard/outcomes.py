@@ -17,9 +17,10 @@ CALM, EXTRA, ATTACK = "no attack", "extra activity", "attack"
 GUARDED, KEPT, REMOVED = "guarded", "queries kept", "all removed"
 WITH_GUARD = (GUARDED, KEPT, REMOVED)
 KINDS = (CALM, EXTRA, ATTACK, *WITH_GUARD)
-OURS, PRINTED = "swarm-measured", "swarm, paid"
+OURS, PRINTED, AUTO = "swarm-measured", "swarm, paid", "auto"
 SETTINGS = {
     OURS: ("swarm-measured", 0.0),
+    AUTO: ("auto", 0.0),
     PRINTED: ("swarm", MOVE_US_STORM),
     "swarm-measured, paid": ("swarm-measured", MOVE_US_STORM),
     "swarm": ("swarm", 0.0),

@@ -21,6 +21,7 @@ from geoswarm.lab.bench.kit.harness import Progress, median
 from geoswarm.lab.bench.kit.projection import ProjectedBatch, project
 from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.run.spark.engine import Engine
+from geoswarm.store.journal.entries import BatchEntry
 
 CELLS_PER_SIDE = 1000
 ROUND_S = 15.0
@@ -36,6 +37,10 @@ class StrategyRace:
     machines: int
     batches: int
     """Each is one round of the stream."""
+    has_history: bool = True
+    """Whether strategies that want one get a sample from before the start; else the first batch is the sample."""
+    routed: bool = False
+    """Whether routing, which all machines share, is part of what a batch takes."""
 
 
 def run_strategies(
@@ -48,7 +53,10 @@ def run_strategies(
         found = {}
         for name in names:
             report(f"{name} on the engine")
-            found[name] = _run_strategy(spark, race, name, Path(root))
+            found[name] = [
+                project(entry, race.machines, routed=race.routed)
+                for entry in _run_strategy(spark, race, name, Path(root))
+            ]
         return found
 
 
@@ -82,16 +90,17 @@ def _write_race(race: StrategyRace, root: Path) -> None:
     write_batches(root / "operations", changes)
 
 
-def _run_strategy(spark: Any, race: StrategyRace, name: str, root: Path) -> list[ProjectedBatch]:
+def _run_strategy(spark: Any, race: StrategyRace, name: str, root: Path) -> list[BatchEntry]:
     checkpoint, base = str(root / f"state-{name}"), race.workload.base
     contract = Contract(bounds=base.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=race.machines)
     tuning = Tuning(strategy=name, round_s=ROUND_S)
     ticks = count(base.start_s + ROUND_S, ROUND_S)  # a batch is a round: time goes on whenever it is asked for
     # From the base alone: history knows of no hotspot.
-    sample = sample_of(base.events(0, HISTORY_POINTS), base.subscriptions(0, HISTORY_RECTS))
+    history = base.events(0, HISTORY_POINTS), base.subscriptions(0, HISTORY_RECTS)
+    sample = sample_of(*history) if race.has_history else None
     with Engine(
         spark, contract, tuning, checkpoint=checkpoint, sample=sample, clock=lambda: float(next(ticks))
     ) as engine:
         engine.load(str(root / "subscriptions.parquet"))
         run_files(engine, spark, root)
-    return [project(entry, race.machines, routed=False) for entry in batches(checkpoint)]
+    return batches(checkpoint)
