@@ -207,3 +207,23 @@ def test_a_plan_of_another_strategy_is_kept_if_no_terms_are_divided() -> None:
     assert not strategies()["swarm-measured"]().keeps(plan)  # type: ignore[attr-defined]
     divided = plan.apply([Divide(0, TermCut.of(2, {}), (0, 1))])
     assert not Auto().keeps(divided)
+
+
+def test_a_single_noisy_round_changes_little_and_a_step_is_followed_at_once() -> None:
+    """The same load with noise, round after round: `auto` settles. Then everything moves, and two rounds are enough."""
+    rng, executors = np.random.default_rng(4), 8
+    plan, coordinator = uniform(Grid(0.0, 0.0, 1.0, 1.0, columns=40, rows=40), executors), Coordinator(Auto())
+    calm, moved = rng.integers(1, 60, (2, 40, 40))
+    calm[:10], moved[25:] = calm[:10] * 9, moved[25:] * 9
+    applied = list[int]()
+    for number in range(30):
+        load = calm if number < 20 else moved
+        outcome = coordinator.decide(plan, replace(report_of(plan, rng.poisson(load)), round=number))
+        plan = outcome.plan or plan
+        if outcome.plan is not None:
+            applied.append(number)
+        spent = loads(plan, load)
+        if number > 2 and number != 20:
+            assert spent.max() / spent.mean() < 1.1, number
+    assert 20 in applied
+    assert len([number for number in applied if 3 <= number < 20]) <= 3, applied

@@ -40,7 +40,7 @@ PARCEL_QUOTES_MAX, TASK_QUOTES_MAX, QUOTE_CHARS_MAX = 64, 512, 1000
 """Events that a report quotes of a parcel and of a task, and characters of each: 50 kB of short posts a task."""
 
 
-RUN_CELLS, TASK_CELLS, RUN_CELLS_MIN = 64, 2048, 8
+RUN_CELLS, TASK_CELLS, RUN_CELLS_MIN = 512, 4096, 32
 """Events that are counted by cell of a run of matches, of a task, and of a run when the task has counted so many."""
 
 

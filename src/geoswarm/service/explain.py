@@ -3,12 +3,13 @@
 Nothing is written. The numbers are those that the strategy and the coordinator journalled when they decided.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from geoswarm.control.outcome import KeyRoundEntry, RoundEntry, ScaleEntry
 from geoswarm.core.journal_entry_base import Figure
-from geoswarm.core.space.change import ChangeNote, name_of
+from geoswarm.core.space.change import ChangeNote, Spread, name_of
 from geoswarm.errors import InputError
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -123,6 +124,9 @@ def key_sentences(entries: list[KeyRoundEntry]) -> Iterator[str]:
 
 
 def _change(change: ChangeNote) -> str:
+    if isinstance(change, Spread):
+        dealt = ", ".join(f"{count} to executor {executor}" for executor, count in Counter(change.turns).items())
+        return f"spread partition {change.partition}, of {len(change.turns)} turns {dealt}"
     held = {each.name: getattr(change, each.name) for each in fields(change)}
     parts = (f"{name} {list(value) if isinstance(value, tuple) else value}" for name, value in held.items())
     return f"{name_of(change)} {', '.join(parts)}"

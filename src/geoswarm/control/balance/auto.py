@@ -33,6 +33,11 @@ TOLERATED, AIM = 1.08, 1.02
 differ by some per cent from round to round."""
 STUCK = 1.5
 """Of the mean: above this, it is said that nothing helps."""
+STEP, FADING = 1.5, 0.5
+"""Of the mean: above this, the load has moved, and what was before it is forgotten; else so much of what is known stays
+from round to round, as SWARM's points do (§4.2.2)."""
+FADED = 1e-7
+"""Of all work: a cell with less is forgotten."""
 FAR = 2.0
 """Of the mean: if changes of the plan leave more than this, a fresh one is tried."""
 COOL = 0.5
@@ -48,7 +53,7 @@ EVENT_US, MATCH_US = 0.2, 0.4
 that of the Parquet sink."""
 WORDS_SHARE = 0.05
 """Before anything is measured: the share of events near a subscription that also have its words."""
-PLURALS = {"move": "moves", "split": "cuts", "merge": "merges", "spread": "spreads"}
+SAID = {"move": "move", "split": "cut", "merge": "merge", "spread": "spread"}
 
 
 class Auto:
@@ -62,6 +67,8 @@ class Auto:
 
     def __init__(self) -> None:
         self._seen: tuple[RoundReport, CellWork] | None = None
+        self._past: CellWork | None = None
+        """The work of the last rounds by cell."""
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         if sample is None or not len(sample.points):
@@ -78,9 +85,10 @@ class Auto:
         return not plan.siblings
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
-        cells = self._cells(plan, report)
+        shown = self._cells(plan, report)
+        cells = self._remember(plan, shown)
         before, draft = Levelling(plan, cells).busiest, self._draft(plan, cells)
-        if draft.busiest > max(before, TOLERATED):
+        if draft.busiest > max(before, TOLERATED) or self._worsens(plan, draft.changes, shown):
             draft = Levelling(plan, cells)  # nothing that was tried is better than the plan in force
         changes, fresh = draft.changes, None
         if draft.busiest > FAR:
@@ -95,6 +103,24 @@ class Auto:
                 f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
             )
         return Decision(changes, why, fresh)
+
+    def _remember(self, plan: Plan, shown: CellWork) -> CellWork:
+        """The work of this round and, fading, of those before it: a single round is noisy. After a step, what was
+        before it means nothing any more."""
+        past, self._past = self._past, shown
+        both_known = past is not None and past.work.any() and shown.work.any()
+        if past is None or not both_known or Levelling(plan, shown).busiest > STEP:
+            return shown
+        faded = past.work * (FADING * shown.work.sum() / past.work.sum())
+        rows, columns = (np.concatenate([shown[i], past[i]]) for i in range(2))
+        both = CellWork(rows.astype(np.int64), columns.astype(np.int64), np.concatenate([shown.work, faded]))
+        self._past = _sum_by_cell(both, plan.grid.columns)
+        return self._past
+
+    def _worsens(self, plan: Plan, changes: Sequence[Change], shown: CellWork) -> bool:
+        """Whether the changes would have made this very round worse."""
+        after = Levelling(plan.apply(changes), shown).busiest
+        return after > max(TOLERATED, Levelling(plan, shown).busiest)
 
     def _draft(self, plan: Plan, cells: CellWork) -> Levelling:
         draft, most = Levelling(plan, cells), PARTITIONS_MAX * plan.executors
@@ -121,6 +147,15 @@ class Auto:
         return self._seen[1]
 
 
+def _sum_by_cell(cells: CellWork, columns: int) -> CellWork:
+    """Each cell once, without those that have faded."""
+    ids, places = np.unique(cells.rows * columns + cells.columns, return_inverse=True)
+    work = np.zeros(len(ids))
+    np.add.at(work, places, cells.work)
+    kept = work > FADED * work.sum()
+    return CellWork(ids[kept] // columns, ids[kept] % columns, work[kept])
+
+
 def _match_shares(keywords: pa.StringArray) -> Floats:
     return np.where(keywords.is_null().to_numpy(zero_copy_only=False), 1.0, WORDS_SHARE)
 
@@ -137,7 +172,7 @@ def _sentence(decision: str, changes: Sequence[Change], before: float, after: fl
     """What was done and why, for people."""
     had = f"the costliest executor had {before:.2f} times the mean"
     counts = Counter(name_of(note_of(change)) for change in changes)
-    done = ", ".join(f"{count} {name if count == 1 else PLURALS[name]}" for name, count in counts.items())
+    done = ", ".join(f"{count} {SAID[name]}{'s' * (count > 1)}" for name, count in counts.items())
     return {
         "wait": f"{had}, which is level enough",
         "nothing helps": f"{had}, and nothing that was tried is better",

@@ -1,7 +1,7 @@
 """`geoswarm demo`: a day of posts over the world is matched with subscriptions, some of which change meanwhile.
 
 It runs the real engine and needs no input; `view.py` shows it while it runs, `report.py` describes it afterwards.
-The plan begins as equal shares of the map, and follows the load from there on.
+The first plan is drawn from the first batch, and follows the load from there on.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ EVENTS_PER_S = 100.0
 """Events per second of stream time. The engine is much faster, so half a minute shows most of a day."""
 ROWS_PER_BATCH = 150_000
 CHANGES_PER_S = 1000
-TUNING = Tuning(strategy="swarm-measured", round_s=2.0)
+TUNING = Tuning(round_s=2.0)
 """Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them."""
 WRITE_ROWS = 500_000
 STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0

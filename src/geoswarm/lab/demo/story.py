@@ -34,7 +34,7 @@ class Story:
     plans: list[Plan] = field(default_factory=list)
     """The plan that each of the batches was run by."""
     cpu_s: list[Floats] = field(default_factory=list)
-    """For each batch, the seconds that each executor spent on matching."""
+    """For each batch, the seconds of CPU that each executor spent."""
     cpu_s_kept: list[Floats] = field(default_factory=list)
     """The same seconds, by the executor that would have spent them under the first plan."""
     totals: WatchedTotals = field(default_factory=WatchedTotals)
@@ -61,7 +61,7 @@ class Story:
         return self.plans[-1] if self.plans and self.plans[-1].epoch == epoch else self.plan_of(epoch)
 
     def _first_owner(self, plan: Plan, partition: int) -> int:
-        """The first plan's owner of a partition. Partitions are split and moved, never merged, so it has one."""
+        """The first plan's owner of a partition, by its first cell: few partitions are of several that it had."""
         row, column = plan.partition(partition).box[:2]
         first = self.plans[0]
         return int(first.executor_of_slot[first.slot_of_cell[row * first.grid.columns + column]])
