@@ -113,11 +113,14 @@ class Pipeline:
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
         with matches.keep() if is_shared else nullcontext():
             self._sink.write(matches, batch.number)
-            report = self._steering.charge(_whole_reports(matches, state), matches.runner_cpu_us)
+            reports = _whole_reports(matches, state)
             self._following.finish(batch.number)
             self._run_stages(batch.events, matches, task)
-        self._checkpoint.finish(batch.number, [said.text for said in report.said])
+        said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
+        self._checkpoint.finish(batch.number, [quote.text for quote in said])
         state.forget_reports()
+        # Last: by now the runner has noted what its tasks took.
+        report = self._steering.charge(reports, matches.runner_cpu_us)
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # A batch that was run again after a crash is in the journal twice, and counts once.
         self._last = BatchEntry.of(batch.number, manifest, report, self._steering.rates, seconds, self._last)
