@@ -204,6 +204,9 @@ def test_new_executors_have_work_at_once_and_nothing_waits_for_another_round() -
 def test_a_plan_of_another_strategy_is_kept_if_no_terms_are_divided() -> None:
     plan = plan_of(2, 2, [0], [1, 0], [1], [0])
     assert Auto().keeps(plan)
+    shared = uniform(plan.grid, 1)
+    everybody = replace(shared, executors=4).spread(shared.partitions[0].id, range(4))
+    assert not Auto().keeps(everybody), "level, but dearer than need be, and so for ever"
     assert not strategies()["swarm-measured"]().keeps(plan)  # type: ignore[attr-defined]
     divided = plan.apply([Divide(0, TermCut.of(2, {}), (0, 1))])
     assert not Auto().keeps(divided)
@@ -227,3 +230,22 @@ def test_a_single_noisy_round_changes_little_and_a_step_is_followed_at_once() ->
             assert spent.max() / spent.mean() < 1.1, number
     assert 20 in applied
     assert len([number for number in applied if 3 <= number < 20]) <= 3, applied
+
+
+def test_a_round_ends_at_once_where_a_batch_is_far_off_and_not_again_if_that_did_not_help() -> None:
+    grid = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
+    first, flat, hot = uniform(grid, 4), np.full(400, 30), np.full(400, 20)
+    hot[0] = 20_000
+    loop = ControlLoop(Auto(), replace(first, drawn_by="auto"), 100.0, Queries())
+    assert loop.add_batch([], [], report_of(first, hot).load, 0.0) is None, "workers start in the first one"
+    for second in (1.0, 2.0, 3.0):
+        assert loop.add_batch([], [], report_of(loop.plan, flat).load, second) is None, "nothing is wrong"
+    outcome = loop.add_batch([], [], report_of(loop.plan, hot).load, 4.0)
+    assert outcome is not None
+    assert outcome.plan is not None
+    assert loads(loop.plan, hot).max() / loads(loop.plan, hot).mean() < TOLERATED, "by this batch alone"
+    few = report_of(loop.plan, (np.arange(400) == 399) * 1500).load
+    assert loop.add_batch([], [], few, 5.0) is None, "a few events say nothing"
+    static = ControlLoop(strategies()["swarm-measured"](), first, 100.0, Queries())
+    static.add_batch([], [], LoadReport(), 0.0)
+    assert static.add_batch([], [], report_of(first, hot).load, 4.0) is None, "which levels a pair a round"

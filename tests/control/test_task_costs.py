@@ -95,10 +95,18 @@ def test_events_that_match_nothing_are_charged() -> None:
 
 def test_a_task_that_the_runner_does_not_know_is_charged_by_the_rates() -> None:
     costs = learned(np.random.default_rng(4))
-    rates, report = costs.rates, task(0, {0: (1000, 500, 50)})
-    (charged,) = costs.charge([report], [None])
-    assert costs.rates == rates, "nothing is learned from it"
+    unknown, known = task(0, {0: (1000, 500, 50)}), task(1, {1: (1000, 500, 50)})
+    charged, _ = costs.charge([replace(unknown, task_cpu_us=10**7), known], [None, 0])
+    rates = costs.rates
     assert charged.partitions[0].cpu_us == pytest.approx(50 + 1000 * rates.event_us + 500 * rates.match_us, abs=1)
+
+
+def test_if_the_runner_says_nothing_the_workers_time_counts() -> None:
+    costs = TaskCosts()
+    tasks = [task(e, {e: (1000, 0, 100)}, CostRates(0.0, 50.0 if e == 0 else 5.0, 0.0)) for e in range(8)]
+    for _ in range(20):
+        slow, quick, *_ = costs.charge(tasks, [None] * 8)
+    assert slow.partitions[0].cpu_us > 5 * quick.partitions[1].cpu_us
 
 
 def test_before_enough_tasks_are_seen_the_rest_goes_by_events() -> None:

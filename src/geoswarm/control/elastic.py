@@ -238,6 +238,8 @@ class Elastic:
         if self._in_a_row < DOWN_ROUNDS:
             return executors, f"{below}: wait for round {DOWN_ROUNDS}"
         wanted = max(ceil(executors * max(self._loads) / AIM), ceil(executors / 2), self._span.min)
+        if wanted == executors:
+            return executors, f"{below}, but fewer executors would be above {AIM:.0%}"
         least = self._still(self._least)
         if least is not None and sums.events_per_s * EVENTS_RATIO >= least.events_per_s:
             wanted = max(wanted, min(least.executors, executors))

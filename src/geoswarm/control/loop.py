@@ -32,6 +32,10 @@ from geoswarm.flow.observe import LoadReport, Quote
 SAMPLE_MAX = 10_000
 """The most events, and the most subscriptions, that a sample for a strategy has."""
 
+HURRY, HURRY_EVENTS = 2.0, 500
+"""Of the mean: a round ends at once if the costliest executor of a batch has more, and the batch has so many events for
+each executor that it is no chance."""
+
 
 class QuerySource(Protocol):
     """The subscriptions in force, as a checkpoint offers them."""
@@ -64,6 +68,7 @@ class ControlLoop:
         self._load = LoadReport()
         self._began_s: float | None = None
         self._was_refused = False
+        self._hurries = True
 
     @property
     def needs_stats(self) -> bool:
@@ -125,6 +130,7 @@ class ControlLoop:
             levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
             plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)
         self._load = LoadReport()  # it was measured with another number of executors
+        self._was_refused = False
         self._redraw(plan)
         why: dict[str, int | str] = {"decision": f"scaled from {before.executors} to {plan.executors} executors"}
         return RoundOutcome(plan, fresh_plan_entry(before, plan, self._coordinator.rounds, why))
@@ -148,15 +154,27 @@ class ControlLoop:
         self._said += report.said
         if self._began_s is None:
             self._began_s = now_s  # workers started in this batch, so its times do not depend on places
-        else:
-            self._load += replace(report, stats={}, said=[])  # both were added above
-        if now_s - self._began_s < self._round_s:
+            return None
+        self._load += replace(report, stats={}, said=[])  # both were added above
+        hurries = self._hurries and self._is_far_off(report)
+        if hurries:
+            self._load = replace(report, stats={}, said=[])  # what was before means nothing any more
+        elif now_s - self._began_s < self._round_s:
             return None
         outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample())
         self._load, self._began_s = LoadReport(), now_s
+        self._hurries = not hurries or outcome.plan is not None  # it did not help: the next round has its time
         if outcome.plan is not None:
             self._redraw(outcome.plan)
         return outcome
+
+    def _is_far_off(self, report: LoadReport) -> bool:
+        """Whether a batch is so unbalanced that a strategy which can level in one round should not wait for its end."""
+        spent = np.zeros(self.plan.executors)
+        for executor, load in report.executors.items():
+            spent[executor] = load.cpu_us
+        is_large = report.events >= HURRY_EVENTS * self.plan.executors
+        return self.needs_cells and is_large and float(spent.max()) > HURRY * float(spent.mean())
 
     def _sample(self) -> Sample | None:
         if not self._coordinator.strategy.needs_sample or not self._said:

@@ -4,7 +4,8 @@ Items are keys (`keyed/mixed.py`, after LLFD) or whole partitions (`balance/dist
 each executor take part: where many light ones are, greedy placing does not get stuck. Readj does nothing else, and does
 it to all tracked keys (`keyed/readj.py`).
 
-A step takes, of all pairs of executors one of which is out of bounds, the exchange that leaves the two closest:
+A step takes, of the pairs of a busy executor and a cheap one, one of which is out of bounds, the exchange that leaves
+the two closest:
 
     busy   ████████ █████ ██        a goes        busy   █████ █████ ██
     other  █████ ███                b comes       other  ████████ ███
@@ -18,6 +19,9 @@ CANDIDATES_MAX = 64
 """Items of each executor that take part, the heaviest: 4,096 pairs for two executors, found along two sorted lists."""
 STEPS_MAX = 1_000
 """The most exchanges of one pass."""
+PARTNERS_MAX = 16
+"""Executors that may give, the busiest, and that may take, the cheapest, in one step: with all of thousands, a pass
+would take minutes."""
 GAIN_SHARE_MIN = 1e-9
 """The least gain of an exchange, as a share of the busiest: less is the rounding of sums."""
 
@@ -63,8 +67,9 @@ def swap_items(load: Floats, owner: Ints, loads: Floats, load_max: float, load_m
     steps = 0
     while steps < STEPS_MAX:
         best, went, came, giver, taker = GAIN_SHARE_MIN * loads.max(), -1, -1, -1, -1
-        for i in range(executors):
-            for j in range(executors):
+        by_load = np.argsort(loads, kind="mergesort")
+        for i in by_load[-PARTNERS_MAX:]:
+            for j in by_load[:PARTNERS_MAX]:
                 if loads[j] < loads[i] and (loads[i] > load_max or loads[j] < load_min):
                     gain, a, b = best_swap(weight, lists[i], lists[j], loads[i] - loads[j])
                     if gain > best:

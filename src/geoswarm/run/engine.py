@@ -261,6 +261,8 @@ class BaseEngine:
             keeps, number = False, read_contract(checkpoint.storage).executors or number
         keeps = keeps and bool(before.drawn_by)
         if waits and not keeps:
+            if number != before.executors:
+                checkpoint.adopt_plan(before.with_executors(number))
             return
         try:
             if keeps:

@@ -119,9 +119,9 @@ class Pipeline:
         said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
         self._checkpoint.finish(batch.number, [quote.text for quote in said])
         state.forget_reports()
+        seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # Last: by now the runner has noted what its tasks took.
         report = self._steering.charge(reports, matches.runner_cpu_us)
-        seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # A batch that was run again after a crash is in the journal twice, and counts once.
         self._last = BatchEntry.of(batch.number, manifest, report, self._steering.rates, seconds, self._last)
         self._checkpoint.journal.append(self._last)

@@ -113,7 +113,8 @@ def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
     if tuning.pipeline == "spis" and tuning.join_at == "static":
         return
     named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"
-    if plan.siblings or strategy.needs_sample:
+    divides = bool(plan.siblings) and plan.drawn_by == strategy.name  # another strategy draws another plan
+    if divides or strategy.needs_sample:
         raise SettingsError(
             f"strategy {strategy.name} divides the words of a place among executors, which {named} cannot do: "
             "use pipeline spis with join_at static, or a strategy that divides the map only, such as distributor"

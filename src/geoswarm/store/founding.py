@@ -60,7 +60,7 @@ def _check(storage: Storage, contract: Contract) -> None:
         if contract.executors != number:
             raise SettingsError(
                 f"checkpoint {storage.root} has {number} executors, and {contract.executors} are asked for: leave the "
-                f"number out, or change it with `geoswarm scale CHECKPOINT {contract.executors}`"
+                f"number out of the contract, and run `geoswarm scale CHECKPOINT {contract.executors}`"
             )
 
 

@@ -107,6 +107,15 @@ def test_a_plan_that_a_strategy_understands_is_kept_and_another_is_drawn_anew(tm
     assert not {p.id for p in fresh.partitions} & {p.id for p in kept.partitions}
 
 
+def test_many_tasks_for_each_executor_are_not_taken_for_executors(tmp_path: Path) -> None:
+    for name, wanted in (("over-partitioned", 4 * 16), ("auto", 4)):
+        with gs.LocalEngine(
+            gs.Contract(columns=20, rows=20, executors=4), gs.Tuning(strategy=name), checkpoint=str(tmp_path)
+        ) as engine:
+            matches_of(engine, [pa.table(some_events(np.random.default_rng(1), 50))])
+            assert engine._checkpoint.plan.executors == wanted
+
+
 def test_a_first_batch_that_has_not_what_a_strategy_needs_is_said_and_the_stream_goes_on(tmp_path: Path) -> None:
     tuning, rng = gs.Tuning(strategy="static-history"), np.random.default_rng(1)
     empty = pa.table(some_events(rng, 5)).slice(0, 0)
@@ -210,7 +219,9 @@ def test_a_new_checkpoint_has_an_executor_for_each_core_and_keeps_the_number(
     assert executors(1000, free, folder="huge") == 200  # no more than cells
     within = gs.Tuning(executors={"min": 3, "max": 9})  # type: ignore[arg-type]
     assert executors(32, free, within, folder="range") == 9
-    with pytest.raises(SettingsError, match="has 6 executors, and 7 are asked for: leave the number out, or change it"):
+    with pytest.raises(
+        SettingsError, match="has 6 executors, and 7 are asked for: leave the number out of the contract"
+    ):
         executors(6, gs.Contract(columns=20, rows=10, executors=7))
     with pytest.raises(SettingsError, match="300 executors at least: use 1 to 200 on this grid"):
         executors(6, free, gs.Tuning(executors={"min": 300, "max": 300}))  # type: ignore[arg-type]

@@ -81,12 +81,13 @@ class Auto:
         return fresh_plan(grid, executors, CellWork(cells // grid.columns, cells % grid.columns, work))
 
     def keeps(self, plan: Plan) -> bool:
-        """Where terms are divided, events are sent twice; a spread does the same without."""
-        return not plan.siblings
+        """Not where terms are divided, which sends events twice, and not where all executors share everything."""
+        return not plan.siblings and len(plan.partitions) >= min(plan.executors, plan.grid.cells)
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        is_new = self._seen is None or self._seen[0] is not report
         shown = self._cells(plan, report)
-        cells = self._remember(plan, shown)
+        cells = self._remember(plan, shown) if is_new or self._past is None else shown
         before, draft = Levelling(plan, cells).busiest, self._draft(plan, cells)
         if draft.busiest > max(before, TOLERATED) or self._worsens(plan, draft.changes, shown):
             draft = Levelling(plan, cells)  # nothing that was tried is better than the plan in force

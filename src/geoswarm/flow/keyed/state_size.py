@@ -21,7 +21,7 @@ def state_after(turn: Turn, answer: Answer) -> Floats:
     """The state of each key of a turn once the answer is filed: what it held in the window, and what it keeps now."""
     keys = len(turn.keys)
     held = np.bincount(turn.held_groups, row_bytes(turn.held), keys)
-    kept = np.bincount(answer.kept_groups, row_bytes(answer.kept), keys)
+    kept = np.bincount(np.asarray(answer.kept_groups, np.int64), row_bytes(answer.kept), keys)
     return held.astype(np.float64) + kept
 
 

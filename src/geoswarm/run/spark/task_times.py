@@ -19,8 +19,9 @@ TASKS_MAX = 100_000
 """Tasks of a stage that are asked for."""
 ID, CPU_NS = "taskId", "executorCpuTime"
 """As Spark calls them."""
-WAIT_MS_MAX = 2000
-"""Milliseconds for Spark to note the ends of its last tasks. It takes 1 to 10; later, they are left out this time."""
+WAIT_MS_MAX = 200
+"""Milliseconds for Spark, and whoever else listens to it, to note the ends of its last tasks. It takes 1 to 10; where
+it takes longer, nothing is known of this batch."""
 
 
 def name_task() -> TaskName:
@@ -46,11 +47,14 @@ def jvm_cpu_us(spark: SparkSession, tasks: Collection[TaskName]) -> dict[TaskNam
                 # One call for all tasks, and a short answer: beyond 8 kB it would come in two pieces, 40 ms apart.
                 ended = mapper.valueToTree(context.statusStore().taskList(stage, attempt, TASKS_MAX))
                 ids, cpu_ns = (json.loads(ended.findValuesAsText(name).toString()) for name in (ID, CPU_NS))
-                if len(ids) == len(cpu_ns):  # a task that has not ended has no CPU time
-                    times = zip(ids, cpu_ns, strict=True)
-                    found |= {TaskName(stage, task): ns // 1000 for task, ns in times if task in numbers}
-    except Py4JError:  # none of this is public: then balance by what workers measure
-        return {}
+                if len(ids) != len(cpu_ns):  # a task that has not ended has no time
+                    every = [json.loads(ended.get(i).toString()) for i in range(ended.size())]
+                    done = [task for task in every if "taskMetrics" in task]
+                    ids, cpu_ns = [task[ID] for task in done], [task["taskMetrics"][CPU_NS] for task in done]
+                times = zip(ids, cpu_ns, strict=True)
+                found |= {TaskName(stage, task): ns // 1000 for task, ns in times if task in numbers}
+    except (Py4JError, TypeError, KeyError, ValueError, AttributeError):
+        return {}  # none of this is public, and a class that is not there cannot be called
     return found
 
 
