@@ -106,7 +106,7 @@ def test_if_the_runner_says_nothing_the_workers_time_counts() -> None:
     tasks = [task(e, {e: (1000, 0, 100)}, CostRates(0.0, 50.0 if e == 0 else 5.0, 0.0)) for e in range(8)]
     for _ in range(20):
         slow, quick, *_ = costs.charge(tasks, [None] * 8)
-    assert slow.partitions[0].cpu_us > 5 * quick.partitions[1].cpu_us
+    assert slow.partitions[0].cpu_us > 3 * quick.partitions[1].cpu_us
 
 
 def test_before_enough_tasks_are_seen_the_rest_goes_by_events() -> None:
