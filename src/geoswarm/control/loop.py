@@ -18,7 +18,7 @@ import pyarrow as pa
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, RoundOutcome, fresh_plan_entry
 from geoswarm.control.outcome import RoundEntry
-from geoswarm.control.strategy import DrawsFromSample, PlansBatches, ReadsCells, Sample, Strategy
+from geoswarm.control.strategy import PlansBatches, ReadsCells, Sample, Strategy, draws_from_sample
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.space.overlap import overlap
@@ -96,7 +96,7 @@ class ControlLoop:
     def draws_from_batch(self) -> bool:
         """Whether the strategy has drawn no plan yet, and waits for a sample of the first batch."""
         strategy = self._coordinator.strategy
-        return isinstance(strategy, DrawsFromSample) and not self._was_refused and self.plan.drawn_by != strategy.name
+        return draws_from_sample(strategy) and not self._was_refused and self.plan.drawn_by != strategy.name
 
     def plan_from_batch(self, batch_id: int, points: Floats, texts: pa.StringArray) -> RoundOutcome:
         """A first plan from some events of a batch and from the subscriptions in force."""
@@ -121,7 +121,7 @@ class ControlLoop:
         before, strategy = self.plan, self._coordinator.strategy
         plan = before.with_executors(executors)
         if isinstance(strategy, Static):
-            if isinstance(strategy, DrawsFromSample):
+            if draws_from_sample(strategy):
                 plan = replace(plan, drawn_by="")
             else:
                 with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from geoswarm.control.layout.uniform import uniform
-from geoswarm.control.strategy import DrawsFromSample, Sample, Strategy
+from geoswarm.control.strategy import Sample, Strategy, draws_from_sample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
@@ -62,6 +62,6 @@ def first_plan(
     """The first plan of a strategy, with the strategy's name in `drawn_by`. A strategy that draws from a sample and has
     none gets equal shares of the map, with an empty `drawn_by`, until the first batch has come."""
     made = resolve_strategy(chosen, options)
-    if sample is None and isinstance(made, DrawsFromSample):
+    if sample is None and draws_from_sample(made):
         return uniform(grid, executors)
     return replace(made.first_plan(grid, executors, sample), drawn_by=made.name)

@@ -92,6 +92,10 @@ class DrawsFromSample(Protocol):
     draws_from_sample: bool
 
 
+def draws_from_sample(strategy: Strategy) -> bool:
+    return isinstance(strategy, DrawsFromSample) and strategy.draws_from_sample
+
+
 @runtime_checkable
 class KeepsPlans(Protocol):
     """A strategy that can go on from a plan that another one has drawn; the others draw a first plan of their own."""

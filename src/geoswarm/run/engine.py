@@ -18,7 +18,7 @@ from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
-from geoswarm.control.strategy import DrawsFromSample, KeepsPlans, Sample, Strategy
+from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, draws_from_sample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
@@ -76,7 +76,7 @@ class BaseEngine:
         number = max(number, EXECUTORS_MIN) if span is None else span.clamp(number)
         self._checkpoint = Checkpoint(str(checkpoint), self.contract, self.tuning, draw, key, guard, number)
         if self._checkpoint.plan.drawn_by != made.name:
-            self._take_over(made, draw, waits=sample is None and isinstance(made, DrawsFromSample))
+            self._take_over(made, draw, waits=sample is None and draws_from_sample(made))
         self._lock = threading.Lock()
         self._run: Run | None = None
 

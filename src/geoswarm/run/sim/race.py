@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategy
-from geoswarm.control.strategy import DrawsFromSample, PlansBatches, Strategy
+from geoswarm.control.strategy import PlansBatches, Strategy, draws_from_sample
 from geoswarm.core.space.plan import Plan
 from geoswarm.run.sim.cluster import Cluster, ClusterSetup, no_clock
 from geoswarm.run.sim.routing import ByBatch, ByPlan, ByTask, Routing
@@ -30,7 +30,7 @@ STRATEGY_NAMES = (
 def cluster(name: str, world: World, setup: ClusterSetup, cpu_s: Callable[[], float] = no_clock) -> Cluster:
     """A cluster that runs the strategy of this name, from its first plan."""
     kind = strategy(name)
-    sample = world.sample() if isinstance(kind, DrawsFromSample) else None
+    sample = world.sample() if draws_from_sample(kind) else None
     # `replicated` needs no routers, so these machines also serve (§6).
     executors = setup.executors + (setup.routers if name == "replicated" else 0)
     plan = kind.first_plan(world.grid, executors, sample)
