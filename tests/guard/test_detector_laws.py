@@ -19,6 +19,7 @@ def test_the_algorithms_are_found() -> None:
     assert set(ALGORITHMS) >= {"careful", "printed"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ALGORITHMS)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_detector_stays_quiet_on_calm_traffic(algorithm: str, seed: int) -> None:

@@ -16,6 +16,8 @@ from geoswarm.store import dead_files
 from geoswarm.store.guard_files import put_command
 from geoswarm.store.journal import JournalReader
 
+pytestmark = pytest.mark.slow
+
 CALM, TOGETHER = 12, 40
 
 

@@ -57,6 +57,7 @@ def ticking() -> Callable[[], float]:
     return look
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("load_by", ["time", "work"])
 @pytest.mark.parametrize("planner", ["mixed", "mixed-compact"])
 def test_counts_are_exact_and_the_same_clock_leads_to_the_same_plans(
