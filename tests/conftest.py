@@ -2,7 +2,7 @@
 
 1. A test is `quick` (`make quick`) if it starts no process (Spark, a broker, a server), is not marked `slow`, and is of
    the first world of its kind. A quick test that starts a process fails, in every run.
-2. The seeds of random worlds: `seeds.py`; of those that a test names, the first `WORLDS_MAX`.
+2. The seeds of random worlds: `seeds.py`.
 3. Folders whose files take long come last, the longest first.
 """
 
@@ -49,9 +49,6 @@ PROCESSES = {"spark", "broker", "kafka_jars", "connector_conf", "bucket"}
 """Fixtures that start a process, or need one."""
 WHOLE = ("lab/", "run/kafka/", "run/sim/", "run/spark/")
 """Folders of which no test is quick."""
-WORLDS_MAX = 6
-"""Of the worlds of one test, as many are played, and those that once failed; `make soak` plays as many as are named,
-and others each time."""
 QUICK_WORLDS = 1
 """Of the worlds of one test, as many are quick: the others show more of the same."""
 
@@ -76,8 +73,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("hypothesis_seed", [None, *kept], indirect=True)
     for i, mark in enumerate(metafunc.definition.own_markers):
         if _is_of_range(mark):
-            first = [*mark.args[1][:WORLDS_MAX], *kept]
-            worlds = first if fresh is None else seeds.fresh_seeds(fresh, name, len(mark.args[1]))
+            worlds = seeds.fresh_seeds(fresh, name, len(mark.args[1])) if fresh is not None else [*mark.args[1], *kept]
             metafunc.definition.own_markers[i] = pytest.mark.parametrize("seed", worlds, **mark.kwargs).mark
 
 
