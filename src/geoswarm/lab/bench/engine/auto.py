@@ -2,8 +2,8 @@
 
 Every world goes through the real engine with each strategy, on as many executors, and is projected to a machine for
 each by the CPU time of whole tasks, Spark's side included (`kit/projection.py`). Nobody has a history: the first plan
-is what a strategy makes of the first batch, or equal shares of the map. Batches are rounds. A warm-up that is not
-counted comes first, and the first batch of each run, in which workers map the subscriptions, is not counted either.
+is what a strategy makes of the first batch, or equal shares of the map. Batches are rounds. The first batch of each
+run, in which workers map the subscriptions, is not counted.
 What a strategy that looks at batches takes to count them is not charged: they are flattered.
 
     auto_vs_best_min         work per second against the best of the others, in the worst world
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AUTO, PRINTED, EVEN = "auto", "swarm", "replicated"
-WARM_UP = "static-uniform"
 COLD_BATCHES = 10
 SETTLING_ROUNDS = 2
 CORNER = (0.2, 0.2)
@@ -104,8 +103,7 @@ def measure(sizes: AutoSizes, seed: int, report: Progress, session: Any = None) 
         for world in sizes.worlds:
             workload = Hotspots(base, (spot_of(world, sizes),))
             race = StrategyRace(workload, sizes.subscriptions, sizes.machines, sizes.batches, False, True)
-            names = sizes.names if told else (WARM_UP, *sizes.names)
-            runs = run_strategies(spark, race, names, lambda doing, world=world: report(f"{world}: {doing}"))  # type: ignore[misc]
+            runs = run_strategies(spark, race, sizes.names, lambda doing, world=world: report(f"{world}: {doing}"))  # type: ignore[misc]
             told.append(WorldRuns(world, {name: runs[name][1:] for name in sizes.names}))
     report("jumping hotspots")
     partitions = partitions_after(1200, sizes.machines, seed)
