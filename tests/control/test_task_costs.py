@@ -109,6 +109,13 @@ def test_if_the_runner_says_nothing_the_workers_time_counts() -> None:
     assert slow.partitions[0].cpu_us > 3 * quick.partitions[1].cpu_us
 
 
+def test_a_batch_of_which_the_runner_says_nothing_leaves_the_rates_as_they_are() -> None:
+    costs, rng = learned(np.random.default_rng(6)), np.random.default_rng(7)
+    rates = costs.rates
+    costs.charge([drawn(rng, e) for e in range(4)], [None] * 4)
+    assert costs.rates == rates
+
+
 def test_before_enough_tasks_are_seen_the_rest_goes_by_events() -> None:
     costs = TaskCosts()
     (charged,) = costs.charge([task(0, {0: (3000, 0, 10), 1: (1000, 90, 10)})], [0])

@@ -49,21 +49,23 @@ class TaskCosts:
 
     def __init__(self) -> None:
         self._tasks: deque[tuple[float, float, float, float]] = deque(maxlen=TASKS_MAX)
-        self._batches, self._knew_runner = 0, True
+        self._batches = 0
+        self._runner_answers = False
+        """Whether the runner has ever said what it spent."""
         self.rates = UNKNOWN
         self._usual = 0.0
         """By what share the time of a task differs from its fit by chance."""
 
     def charge(self, tasks: Sequence[LoadReport], runner_us: Sequence[int | None]) -> list[LoadReport]:
         """The reports of match tasks, with all that each spent in its loads. `runner_us` is the runner's part. A task
-        of which it is not known is charged as its counts cost others; if it is known of none, workers' time counts."""
+        of which it is not known is charged as its counts cost others. If it never is, the worker's time counts."""
         if not any(task.partitions for task in tasks):
             return list(tasks)
-        knows_runner = any(beside is not None for beside in runner_us)
-        if self._batches == 1 or knows_runner != self._knew_runner:
-            self._tasks.clear()  # workers started in the first batch; and times with and without are not comparable
-        self._batches, self._knew_runner = self._batches + 1, knows_runner
-        runner_us = runner_us if knows_runner else [0] * len(tasks)
+        answers = self._runner_answers or any(beside is not None for beside in runner_us)
+        if self._batches == 1 or answers != self._runner_answers:
+            self._tasks.clear()  # workers started in the first batch; and times with and without do not compare
+        self._batches, self._runner_answers = self._batches + 1, answers
+        runner_us = runner_us if answers else [0] * len(tasks)
         rests = [_rest_us(task, beside) for task, beside in zip(tasks, runner_us, strict=True)]
         for task, rest_us in zip(tasks, rests, strict=True):
             whole = _sum(task)
