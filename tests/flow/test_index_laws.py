@@ -80,7 +80,7 @@ def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable,
         regions = Regions(shapes, ordinals.astype(np.uint32), cells, np.flatnonzero(has_words[has_shape]))
     ids = np.arange(n) * 10
     segment = Searchable(
-        Records(rects, ids, np.empty(0, np.int64), np.empty(0, np.uint8)),
+        Records.of(rects, ids),
         index_of_chosen(rects, ~has_words & ~has_shape),
         build_text(GRID, rects, words) if has_words.any() else None,
         conditions_of(words) if has_words.any() else None,

@@ -42,7 +42,7 @@ def pairs_in(mets: list[MatchRun]) -> list[tuple[int, int]]:
 
 
 def searchable(grid: Grid, rects: np.ndarray, ids: np.ndarray) -> Searchable:
-    return Searchable(Records(rects, ids, NO_EXPIRY, NONE_DEAD), build(grid, rects))
+    return Searchable(Records.of(rects, ids, NO_EXPIRY, NONE_DEAD), build(grid, rects))
 
 
 @settings(deadline=None, max_examples=60)
@@ -107,7 +107,7 @@ def test_cancelled_and_expired_subscriptions_are_not_found() -> None:
     rects = np.tile(np.array(BOUNDS), (20, 1))
     expires_us = np.where(np.arange(20) % 3 == 0, 100, 1000).astype(np.int64)
     dead = np.packbits(np.arange(20) % 2 == 0, bitorder="little")
-    segment = Searchable(Records(rects, np.arange(20), expires_us, dead), build(grid, rects))
+    segment = Searchable(Records.of(rects, np.arange(20), expires_us, dead), build(grid, rects))
     batch = events(np.random.default_rng(0), 1)
     for now_us, alive in ((99, {i for i in range(20) if i % 2}), (100, {i for i in range(20) if i % 2 and i % 3})):
         got = pairs_in(run(batch, [segment], grid, now_us))

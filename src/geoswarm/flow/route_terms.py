@@ -71,7 +71,7 @@ def route_terms(
     texts = events.column(TEXT.name) if TEXT.name in events.schema.names else pa.nulls(len(events), pa.string())
     # The index is searched in Z-order; all arrays below are in that order.
     tokens = tokenize(texts.take(pa.array(order)))
-    asked = wanted_tokens(Points(codes[order], x[order], y[order]), tokens, segments)
+    asked = wanted_tokens(Points.of(codes[order], x[order], y[order]), tokens, segments)
     plain = every or any(s.levels or (s.regions is not None and s.regions.cells) for s in segments)
     whole = np.zeros(len(events), np.bool_)
     if GEOMETRY.name in events.schema.names:

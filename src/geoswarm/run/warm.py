@@ -10,10 +10,9 @@ import shapely
 
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.arrays.jit import Array
-from geoswarm.core.index.cells import Level, build
+from geoswarm.core.index.cells import build
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.index.regions import Regions, build_regions
-from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text, conditions_of
 from geoswarm.core.shapes.shapes import Shapes, of_polygons
 from geoswarm.core.space.grid import Grid
@@ -33,13 +32,13 @@ def warm_up() -> int:
     """Returns the number of matches, which is two."""
     grid = Grid(0, 0, 1, 1, columns=2, rows=2)
     rects, ids = np.array([[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]]), np.array([7, 8])
-    records = Records(*(_read_only(a) for a in (rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))))
-    levels = {k: Level(*(_read_only(array) for array in level)) for k, level in build(grid, rects[:1]).items()}
+    records = Records.of(rects, ids, np.full(2, 2**62), np.zeros(1, np.uint8))
+    levels = build(grid, rects[:1])
     words, _ = compile_expressions(pa.array([None, "flood river OR dam"]))
     words = Expressions.from_arrays({name: _read_only(array) for name, array in words.to_arrays().items()})
-    text = TextIndex(*(_read_only(array) for array in build_text(grid, rects, words)))
+    text = build_text(grid, rects, words)
     shapes = Shapes.from_arrays({name: _read_only(a) for name, a in of_polygons(TRIANGLE).to_arrays().items()})
-    cells = {k: Level(*map(_read_only, c)) for k, c in build_regions(grid, shapes, np.ones(1, np.bool_)).items()}
+    cells = build_regions(grid, shapes, np.ones(1, np.bool_))
     regions = Regions(shapes, _read_only(np.zeros(1, np.uint32)), cells, np.empty(0, np.int64))
     segment = Searchable(records, levels, text, conditions_of(words), regions)
     rows = [

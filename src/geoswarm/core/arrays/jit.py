@@ -15,7 +15,11 @@ T = TypeVar("T", bound=np.generic)
 
 
 def kernel(function: F) -> F:
-    compiled = numba.njit(cache=True, nogil=True, fastmath=False)(function)
+    """numba compiles a kernel anew for each combination of types, and a read-only array and a literal 0 are types of
+    their own: pass one kind (`read_only`), and begin with `int(np.int64(0))` what is given to other kernels.
+
+    Kernels are called from Python and from each other, never by C: an entry for C would only cost compile time."""
+    compiled = numba.njit(cache=True, nogil=True, fastmath=False, no_cfunc_wrapper=True)(function)
     _pass_over_stale_index(compiled)
     return compiled  # type: ignore[no-any-return]
 

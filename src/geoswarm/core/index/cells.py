@@ -23,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, ZCodes, kernel
+from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, ZCodes, kernel, read_only
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.space.grid import Grid, column_of, row_of, zcode
 
@@ -39,6 +39,10 @@ class Level(NamedTuple):
     starts: Ordinals
     entries: Ordinals
 
+    def renumber(self, ordinals: Ints | Ordinals) -> "Level":
+        """The same cells, with `ordinals[e]` in place of entry e."""
+        return self._replace(entries=read_only(ordinals[self.entries].astype(np.uint32, copy=False)))
+
 
 CellIndex = dict[int, Level]
 """The levels that have entries, by their number."""
@@ -52,7 +56,7 @@ def frame_of(grid: Grid) -> Floats:
 
 def build(grid: Grid, rects: Floats) -> CellIndex:
     """`rects` is (n, 4): xmin, ymin, xmax, ymax, within the grid's bounds."""
-    levels, boxes, counts = _choose(rects, frame_of(grid))
+    levels, boxes, counts = _choose(read_only(rects), frame_of(grid))
     index: CellIndex = {}
     for level in np.flatnonzero(counts).tolist():
         keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
@@ -66,7 +70,7 @@ def build_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
     first = np.ones(len(keys), np.bool_)
     first[1:] = ascending[1:] != ascending[:-1]
     starts = np.append(np.flatnonzero(first), len(keys)).astype(np.uint32)
-    return Level(ascending[first], starts, ordinals[order])
+    return Level(read_only(ascending[first]), read_only(starts), read_only(ordinals[order]))
 
 
 @kernel

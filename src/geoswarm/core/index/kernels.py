@@ -8,14 +8,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, kernel, read_only
 from geoswarm.core.index.cells import Level
+
+NO_EXPIRY: Ints = np.empty(0, np.int64)
+NONE_DEAD: Bytes = np.empty(0, np.uint8)
 
 
 class Points(NamedTuple):
     codes: ZCodes  # ascending
     x: Floats
     y: Floats
+
+    @classmethod
+    def of(cls, codes: ZCodes, x: Floats, y: Floats) -> "Points":
+        return cls(read_only(codes), read_only(x), read_only(y))
 
     def between(self, start: int, end: int) -> "Points":
         return Points(self.codes[start:end], self.x[start:end], self.y[start:end])
@@ -28,6 +35,10 @@ class Records(NamedTuple):
     ids: SubIds
     expires_us: Ints  # empty: none of them expires
     dead: Bytes  # bitmap of cancelled subscriptions; empty: none is cancelled
+
+    @classmethod
+    def of(cls, rects: Floats, ids: SubIds, expires_us: Ints = NO_EXPIRY, dead: Bytes = NONE_DEAD) -> "Records":
+        return cls(read_only(rects), read_only(ids), read_only(expires_us), read_only(dead))
 
 
 class Hits(NamedTuple):
@@ -92,7 +103,7 @@ def match_level(
     fit into the room that is left; `wanted` is then the room that it needs."""
     keys, starts, entries, rects = level.keys, level.starts, level.entries, records.rects
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    at, n, i, wanted = 0, done.hits, done.points, np.int64(0)
+    at, n, i, wanted = int(np.int64(0)), done.hits, done.points, np.int64(0)
     while i < len(points.codes) and at < len(keys):
         key = points.codes[i] >> shift
         if keys[at] < key:

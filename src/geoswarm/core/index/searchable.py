@@ -26,8 +26,7 @@ class RestIndex:
         if self._held is None or self._held[0] != grid:
             chosen = np.flatnonzero(segment.is_rest())
             found = build(grid, segment.records.rects[chosen])
-            entries = {k: level._replace(entries=chosen[level.entries].astype(np.uint32)) for k, level in found.items()}
-            self._held = grid, entries
+            self._held = grid, {k: level.renumber(chosen) for k, level in found.items()}
         return self._held[1]
 
 

@@ -244,7 +244,7 @@ def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace
 @kernel
 def mark_wanted(points: Points, tokens: Tokens, index: TextIndex, words: ByteRows, marks: Bools) -> None:
     """Mark the tokens for which there is a list in a cell of their event."""
-    workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), 0
+    workspace, every, begin = workspace_for(tokens, index), np.empty(0, np.bool_), int(np.int64(0))
     while begin < len(points.codes):
         end = block_end(begin, tokens)
         find_terms(begin, end, tokens, index, words, every, workspace)

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.buffers import ByteRows, rows_of
-from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel, read_only
 from geoswarm.core.arrays.radix import argsort, sort_order
 from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
 from geoswarm.core.index.kernels import Points
@@ -61,8 +61,12 @@ def wanted_tokens(points: Points, tokens: Tokens, segments: Sequence[Searchable]
 
 def conditions_of(expressions: Expressions) -> Conditions:
     """Copies only the offsets of the words."""
-    offsets = expressions.conjunctions_offsets, expressions.terms_offsets
-    return Conditions(*offsets, expressions.terms, rows_of(expressions.vocabulary))
+    return Conditions(
+        read_only(expressions.conjunctions_offsets),
+        read_only(expressions.terms_offsets),
+        read_only(expressions.terms),
+        rows_of(expressions.vocabulary),
+    )
 
 
 def build_text(
@@ -79,8 +83,8 @@ def build_text(
         )
     if frequencies is None:
         frequencies = np.bincount(expressions.terms, minlength=len(hashes))
-    frame, rarity = frame_of(grid), np.ascontiguousarray(frequencies, np.float64)
-    levels, sides = _choose(rects, frame)
+    frame, rarity = frame_of(grid), read_only(np.asarray(frequencies, np.float64))
+    levels, sides = _choose(read_only(rects), frame)
     _fold(levels, sides)
     count = _count(levels, sides, conditions.conjunctions_offsets)
     postings, entries = _enter(levels, sides, count, conditions, rarity)
@@ -88,7 +92,8 @@ def build_text(
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
-    return TextIndex(_term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings, entries))
+    made = TextIndex(_term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings, entries))
+    return TextIndex._make(read_only(array) for array in made)
 
 
 class _Postings(NamedTuple):

@@ -107,7 +107,7 @@ def follow(events: ObjectEvents, stays: PriorStays, interests: Interests) -> tup
     scratch = np.empty((3, most), np.int64)
     here = CurrentStays(scratch[0], scratch[1], scratch[2], np.full(most, NO_STAY, np.int64))
     work = np.empty(objects)
-    known = n = m = 0
+    known = n = m = int(np.int64(0))  # no literal: what they are given to would be compiled for 0 alone, too
     for i in range(objects):
         count, first, last = 0, events.starts[i], events.starts[i + 1]
         looked = last - first + events.offsets[last] - events.offsets[first]
@@ -202,7 +202,7 @@ def _end_stays(
 def notices_inside(offsets: Ints, subs: Ints, interests: Interests) -> Notices:
     """The notices of events without an object: subscriptions on `inside`."""
     notices = Notices(np.zeros(len(offsets), np.int64), np.empty(len(subs), np.int64))
-    events, n = ObjectEvents(offsets[:0], offsets[:0], offsets, subs), 0
+    events, n = ObjectEvents(offsets[:0], offsets[:0], offsets, subs), int(np.int64(0))
     for event in range(len(offsets) - 1):
         n = _write_inside(events, event, interests, notices, n)
     return Notices(notices.offsets, notices.subs[:n])

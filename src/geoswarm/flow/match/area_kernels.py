@@ -62,7 +62,8 @@ def find_boxes(
         x0, y0, x1, y1 = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
         row0, col0 = row_of(y1, frame) >> level, column_of(x0, frame) >> level
         row1, col1 = row_of(y0, frame) >> level, column_of(x1, frame) >> level
-        low = _first_not_below(keys, 0, len(keys), zcode(row0, col0))  # along the curve, the corners are the ends
+        # Along the curve, the corners are the ends.
+        low = _first_not_below(keys, int(np.int64(0)), len(keys), zcode(row0, col0))
         high = _first_not_below(keys, low, len(keys), zcode(row1, col1) + 1)
         wide = col1 - col0 + 1
         by_cell = (row1 - row0 + 1) * wide < high - low

@@ -151,7 +151,7 @@ def _match_points(
     terms: TermShare | None,
 ) -> Iterator[MatchRun]:
     x, y = xy(events)
-    points = Points(codes_of(x, y, frame_of(grid)), x, y)
+    points = Points.of(codes_of(x, y, frame_of(grid)), x, y)
     tokens = _tokens(events, segments)
     probe = _probe(events, tokens, terms) if terms is not None and tokens is not None else _ALL
     # Pairs beyond `pairs_max` are lost work, so the first run is short and measures how dense it is here.

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.batches import row_bytes, xy
-from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds, read_only
 from geoswarm.core.arrays.radix import argsort
 from geoswarm.core.index.cells import CellIndex, build, frame_of
 from geoswarm.core.index.regions import WITHIN
@@ -59,7 +59,7 @@ def index_boxes(segment: Searchable, grid: Grid) -> CellIndex:
         chosen &= regions.predicates != WITHIN
     ordinals = regions.ordinals[chosen]
     levels = build(grid, segment.records.rects[ordinals])
-    return {k: level._replace(entries=ordinals[level.entries]) for k, level in levels.items()}
+    return {k: level.renumber(ordinals) for k, level in levels.items()}
 
 
 def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> ReplicatedIndex:
@@ -67,7 +67,7 @@ def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex, Slots]])
     for_points, for_areas, first = list[Searchable](), list[Searchable](), 0
     for segment, boxes, _ in parts:
         count = len(segment.records.ids)
-        records = segment.records._replace(ids=np.arange(first, first + count))
+        records = segment.records._replace(ids=read_only(np.arange(first, first + count)))
         for_points.append(Searchable(records, segment.levels, segment.text, segment.conditions))
         if boxes:
             for_points.append(Searchable(records, boxes))

@@ -49,8 +49,6 @@ WIRE = pa.schema(
 )
 """Arrays, one row each."""
 PLAIN_ARRAYS = ("ids", "rects", "expires_us", "shaped", "predicates")
-_NONE_DEAD = np.empty(0, np.uint8)
-_NONE_DEAD.setflags(write=False)
 
 
 class SubscriptionList(NamedTuple):
@@ -126,7 +124,7 @@ class SubscriptionList(NamedTuple):
 
     def searchable(self) -> Searchable:
         """The list as a segment without an index."""
-        records = Records(self.rects, self.ids, self.expires_us, _NONE_DEAD)
+        records = Records.of(self.rects, self.ids, self.expires_us)
         asks = np.diff(self.words.conjunctions_offsets) > 0
         regions = None
         if len(self.shaped):
@@ -145,9 +143,8 @@ class SubscriptionList(NamedTuple):
             for_points = ~asks[regions.ordinals] & (regions.predicates != WITHIN)
             regions = regions._replace(cells=build_regions(grid, regions.shapes, for_points))
             plain[regions.ordinals] = False
-        chosen = np.flatnonzero(plain).astype(np.uint32)
-        built = build(grid, self.rects[chosen])
-        levels = {k: level._replace(entries=chosen[level.entries]) for k, level in built.items()}
+        chosen = np.flatnonzero(plain)
+        levels = {k: level.renumber(chosen) for k, level in build(grid, self.rects[chosen]).items()}
         text = build_text(grid, self.rects, self.words) if asks.any() else None
         return Searchable(bare.records, levels, text, bare.conditions, regions, RestIndex())
 

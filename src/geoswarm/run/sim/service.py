@@ -102,8 +102,7 @@ def measure_service(
     rects = rects[(rects[:, 2] >= low) & (rects[:, 0] <= high)]
     order = sort_order(codes_of(_column(rects, 0), _column(rects, 3), frame_of(grid)), CODE_MAX)
     rects = rects[order]
-    none = np.empty(0, np.int64), np.empty(0, np.uint8)
-    index = Searchable(Records(rects, np.arange(len(rects)), *none), build(grid, rects))
+    index = Searchable(Records.of(rects, np.arange(len(rects))), build(grid, rects))
 
     drawn = workload.events(0, int(events * 4 / map_share))
     x = drawn.column("x").to_numpy()

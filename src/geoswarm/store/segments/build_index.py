@@ -39,10 +39,7 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
         arrays |= {f"{REGION_CELLS}{name}": array for name, array in _level_arrays(cells).items()}
         plain[regions.shaped] = False
     chosen = np.flatnonzero(plain)
-    levels = {
-        level: found._replace(entries=chosen[found.entries].astype(np.uint32))
-        for level, found in build(grid, rects[chosen]).items()
-    }
+    levels = {level: found.renumber(chosen) for level, found in build(grid, rects[chosen]).items()}
     return arrays | _level_arrays(levels)
 
 

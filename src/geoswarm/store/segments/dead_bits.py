@@ -4,8 +4,6 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
 
-NONE_DEAD: Bytes = np.empty(0, np.uint8)
-
 
 @kernel
 def mark(dead: Bytes, ordinals: Ints) -> int:

@@ -16,7 +16,7 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds
 from geoswarm.core.index.cells import CellIndex
-from geoswarm.core.index.kernels import Records
+from geoswarm.core.index.kernels import NONE_DEAD, Records
 from geoswarm.core.index.regions import Regions
 from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
@@ -26,7 +26,6 @@ from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, KEYWORDS,
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
-from geoswarm.store.segments.dead_bits import NONE_DEAD
 
 SEGMENTS_FOLDER = "subscriptions"
 V = TypeVar("V")
@@ -79,7 +78,7 @@ class Segment:
         return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest)
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
-        return Records(self.rects, self.ids, self.expires_us, dead)
+        return Records.of(self.rects, self.ids, self.expires_us, dead)
 
     def find(self, wanted: SubIds) -> Ints:
         """The ordinal of each id, or -1."""

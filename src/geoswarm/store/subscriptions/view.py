@@ -10,14 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
-from geoswarm.core.index.kernels import are_live
+from geoswarm.core.index.kernels import NONE_DEAD, are_live
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.subscriptions.attributes import BIRTH, ON, OPERATION, USER
 from geoswarm.core.subscriptions.subs import concatenate_subs
 from geoswarm.guard.door import Removal
 from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
-from geoswarm.store.segments.dead_bits import NONE_DEAD
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage

@@ -192,7 +192,7 @@ class CollisionRuns:
         rows = self.collisions.subscriptions(0, self._sizes.subscriptions)
         pool = self.collisions.publications(0, POOL)
         rects = shapely.bounds(shapely.from_wkb(rows.column("geometry").to_numpy(zero_copy_only=False)))
-        records = Records(rects, rows.column("sub_id").to_numpy(), np.empty(0, np.int64), np.empty(0, np.uint8))
+        records = Records.of(rects, rows.column("sub_id").to_numpy())
         owners = self.plan.executor_of_slot[home_slots(records, self.plan, HASHED)]
         return pool, *hot_loads(_boxes(pool), rects, np.isin(owners, self.hot.executors))
 

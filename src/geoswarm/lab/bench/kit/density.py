@@ -63,5 +63,4 @@ def segment_of(grid: Grid, rects: Floats) -> Searchable:
     """A segment in memory, in the order that `store/segments/write.py` writes; ids are the rows of `rects`."""
     order = z_order(grid, np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]))
     ordered = rects[order]
-    none = np.empty(0, np.int64), np.empty(0, np.uint8)
-    return Searchable(Records(ordered, order, *none), build(grid, ordered))
+    return Searchable(Records.of(ordered, order), build(grid, ordered))

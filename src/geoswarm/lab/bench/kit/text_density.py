@@ -55,7 +55,7 @@ def text_segment(grid: Grid, subscriptions: pa.RecordBatch) -> Searchable:
     if refused or (np.diff(words.conjunctions_offsets) == 0).any():
         raise InputError("some of the queries ask for no words, or badly: only Q1, Q2 and Q3 with words will do")
     ids = subscriptions.column("sub_id").to_numpy()[order]
-    records = Records(np.ascontiguousarray(rects[order]), ids, np.empty(0, np.int64), np.empty(0, np.uint8))
+    records = Records.of(rects[order], ids)
     return Searchable(records, {}, build_text(grid, records.rects, words), conditions_of(words))
 
 
