@@ -6,7 +6,7 @@
 import math
 import shutil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.crash.scenario import CONTRACT, STEP_S, TUNING, Scenario, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
-from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.oracle import Oracle, Pair
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
@@ -129,6 +129,25 @@ def crowd(rng: np.random.Generator, b: int) -> pa.Table:
     return batch
 
 
+class Step(NamedTuple):
+    batch: pa.Table
+    storm: pa.Table
+    want: list[Pair]
+
+
+@pytest.fixture(scope="module")
+def hotspot() -> tuple[Sample, list[Step]]:
+    """The same for every strategy: what is known beforehand, and each batch with the oracle's matches."""
+    rng, oracle, steps = np.random.default_rng(31), Oracle(BOUNDS), list[Step]()
+    points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
+    sample = random_sample(rng, points, rectangles(rng, 30))
+    for b in range(BATCHES):
+        batch, storm = crowd(rng, b), with_keywords(rng, operations(rng, 60, ids=90, now_us=10 * b), share=0.5)
+        oracle.operate(storm, 10 * b)
+        steps.append(Step(batch, storm, sorted(oracle.match(batch, 10 * b))))
+    return sample, steps
+
+
 def record_questions(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
     """Plan and report of every call of `rebalance`; the list grows with each call."""
     asked: list[tuple[Plan, RoundReport]] = []
@@ -146,18 +165,15 @@ def record_questions(strategy: Strategy) -> list[tuple[Plan, RoundReport]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path, name: str) -> None:
-    rng, oracle, strategy = np.random.default_rng(31), Oracle(BOUNDS), strategies()[name]()
-    points = np.stack([np.asarray(crowd(rng, 0)[side]) for side in ("x", "y")], axis=1)
-    sample = random_sample(rng, points, rectangles(rng, 30))
+def test_every_strategy_follows_a_hotspot_without_losing_a_match(
+    tmp_path: Path, hotspot: tuple[Sample, list[Step]], name: str
+) -> None:
+    (sample, steps), strategy = hotspot, strategies()[name]()
     engine = SteppedEngine(tmp_path, WORLD, first_plan=lambda grid, n: first_plan(name, sample, grid, n))
     held, asked = engine.checkpoint, record_questions(strategy)
     loop = ControlLoop(strategy, held.plan, 1.0, held)
     epochs, outcomes = set(), set()
-    for b in range(BATCHES):
-        now_us = 10 * b
-        batch, storm = crowd(rng, b), with_keywords(rng, operations(rng, 60, ids=90, now_us=now_us), share=0.5)
-        oracle.operate(storm, now_us)
+    for b, (batch, storm, want) in enumerate(steps):
 
         def replan(batch: pa.Table = batch, b: int = b) -> Plan:
             cells = held.grid.locate(*(np.asarray(batch[side]) for side in ("x", "y")))
@@ -165,8 +181,8 @@ def test_every_strategy_follows_a_hotspot_without_losing_a_match(tmp_path: Path,
             assert plan is not None
             return plan
 
-        through = engine.batch(b, batch, storm, now_us, replan if loop.plans_batches else None)
-        assert sorted(through.pairs) == sorted(oracle.match(batch, now_us))
+        through = engine.batch(b, batch, storm, 10 * b, replan if loop.plans_batches else None)
+        assert sorted(through.pairs) == want
         epochs.add(through.plan.epoch)
         churn = held.take_churn()
         report = through.report

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import geoswarm
+from class_archive import SHORT_LIFE
 from geoswarm.errors import MachineError, SettingsError
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
@@ -57,7 +58,7 @@ from geoswarm.run.spark.session import SECRET, build_session, check_encrypted
 logs = Path(sys.argv[2])
 logs.mkdir()
 log = {"spark.eventLog.enabled": "true", "spark.eventLog.compress": "false", "spark.eventLog.dir": logs.as_uri()}
-spark = build_session(sys.argv[1], conf=log)
+spark = build_session(sys.argv[1], conf=log | {"spark.executor.extraJavaOptions": sys.argv[3]})
 check_encrypted(spark)
 frame = spark.range(1000).repartition(4).mapInArrow(lambda batches: batches, "id long").repartition(3)
 rows, total = frame.selectExpr("count(1)", "sum(id)").first()
@@ -82,7 +83,7 @@ def test_a_cluster_runs_encrypted_and_never_shows_its_secrets(key_file: Path, tm
     text = key_file.read_text().strip()
     environ = {name: value for name, value in os.environ.items() if name != KEY_FILE}
     environ |= {"PYTHONPATH": path, KEY: text}
-    command = [sys.executable, "-c", PROGRAM, CLUSTER, str(tmp_path / "events")]
+    command = [sys.executable, "-c", PROGRAM, CLUSTER, str(tmp_path / "events"), SHORT_LIFE]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environ)
     assert done.returncode == 0, done.stderr[-3000:]
     told = json.loads(done.stdout.splitlines()[-1])

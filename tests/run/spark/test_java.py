@@ -9,6 +9,7 @@ from shutil import which
 
 import pytest
 
+from class_archive import SHORT_LIFE
 from geoswarm.errors import MachineError
 from geoswarm.run.spark import java as java_module
 from geoswarm.run.spark.java import ACTION_FLAG, VECTOR_FLAG, find_java, java_major
@@ -127,6 +128,7 @@ def run_on_bare_machine(bare_machine: Mapping[str, str], program: str) -> str:
     kept = {name: os.environ[name] for name in ("PYTHONPATH",) if name in os.environ}
     source = str(Path(java_module.__file__).parents[3])
     environ = {**bare_machine, "PYTHONPATH": os.pathsep.join([*kept.values(), source])}
+    environ |= dict.fromkeys(("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS"), SHORT_LIFE)
     done = subprocess.run([sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-3000:]
     return done.stdout
