@@ -109,7 +109,8 @@ def _circle_place(shape: int, flat: FlatShapes, box: tuple[float, float, float, 
 @kernel
 def _longer(array: npt.NDArray[T], room: int) -> npt.NDArray[T]:
     grown = np.empty(room, array.dtype)
-    grown[: len(array)] = array
+    for k in range(len(array)):
+        grown[k] = array[k]
     return grown
 
 

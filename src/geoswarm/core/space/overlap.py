@@ -68,7 +68,8 @@ def _walk(box: CellBox, slot_of_cell: Slots, borders: Ints, columns: int) -> tup
                 if row == max(top, borders[slot, 0]):  # entered at its left border: its corner
                     if total == len(found):
                         grown = np.empty(2 * total, np.int32)
-                        grown[:total] = found
+                        for k in range(total):  # to assign a slice takes two seconds to compile
+                            grown[k] = found[k]
                         found = grown
                     found[total] = slot
                     total += 1

@@ -90,7 +90,8 @@ def find_boxes(
                     continue
                 if n == len(found):
                     longer = np.empty(2 * n, np.int64)
-                    longer[:n] = found
+                    for h in range(n):
+                        longer[h] = found[h]
                     found = longer
                 found[n] = s
                 n += 1
