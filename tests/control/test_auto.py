@@ -8,8 +8,9 @@ import numpy.typing as npt
 import pytest
 
 from control.law_worlds import Queries
-from geoswarm.control.balance.auto import AIM, PARTITIONS_MAX, TOLERATED, Auto, fit_costs, work_by_cell
+from geoswarm.control.balance.auto import AIM, PARTITIONS_MAX, TOLERATED, Auto, AutoPlaces, fit_costs, work_by_cell
 from geoswarm.control.coordinator import Coordinator, RoundOutcome
+from geoswarm.control.layout.dealt import dealt
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.registry import strategies
@@ -57,7 +58,7 @@ def loads(plan: Plan, events_of_cell: npt.ArrayLike) -> Floats:
 
 
 def decide(plan: Plan, events_of_cell: npt.ArrayLike) -> tuple[RoundOutcome, Plan]:
-    outcome = Coordinator(Auto()).decide(plan, report_of(plan, events_of_cell))
+    outcome = Coordinator(AutoPlaces()).decide(plan, report_of(plan, events_of_cell))
     assert outcome.entry.outcome in ("applied", "kept"), outcome.entry
     return outcome, outcome.plan or plan
 
@@ -110,7 +111,7 @@ def test_a_hot_cell_among_others_is_no_limit() -> None:
 
 def test_partitions_are_merged_before_they_are_too_many() -> None:
     rng, executors = np.random.default_rng(1), 6
-    plan, strategy = uniform(Grid(0.0, 0.0, 1.0, 1.0, columns=40, rows=40), executors), Auto()
+    plan, strategy = uniform(Grid(0.0, 0.0, 1.0, 1.0, columns=40, rows=40), executors), AutoPlaces()
     coordinator, kinds, most = Coordinator(strategy), set[type](), 0.0
     for number in range(300):
         if number % 6 == 0:
@@ -140,10 +141,10 @@ def test_the_first_plan_is_as_level_as_its_sample() -> None:
     rng = np.random.default_rng(3)
     points = np.concatenate([rng.random((2000, 2)), 0.2 + 0.1 * rng.random((8000, 2))])
     grid = Grid(0.0, 0.0, 1.0, 1.0, columns=100, rows=100)
-    plan = Auto().first_plan(grid, 12, Sample(points, np.empty((0, 4))))
+    plan = AutoPlaces().first_plan(grid, 12, Sample(points, np.empty((0, 4))))
     events = np.bincount(grid.locate(*np.ascontiguousarray(points.T)), minlength=grid.cells)
     assert loads(plan, events).max() / loads(plan, events).mean() < 1.1
-    assert Auto().first_plan(grid, 12, None).partitions == uniform(grid, 12).partitions
+    assert AutoPlaces().first_plan(grid, 12, None).partitions == uniform(grid, 12).partitions
 
 
 def test_costs_are_those_that_explain_the_times_and_none_is_negative() -> None:
@@ -189,7 +190,7 @@ def test_a_round_says_what_was_done_and_why() -> None:
 def test_new_executors_have_work_at_once_and_nothing_waits_for_another_round() -> None:
     grid = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
     events, first = np.full(400, 5), uniform(grid, 4)
-    loop = ControlLoop(Auto(), replace(first, drawn_by="auto"), 10.0, Queries())
+    loop = ControlLoop(AutoPlaces(), replace(first, drawn_by="auto"), 10.0, Queries())
     loop.add_batch([], [], LoadReport(), 0.0)
     loop.add_batch([], [], report_of(first, events).load, 11.0)
     for executors in (9, 3):
@@ -203,19 +204,19 @@ def test_new_executors_have_work_at_once_and_nothing_waits_for_another_round() -
 
 def test_a_plan_of_another_strategy_is_kept_if_no_terms_are_divided() -> None:
     plan = plan_of(2, 2, [0], [1, 0], [1], [0])
+    assert AutoPlaces().keeps(plan)
     assert Auto().keeps(plan)
-    shared = uniform(plan.grid, 1)
-    everybody = replace(shared, executors=4).spread(shared.partitions[0].id, range(4))
-    assert not Auto().keeps(everybody), "level, but dearer than need be, and so for ever"
+    assert not AutoPlaces().keeps(dealt(plan.grid, 4)), "it wants places"
+    assert Auto().keeps(dealt(plan.grid, 4))
     assert not strategies()["swarm-measured"]().keeps(plan)  # type: ignore[attr-defined]
     divided = plan.apply([Divide(0, TermCut.of(2, {}), (0, 1))])
-    assert not Auto().keeps(divided)
+    assert not AutoPlaces().keeps(divided)
 
 
 def test_a_single_noisy_round_changes_little_and_a_step_is_followed_at_once() -> None:
     """The same load with noise, round after round: `auto` settles. Then everything moves, and two rounds are enough."""
     rng, executors = np.random.default_rng(4), 8
-    plan, coordinator = uniform(Grid(0.0, 0.0, 1.0, 1.0, columns=40, rows=40), executors), Coordinator(Auto())
+    plan, coordinator = uniform(Grid(0.0, 0.0, 1.0, 1.0, columns=40, rows=40), executors), Coordinator(AutoPlaces())
     calm, moved = rng.integers(1, 60, (2, 40, 40))
     calm[:10], moved[25:] = calm[:10] * 9, moved[25:] * 9
     applied = list[int]()
@@ -236,7 +237,7 @@ def test_a_round_ends_at_once_where_a_batch_is_far_off_and_not_again_if_that_did
     grid = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
     first, flat, hot = uniform(grid, 4), np.full(400, 30), np.full(400, 20)
     hot[0] = 20_000
-    loop = ControlLoop(Auto(), replace(first, drawn_by="auto"), 100.0, Queries())
+    loop = ControlLoop(AutoPlaces(), replace(first, drawn_by="auto"), 100.0, Queries())
     assert loop.add_batch([], [], report_of(first, hot).load, 0.0) is None, "workers start in the first one"
     for second in (1.0, 2.0, 3.0):
         assert loop.add_batch([], [], report_of(loop.plan, flat).load, second) is None, "nothing is wrong"

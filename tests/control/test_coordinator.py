@@ -121,6 +121,6 @@ def test_closing_a_round_closes_the_statistics_and_counts_on_after_a_restart() -
 def test_strategies_are_made_by_name() -> None:
     assert isinstance(strategy("swarm"), Swarm)
     with pytest.raises(
-        SettingsError, match=r"no strategy 'swam': did you mean 'swarm'\? There are 'auto', 'distributor', "
+        SettingsError, match=r"no strategy 'swam': did you mean 'swarm'\? There are 'auto', 'auto-places', "
     ):
         strategy("swam")

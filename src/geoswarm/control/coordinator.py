@@ -36,14 +36,20 @@ class Coordinator:
         """The one that the strategy saw last."""
 
     def close_round(
-        self, plan: Plan, load: LoadReport, stats: Mapping[int, TrioStat], now_s: float, sample: Sample | None = None
+        self,
+        plan: Plan,
+        load: LoadReport,
+        stats: Mapping[int, TrioStat],
+        now_s: float,
+        sample: Sample | None = None,
+        subscriptions: int = 0,
     ) -> RoundOutcome:
         """Closes `stats`, by partition id, in place. The caller redraws them if a plan is returned
         (`core/stats/redraw.py`)."""
         for stat in stats.values():
             stat.close_round()
         self.rounds += 1
-        self.last_report = RoundReport(self.rounds, now_s, load, stats, sample)
+        self.last_report = RoundReport(self.rounds, now_s, load, stats, sample, subscriptions)
         return self.decide(plan, self.last_report)
 
     def decide(self, plan: Plan, report: RoundReport) -> RoundOutcome:

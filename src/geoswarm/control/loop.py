@@ -129,6 +129,8 @@ class ControlLoop:
         elif self.needs_cells and self._coordinator.last_report is not None:  # no need to wait for another round
             levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
             plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)
+        elif draws_from_sample(strategy):  # nothing is measured yet: the next batch is the sample
+            plan = replace(plan, drawn_by="")
         self._load = LoadReport()  # it was measured with another number of executors
         self._was_refused = False
         self._redraw(plan)
@@ -161,7 +163,8 @@ class ControlLoop:
             self._load = replace(report, stats={}, said=[])  # what was before means nothing any more
         elif now_s - self._began_s < self._round_s:
             return None
-        outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample())
+        live = self._queries.live_count() if self.needs_cells else 0
+        outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample(), live)
         self._load, self._began_s = LoadReport(), now_s
         self._hurries = not hurries or outcome.plan is not None  # it did not help: the next round has its time
         if outcome.plan is not None:

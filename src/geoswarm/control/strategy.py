@@ -34,6 +34,8 @@ class RoundReport:
     """The statistics by partition id, after the round was closed."""
     sample: "Sample | None" = None
     """Some recent events and live subscriptions with their words; None unless the strategy `needs_sample`."""
+    subscriptions: int = 0
+    """How many are live, about; counted for strategies that read cells."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,11 @@ class Sample(NamedTuple):
     """The keywords of each subscription; null: it has no condition on words."""
     weight: float = 1.0
     """How many subscriptions each of these stands for."""
+
+    @property
+    def subscriptions(self) -> int:
+        """How many there are, of which `rects` are some."""
+        return round(self.weight * len(self.rects))
 
 
 class Strategy(Protocol):
@@ -109,6 +116,22 @@ class ReadsCells(Protocol):
     it is shown its last report again, which may be of the plan before."""
 
     reads_cells: bool
+
+
+@runtime_checkable
+class DealsOut(Protocol):
+    """A strategy that deals all events out among all executors while there are few subscriptions."""
+
+    deal_max: int
+    """The most subscriptions with which it does; 0: never."""
+
+
+def keep_places(strategy: Strategy) -> Strategy:
+    """The same strategy, which now deals nothing out. Guard finds attackers at the places that make plans change: if
+    events are dealt out, nothing changes, and it would see none."""
+    if isinstance(strategy, DealsOut):
+        strategy.deal_max = 0
+    return strategy
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
-from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, draws_from_sample
+from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, draws_from_sample, keep_places
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
@@ -68,7 +68,8 @@ class BaseEngine:
         self.contract, self.tuning = contract or Contract(), tuning or Tuning()
         self._clock = clock
         options = {} if strategy is not None and strategy != self.tuning.strategy else self.tuning.options
-        self._make_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
+        self._resolve_strategy = partial(resolve_strategy, strategy or self.tuning.strategy, options)
+        self._is_guarded = guard is not None
         made, draw = self._make_strategy(), partial(self._first_plan, sample)
         span, number = self.tuning.executors, self._cluster_executors()
         if span is not None and span.min > self.contract.executors_max:
@@ -248,6 +249,10 @@ class BaseEngine:
     def _cluster_slots(self) -> int | None:
         """The most tasks that run at once; None if it is not known, or follows the number of tasks."""
         return None
+
+    def _make_strategy(self) -> Strategy:
+        made = self._resolve_strategy()
+        return keep_places(made) if self._is_guarded else made
 
     def _first_plan(self, sample: Sample | None, grid: Grid, executors: int) -> Plan:
         return first_plan(self._make_strategy(), sample, grid, executors)

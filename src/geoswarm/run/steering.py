@@ -12,6 +12,7 @@ import pyarrow as pa
 from geoswarm.config import Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import RoundOutcome
+from geoswarm.control.layout.dealt import is_dealt
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy
 from geoswarm.control.task_costs import CostRates, TaskCosts
@@ -92,7 +93,7 @@ class Steering:
         outcome = self._loop.add_batch(churn.came, churn.went, report, manifest.now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
-            if outcome.plan is not None and self._checkpoint.guarding is not None:
+            if outcome.plan is not None and self._checkpoint.guarding is not None and not is_dealt(before):
                 hot = set(triggers(before, outcome.entry.changes, self._work_us))
                 self._checkpoint.sense(p for p in before.partitions if p.id in hot)
             self._work_us = {}

@@ -93,7 +93,17 @@ class World:
 
 @pytest.mark.parametrize(
     "strategy",
-    ["auto", "swarm-measured", "swarm", "static-history", "replicated", "per-batch", "ps2-hybrid", "restless"],
+    [
+        "auto",
+        "auto-places",
+        "swarm-measured",
+        "swarm",
+        "static-history",
+        "replicated",
+        "per-batch",
+        "ps2-hybrid",
+        "restless",
+    ],
 )
 def test_scaled_up_and_down_in_the_middle_of_a_stream(tmp_path: Path, strategy: str) -> None:
     """`restless` spreads, cuts and divides at random, so a spread partition loses executors."""
@@ -109,7 +119,7 @@ def test_scaled_up_and_down_in_the_middle_of_a_stream(tmp_path: Path, strategy: 
         (2, 12, "command"),
         (12, 1, "command"),
     ]
-    if strategy in ("static-history", "per-batch", "replicated"):
+    if strategy in ("auto", "static-history", "per-batch", "replicated"):
         assert max(used[1]) > 4  # the first batch after it gives new executors work
 
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 NAMES = sorted(strategies())
-ON_SPARK = ["auto", "per-batch", "ps2-adjusted", "replicated", "static-uniform", "swarm"]
+ON_SPARK = ["auto", "auto-places", "per-batch", "ps2-adjusted", "replicated", "static-uniform", "swarm"]
 """One of each kind that the engine can tell apart: a first plan from the first batch, a plan for every batch, divided
 terms, shared partitions, no round at all, statistics. All of them take turns below, without Spark."""
 FILES, HOT_FILE = 4, 2

@@ -1,4 +1,8 @@
-"""Balance by what executors spend, with no parameter to choose: partitions move, are cut anywhere, merged, and spread.
+"""Balance by what executors spend: deal events out while subscriptions are few, else level the places of executors.
+
+While every executor can have all subscriptions at hand, events are dealt out among all (`dealing.py`): that is level
+before, during and after every step, and whole tasks cost no more by it. Beyond `deal_max` subscriptions, and always
+with Guard, executors have places.
 
 SWARM's protocol (`swarm.py`, `measured.py`) hands over between a few pairs of executors a round, and cuts where its
 statistics of rows and columns say. Three things are different here. The work of a partition is divided among the
@@ -12,14 +16,18 @@ The first plan is drawn from the cells of a sample, which is the first batch if 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+from pydantic import Field
 
+from geoswarm.control.balance.dealing import Dealing
 from geoswarm.control.balance.levelling import CellWork, Levelling
+from geoswarm.control.layout.dealt import dealt, is_dealt
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted_plan
-from geoswarm.control.strategy import Decision, RoundReport, Sample
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.least_squares import fit_nonnegative
 from geoswarm.core.space.change import Change, Merge, name_of, note_of
@@ -27,7 +35,10 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.density import expected_matches
 from geoswarm.flow.observe import LoadReport
+from geoswarm.parameters import check_arguments
 
+DEAL_MAX = 2_000_000
+"""Subscriptions: some 200 MB, which every machine then maps."""
 TOLERATED, AIM = 1.08, 1.02
 """Of the mean: what the costliest executor may have before anything is done, and what is aimed at then. Measured times
 differ by some per cent from round to round."""
@@ -57,7 +68,7 @@ SAID = {"move": "move", "split": "cut", "merge": "merge", "spread": "spread"}
 
 
 class Auto:
-    """Levels what executors spend, wherever it comes from: moves, cuts, merges, and spreads hot cells over several."""
+    """Deals events out among all executors while subscriptions are few; else levels what their places cost."""
 
     name = "auto"
     needs_stats = False
@@ -65,7 +76,16 @@ class Auto:
     reads_cells = True
     draws_from_sample = True
 
-    def __init__(self) -> None:
+    @check_arguments
+    def __init__(
+        self,
+        *,
+        deal_max: Annotated[
+            int, Field(ge=0, description="subscriptions up to which events are dealt out among all; 0: never")
+        ] = DEAL_MAX,
+    ) -> None:
+        self.deal_max = deal_max
+        self._dealing = Dealing()
         self._seen: tuple[RoundReport, CellWork] | None = None
         self._past: CellWork | None = None
         """The work of the last rounds by cell."""
@@ -73,6 +93,8 @@ class Auto:
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
         if sample is None or not len(sample.points):
             return uniform(grid, executors)
+        if self._deals(sample.subscriptions):
+            return dealt(grid, executors)
         events = np.bincount(grid.locate(*np.ascontiguousarray(sample.points.T)), minlength=grid.cells)
         cells = np.flatnonzero(events)
         counts = np.ones(len(sample.rects)) if sample.keywords is None else _match_shares(sample.keywords)
@@ -81,10 +103,24 @@ class Auto:
         return fresh_plan(grid, executors, CellWork(cells // grid.columns, cells % grid.columns, work))
 
     def keeps(self, plan: Plan) -> bool:
-        """Not where terms are divided, which sends events twice, and not where all executors share everything."""
+        """Not where terms are divided, which sends events twice."""
+        if is_dealt(plan):
+            return self.deal_max > 0
         return not plan.siblings and len(plan.partitions) >= min(plan.executors, plan.grid.cells)
 
+    def _deals(self, subscriptions: int, plan: Plan | None = None) -> bool:
+        """A plan of places stays until there are far fewer, so that their number does not swing it back and forth."""
+        most = self.deal_max if plan is None or is_dealt(plan) else self.deal_max // 2
+        return self.deal_max > 0 and subscriptions <= most
+
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
+        if self._deals(report.subscriptions, plan):
+            self._cells(plan, report)  # what `estimate` is asked about
+            return self._dealing.rebalance(plan, report)
+        self._dealing.forget()
+        places = self._leave_dealing(plan, report) if is_dealt(plan) else None
+        if places is not None:
+            return places
         is_new = self._seen is None or self._seen[0] is not report
         shown = self._cells(plan, report)
         cells = self._remember(plan, shown) if is_new or self._past is None else shown
@@ -97,13 +133,23 @@ class Auto:
             if Levelling(drawn, cells).busiest < draft.busiest:
                 changes, fresh, draft = [], drawn, Levelling(drawn, cells)
         decision = _decision(changes, fresh, before)
-        why: dict[str, float | int | str] = {"decision": decision, "busiest": before, "busiest_after": draft.busiest}
+        why: Why = {"decision": decision, "busiest": before, "busiest_after": draft.busiest}
         why |= {"mean_us": draft.mean, "sentence": _sentence(decision, changes, before, draft.busiest)}
         if draft.busiest > STUCK:
             why["warning"] = (
                 f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
             )
         return Decision(changes, why, fresh)
+
+    def _leave_dealing(self, plan: Plan, report: RoundReport) -> Decision | None:
+        """Places for executors that had none; None where a single cell is all there is."""
+        drawn = fresh_plan(plan.grid, plan.executors, self._cells(plan, report))
+        if is_dealt(drawn):
+            return None
+        told = f"{report.subscriptions} subscriptions are more than {self.deal_max}, up to which events are dealt out"
+        sentence = f"{told}: from now on executors have places"
+        why: Why = {"decision": "places", "subscriptions": report.subscriptions, "sentence": sentence}
+        return Decision((), why, drawn)
 
     def _remember(self, plan: Plan, shown: CellWork) -> CellWork:
         """The work of this round and, fading, of those before it: a single round is noisy. After a step, what was
@@ -136,16 +182,29 @@ class Auto:
         return draft
 
     def estimate(self, plan: Plan, report: RoundReport) -> float:
-        """The time of the costliest executor under `plan`, if the work stays where it was."""
+        """The time of the costliest executor under `plan`, if the work stays where it was. Dealing out too many
+        subscriptions counts as no division of work at all."""
         cells = self._cells(plan, report)
+        if is_dealt(plan) and not self._deals(report.subscriptions, plan):
+            return float(cells.work.sum())
         slots = plan.slot_of_cell[cells.rows * plan.grid.columns + cells.columns]
-        return float(plan.by_executor(np.bincount(slots, cells.work, minlength=len(plan.partitions))).max())
+        spent = plan.by_executor(np.bincount(slots, cells.work, minlength=len(plan.partitions)))
+        return float((spent * self._dealing.slowness(plan.executors)).max())
 
     def _cells(self, plan: Plan, report: RoundReport) -> CellWork:
         """The work by cell. It was measured under the plan in force, so it is remembered for proposed ones."""
         if self._seen is None or self._seen[0] is not report:
             self._seen = report, work_by_cell(plan, report.load)
         return self._seen[1]
+
+
+class AutoPlaces(Auto):
+    """Does what auto does with many subscriptions or with Guard: executors have places, whose cost is levelled."""
+
+    name = "auto-places"
+
+    def __init__(self) -> None:
+        super().__init__(deal_max=0)
 
 
 def _sum_by_cell(cells: CellWork, columns: int) -> CellWork:

@@ -11,11 +11,11 @@ from pydantic import Field
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.control.estimate import by_cost
+from geoswarm.control.layout.dealt import dealt
 from geoswarm.control.layout.history import history
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import Decision, RoundReport, Sample
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.space.partition import Partition
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import InputError
 from geoswarm.parameters import check_arguments
@@ -39,9 +39,7 @@ class Replicated(Static):
     name = "replicated"
 
     def first_plan(self, grid: Grid, executors: int, sample: Sample | None = None) -> Plan:
-        others = tuple(range(1, executors))
-        whole = Partition(0, 0, 0, grid.rows - 1, grid.columns - 1, executor=0, others=others)
-        return Plan(epoch=0, grid=grid, executors=executors, partitions=(whole,), next_partition_id=1)
+        return dealt(grid, executors)
 
 
 class StaticUniform(Static):

@@ -43,7 +43,7 @@ EVENTS_PER_S = 100.0
 """Events per second of stream time. The engine is much faster, so half a minute shows most of a day."""
 ROWS_PER_BATCH = 150_000
 CHANGES_PER_S = 1000
-TUNING = Tuning(round_s=2.0)
+TUNING = Tuning(strategy="auto-places", round_s=2.0)
 """Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them."""
 WRITE_ROWS = 500_000
 STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0

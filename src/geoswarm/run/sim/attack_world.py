@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.registry import strategy
+from geoswarm.control.strategy import keep_places
 from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
@@ -128,7 +129,7 @@ class AttackCluster(Cluster):
     ) -> None:
         """`removes`: which queries of a blocked user are cancelled, which the thesis leaves open; recent ones were
         registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
-        kind = strategy(name)
+        kind = keep_places(strategy(name))  # also without Guard, so that both can be compared
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
         self.sensed: list[SensedHotspot] = []

@@ -29,6 +29,7 @@ A machine whose queries need more memory than it has fails, and the cluster with
 *Units of work* are queries in the system × events processed per second (§6.1).
 """
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -114,6 +115,7 @@ class Cluster:
             raise SettingsError(
                 f"rounds of {setup.round_s:g} s are no whole steps of {world.step_s:g} s: use a multiple"
             )
+        self._live = world.subscriptions * world.query_weight
         self._seen: list[CellIds] = []
         self._work_of_slot: list[tuple[Slots, Floats]] = []
         self._measured: Span | None = None
@@ -131,6 +133,7 @@ class Cluster:
             self._operate(step.registered, step.cancelled, service.register_us, start_s)
         if self.failed_at_s is not None:
             return
+        self._live = step.queries
         slots, queries = np.empty(0, np.int32), np.empty(0, np.int64)
         indexed = np.full(len(step.cells), float(step.queries))
         if self._held is not None:
@@ -216,7 +219,7 @@ class Cluster:
             return
         held.count(plan, np.concatenate(self._seen))
         load, began_s = self._load(plan), self._cpu_s()
-        outcome = coordinator.close_round(plan, load, held.stats, now_s)
+        outcome = coordinator.close_round(plan, load, held.stats, now_s, subscriptions=self._live)
         self.entries.append(outcome.entry)
         sent_bytes, moved = self._machines * NUMBERS_PER_EXECUTOR * NUMBER_BYTES, 0
         by_slot = held.redraw(plan, outcome.plan) if outcome.plan is not None else np.empty(0, np.int64)
@@ -258,5 +261,7 @@ class Cluster:
         cells = np.concatenate(self._seen).astype(np.int64)
         report.cells = CellCounts.of(cells, np.full(len(cells), float(self._world.weight)), np.zeros(len(cells)))
         for slot, p in enumerate(plan.partitions):
-            report.add(p.id, p.executor, Load(int(events[slot]), 0, 0, int(cpu_us[slot])))
+            for executor, turns in Counter(p.turns).items():
+                share = turns / len(p.turns)
+                report.add(p.id, executor, Load(int(events[slot] * share), 0, 0, int(cpu_us[slot] * share)))
         return report

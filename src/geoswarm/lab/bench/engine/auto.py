@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from geoswarm.control.balance.auto import Auto
+from geoswarm.control.balance.auto import AutoPlaces
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.strategy import RoundReport
@@ -158,10 +158,10 @@ def summarise(told: Sequence[WorldRuns], sizes: AutoSizes) -> dict[str, float]:
 
 
 def partitions_after(rounds: int, executors: int, seed: int) -> float:
-    """The partitions for each executor that `auto` has at most while a hotspot jumps every twelve rounds."""
+    """The most partitions for each executor that `auto` has, in places, while a hotspot jumps every twelve rounds."""
     rng, side = np.random.default_rng(seed), 100
     grid = Grid(0.0, 0.0, 1.0, 1.0, columns=side, rows=side)
-    plan, coordinator, most = uniform(grid, executors), Coordinator(Auto()), 0
+    plan, coordinator, most = uniform(grid, executors), Coordinator(AutoPlaces()), 0
     for number in range(rounds):
         if number % 12 == 0:
             row, column = rng.integers(0, side - 15, 2)

@@ -1,0 +1,130 @@
+"""`auto` while subscriptions are few: who gets how many turns, and when executors get places instead."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from control.law_worlds import Queries
+from geoswarm.control.balance.auto import Auto
+from geoswarm.control.balance.dealing import EVENTS_MIN, TURNS
+from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.layout.dealt import dealt, is_dealt
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.control.loop import ControlLoop
+from geoswarm.control.strategy import RoundReport, Sample, keep_places
+from geoswarm.core.space.grid import Grid
+from geoswarm.core.space.plan import Plan
+from geoswarm.core.stats.cell_counts import CellCounts
+from geoswarm.flow.observe import Load, LoadReport
+
+GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
+FEW, MOST = 500, 1000
+
+
+def report_of(plan: Plan, slowness: Sequence[float], subscriptions: int, events: int = 6000) -> RoundReport:
+    """A round with events in a corner, dealt out by turns, on executors that take so long for each."""
+    load, turns = LoadReport(events_in=events), plan.partitions[0].turns
+    for executor in plan.partitions[0].owners:
+        mine = events * turns.count(executor) // len(turns)
+        load.add(plan.partitions[0].id, executor, Load(mine, 0, 0, int(mine * slowness[executor] * 100)))
+    cells = np.arange(20)
+    load.cells = CellCounts(cells, np.full(20, events / 20), np.zeros(20))
+    return RoundReport(1, 0.0, load, {}, subscriptions=subscriptions)
+
+
+def turns_after(slowness: Sequence[float], rounds: int, events: int = 6000) -> list[int]:
+    """How many turns each executor has in the end."""
+    coordinator, plan = Coordinator(Auto()), dealt(GRID, len(slowness))
+    for _ in range(rounds):
+        outcome = coordinator.decide(plan, report_of(plan, slowness, FEW, events))
+        assert outcome.entry.outcome in ("kept", "applied"), outcome.entry
+        plan = outcome.plan or plan
+    return [plan.partitions[0].turns.count(executor) for executor in range(len(slowness))]
+
+
+@pytest.mark.parametrize(
+    ("slowness", "turns"),
+    [
+        ([1.0, 1.0, 1.0], [1, 1, 1]),
+        ([1.0, 1.1, 0.9], [1, 1, 1]),  # as chance has it
+        ([1.0, 1.0, 2.0], [TURNS, TURNS, 5]),  # within what is tolerated
+        ([4.0, 1.0, 1.0], [TURNS // 4, TURNS, TURNS]),
+        ([1.0, 1.0, 1000.0], [TURNS, TURNS, 1]),
+        ([1.0], [1]),
+    ],
+)
+def test_slow_executors_get_fewer_turns(slowness: list[float], turns: list[int]) -> None:
+    assert turns_after(slowness, 12) == turns
+
+
+def test_a_round_of_few_events_says_nothing_of_speed() -> None:
+    assert turns_after([1.0, 3.0], 12, events=2 * EVENTS_MIN - 2) == [1, 1]
+
+
+def test_turns_go_back_once_an_executor_is_fast_again() -> None:
+    coordinator, plan = Coordinator(Auto()), dealt(GRID, 3)
+    for slowness in ([1.0, 1.0, 3.0],) * 8 + ([1.0, 1.0, 1.0],) * 8:
+        plan = coordinator.decide(plan, report_of(plan, slowness, FEW)).plan or plan
+    counts = np.bincount(plan.partitions[0].turns)
+    assert counts.max() / counts.mean() <= 1.25
+
+
+def test_dealt_out_up_to_a_number_of_subscriptions_and_back_at_half_of_it() -> None:
+    coordinator, plan = Coordinator(Auto(deal_max=MOST)), dealt(GRID, 4)
+    told = list[tuple[bool, str]]()
+    for subscriptions in (0, MOST, MOST + 1, MOST, MOST // 2 + 1, MOST // 2):
+        report = report_of(plan, [1.0] * 4, subscriptions) if is_dealt(plan) else _places_report(plan, subscriptions)
+        outcome = coordinator.decide(plan, report)
+        assert outcome.entry.outcome in ("kept", "applied"), outcome.entry
+        plan = outcome.plan or plan
+        told.append((is_dealt(plan), outcome.entry.decision))
+    assert told[:3] == [(True, "wait"), (True, "wait"), (False, "places")]
+    assert [dealt_out for dealt_out, _ in told[3:]] == [False, False, True]
+    assert told[-1][1] == "deal out"
+
+
+def _places_report(plan: Plan, subscriptions: int) -> RoundReport:
+    load, cells = LoadReport(), np.arange(20)
+    slots = np.bincount(plan.slot_of_cell[cells], minlength=len(plan.partitions))
+    for part, count in zip(plan.partitions, slots.tolist(), strict=True):
+        load.add(part.id, part.executor, Load(count, 0, 0, 100 * count))
+    load.cells = CellCounts(cells, np.ones(20), np.zeros(20))
+    return RoundReport(1, 0.0, load, {}, subscriptions=subscriptions)
+
+
+def test_places_that_replace_dealing_are_level_at_once() -> None:
+    plan = dealt(GRID, 4)
+    drawn = Coordinator(Auto(deal_max=MOST)).decide(plan, report_of(plan, [1.0] * 4, MOST + 1)).plan
+    assert drawn is not None
+    of_slot = np.bincount(drawn.slot_of_cell[:20], minlength=len(drawn.partitions))
+    assert drawn.by_executor(of_slot).max() == 5
+
+
+def test_the_first_plan_counts_what_a_sample_stands_for() -> None:
+    points, rects = np.random.default_rng(0).random((50, 2)), np.tile([0.1, 0.1, 0.2, 0.2], (10, 1))
+    auto = Auto(deal_max=MOST)
+    assert is_dealt(auto.first_plan(GRID, 3, Sample(points, rects, weight=MOST / 10)))
+    assert not is_dealt(auto.first_plan(GRID, 3, Sample(points, rects, weight=MOST / 10 + 1)))
+    assert not is_dealt(keep_places(auto).first_plan(GRID, 3, Sample(points, rects)))
+
+
+def test_a_world_of_one_cell_is_left_to_all_where_nothing_is_to_be_dealt_out() -> None:
+    cell = Grid(0.0, 0.0, 1.0, 1.0, columns=1, rows=1)
+    plan = dealt(cell, 3)
+    report = report_of(plan, [1.0] * 3, FEW)
+    report.load.cells = CellCounts(np.zeros(1, np.int64), np.full(1, 6000.0), np.zeros(1))
+    outcome = Coordinator(Auto(deal_max=0)).decide(plan, report)
+    assert outcome.plan is None, "no plan is drawn that is the same again"
+
+
+def test_executors_that_come_and_go_have_turns_at_once() -> None:
+    loop = ControlLoop(Auto(), replace(uniform(GRID, 4), drawn_by="auto"), 10.0, Queries())
+    loop.add_batch([], [], LoadReport(), 0.0)
+    loop.add_batch([], [], _places_report(loop.plan, FEW).load, 11.0)
+    assert loop.plan.partitions[0].turns == (0, 1, 2, 3)
+    for executors in (9, 1, 3):
+        outcome = loop.scale(executors)
+        assert outcome.plan is not None
+        assert outcome.plan.partitions[0].turns == tuple(range(executors))
