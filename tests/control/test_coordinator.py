@@ -54,7 +54,7 @@ def outcome_of(coordinator: Coordinator) -> RoundOutcome:
 
 
 def test_a_change_that_helps_is_applied_and_written_down() -> None:
-    plan, entry = outcome_of(Coordinator(Stubborn(Move(0, 1))))
+    plan, entry, _ = outcome_of(Coordinator(Stubborn(Move(0, 1))))
     assert plan is not None
     assert plan.partition(0).executor == 1
     assert entry == RoundEntry(
@@ -88,7 +88,7 @@ REFUSED = [
 
 @pytest.mark.parametrize(("changes", "reason"), REFUSED)
 def test_a_change_that_is_no_plan_or_makes_the_maximum_worse_is_refused(changes: list[Change], reason: str) -> None:
-    plan, entry = outcome_of(Coordinator(Stubborn(*changes)))
+    plan, entry, _ = outcome_of(Coordinator(Stubborn(*changes)))
     assert plan is None
     assert entry.outcome == "refused"
     assert reason in str(entry.reason)
@@ -96,15 +96,15 @@ def test_a_change_that_is_no_plan_or_makes_the_maximum_worse_is_refused(changes:
 
 
 def test_no_change_keeps_the_plan() -> None:
-    plan, entry = outcome_of(Coordinator(Stubborn()))
+    plan, entry, _ = outcome_of(Coordinator(Stubborn()))
     assert plan is None
     assert entry.outcome == "kept"
 
 
 def test_a_strategy_that_balances_something_else_is_judged_by_that_or_trusted() -> None:
-    trusted, _ = outcome_of(Coordinator(Stubborn(Move(2, 0)), trusts=True))
+    trusted, _, _ = outcome_of(Coordinator(Stubborn(Move(2, 0)), trusts=True))
     assert trusted is not None
-    by_partitions, _ = outcome_of(Coordinator(CountsPartitions(Move(2, 0))))
+    by_partitions, _, _ = outcome_of(Coordinator(CountsPartitions(Move(2, 0))))
     assert by_partitions is not None
 
 

@@ -13,11 +13,12 @@ from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.layout.dealt import dealt, is_dealt
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.loop import ControlLoop
-from geoswarm.control.strategy import RoundReport, Sample, keep_places
+from geoswarm.control.strategy import RoundReport, Sample, WatchedRound, watch_places
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.guard.sensing import triggers
 
 GRID = Grid(0.0, 0.0, 1.0, 1.0, columns=20, rows=20)
 FEW, MOST = 500, 1000
@@ -107,7 +108,26 @@ def test_the_first_plan_counts_what_a_sample_stands_for() -> None:
     auto = Auto(deal_max=MOST)
     assert is_dealt(auto.first_plan(GRID, 3, Sample(points, rects, weight=MOST / 10)))
     assert not is_dealt(auto.first_plan(GRID, 3, Sample(points, rects, weight=MOST / 10 + 1)))
-    assert not is_dealt(keep_places(auto).first_plan(GRID, 3, Sample(points, rects)))
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_with_guard_the_place_is_named_that_would_have_made_a_plan_change(guarded: bool) -> None:
+    auto = watch_places(Auto()) if guarded else Auto()
+    plan, watched = dealt(GRID, 4), list[WatchedRound | None]()
+    for hot in (0, 0, 5, 5):
+        report = report_of(plan, [1.0] * 4, FEW)
+        events = np.full(400, 10.0)
+        events[[211, 212, 231, 232]] += hot * 100  # rows 10 and 11, columns 11 and 12
+        report.load.cells = CellCounts(np.arange(400), events, np.zeros(400))
+        watched.append(Coordinator(auto).decide(plan, report).watched)
+    if not guarded:
+        assert watched == [None] * 4
+        return
+    assert [round_ is not None for round_ in watched[:3]] == [False, False, True]
+    assert watched[2] is not None
+    places = {p.id: p for p in watched[2].plan.partitions}
+    examined = [places[i] for i in triggers(*watched[2])]
+    assert any(p.row0 <= 10 <= p.row1 and p.col0 <= 11 <= p.col1 for p in examined)
 
 
 def test_a_world_of_one_cell_is_left_to_all_where_nothing_is_to_be_dealt_out() -> None:

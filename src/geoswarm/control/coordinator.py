@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from geoswarm.control.estimate import executor_costs, is_worse
 from geoswarm.control.outcome import RoundEntry
-from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy, WatchedRound
 from geoswarm.core.space.change import note_of
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
@@ -24,6 +24,8 @@ class RoundOutcome(NamedTuple):
     """The next plan; None: the old one stays in force."""
     entry: RoundEntry
     """For the journal: what was decided or refused, and the numbers."""
+    watched: WatchedRound | None = None
+    """The places that would have changed, if events were not dealt out."""
 
 
 class Coordinator:
@@ -72,7 +74,7 @@ class Coordinator:
             high, mean, low = float(costs.max()), float(costs.mean()), float(costs.min())
             entry = replace(entry, cost_max=high, cost_mean=mean, cost_min=low)
         if not decision.changes and decision.fresh is None:
-            return RoundOutcome(None, entry)
+            return RoundOutcome(None, entry, decision.watched)
         try:
             if decision.fresh is not None:
                 proposed = plan.replace_by(decision.fresh, self.strategy.name)
@@ -87,7 +89,7 @@ class Coordinator:
                 raised = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
                 reason = f"{raised}: plan {plan.epoch} stays"
                 return RoundOutcome(None, replace(entry, outcome="refused", reason=reason))
-        return RoundOutcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch))
+        return RoundOutcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch), decision.watched)
 
 
 def fresh_plan_entry(before: Plan, after: Plan, rounds: int, why: Mapping[str, int | str]) -> RoundEntry:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, runtime_checkable
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.space.change import Change
+from geoswarm.core.space.change import Change, ChangeNote
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import TrioStat
@@ -38,6 +38,17 @@ class RoundReport:
     """How many are live, about; counted for strategies that read cells."""
 
 
+class WatchedRound(NamedTuple):
+    """A round of places that executors would have, if events were not dealt out among all: what Guard looks at then."""
+
+    plan: Plan
+    """As it was in this round."""
+    changes: Sequence[ChangeNote]
+    """What would have changed; none if a fresh plan would have been drawn."""
+    work_us: Mapping[int, float]
+    """By partition."""
+
+
 @dataclass(frozen=True)
 class Decision:
     """The changes that a strategy asks for, and the numbers behind them, for the journal."""
@@ -46,6 +57,8 @@ class Decision:
     why: Mapping[str, float | int | str] = field(default_factory=dict)
     fresh: Plan | None = None
     """A new plan that replaces the one in force, instead of changes to it."""
+    watched: WatchedRound | None = None
+    """The places that would have changed, from a strategy that `WatchesPlaces`."""
 
 
 class Sample(NamedTuple):
@@ -119,18 +132,17 @@ class ReadsCells(Protocol):
 
 
 @runtime_checkable
-class DealsOut(Protocol):
-    """A strategy that deals all events out among all executors while there are few subscriptions."""
+class WatchesPlaces(Protocol):
+    """A strategy that deals events out, so that nothing need change when a place becomes hot. Guard finds attackers at
+    places that make plans change: if it is on, this follows what places would have done (`Decision.watched`)."""
 
-    deal_max: int
-    """The most subscriptions with which it does; 0: never."""
+    watches: bool
 
 
-def keep_places(strategy: Strategy) -> Strategy:
-    """The same strategy, which now deals nothing out. Guard finds attackers at the places that make plans change: if
-    events are dealt out, nothing changes, and it would see none."""
-    if isinstance(strategy, DealsOut):
-        strategy.deal_max = 0
+def watch_places(strategy: Strategy) -> Strategy:
+    """The same strategy, for an engine with Guard."""
+    if isinstance(strategy, WatchesPlaces):
+        strategy.watches = True
     return strategy
 
 

@@ -14,7 +14,7 @@ from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.layout.dealt import is_dealt
 from geoswarm.control.loop import ControlLoop
-from geoswarm.control.strategy import Strategy
+from geoswarm.control.strategy import Strategy, WatchedRound
 from geoswarm.control.task_costs import CostRates, TaskCosts
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.plan import Plan
@@ -93,10 +93,18 @@ class Steering:
         outcome = self._loop.add_batch(churn.came, churn.went, report, manifest.now_us / 1e6)
         if outcome is not None:
             self._adopt(outcome)
-            if outcome.plan is not None and self._checkpoint.guarding is not None and not is_dealt(before):
-                hot = set(triggers(before, outcome.entry.changes, self._work_us))
-                self._checkpoint.sense(p for p in before.partitions if p.id in hot)
+            if self._checkpoint.guarding is not None:
+                self._sense(before, outcome)
             self._work_us = {}
+
+    def _sense(self, before: Plan, outcome: RoundOutcome) -> None:
+        """Shows Guard the places that made the plan change, or would have, if events were not dealt out."""
+        watched = outcome.watched
+        if watched is None and outcome.plan is not None and not is_dealt(before):
+            watched = WatchedRound(before, outcome.entry.changes, self._work_us)
+        if watched is not None:
+            hot = set(triggers(*watched))
+            self._checkpoint.sense(p for p in watched.plan.partitions if p.id in hot)
 
     def _adopt(self, outcome: RoundOutcome) -> None:
         if outcome.plan is not None:

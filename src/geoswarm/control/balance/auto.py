@@ -1,8 +1,8 @@
 """Balance by what executors spend: deal events out while subscriptions are few, else level the places of executors.
 
 While every executor can have all subscriptions at hand, events are dealt out among all (`dealing.py`): that is level
-before, during and after every step, and whole tasks cost no more by it. Beyond `deal_max` subscriptions, and always
-with Guard, executors have places.
+before, during and after every step, and whole tasks cost no more by it. Beyond `deal_max` subscriptions executors have
+places. With Guard, what places would have done is followed all the same (`watch.py`).
 
 SWARM's protocol (`swarm.py`, `measured.py`) hands over between a few pairs of executors a round, and cuts where its
 statistics of rows and columns say. Three things are different here. The work of a partition is divided among the
@@ -24,10 +24,11 @@ from pydantic import Field
 
 from geoswarm.control.balance.dealing import Dealing
 from geoswarm.control.balance.levelling import CellWork, Levelling
+from geoswarm.control.balance.watch import PlacesWatch
 from geoswarm.control.layout.dealt import dealt, is_dealt
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted_plan
-from geoswarm.control.strategy import Decision, RoundReport, Sample, Why
+from geoswarm.control.strategy import Decision, RoundReport, Sample, WatchedRound, Why
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.least_squares import fit_nonnegative
 from geoswarm.core.space.change import Change, Merge, name_of, note_of
@@ -85,6 +86,8 @@ class Auto:
         ] = DEAL_MAX,
     ) -> None:
         self.deal_max = deal_max
+        self.watches = False
+        self._watch: PlacesWatch | None = None
         self._dealing = Dealing()
         self._seen: tuple[RoundReport, CellWork] | None = None
         self._past: CellWork | None = None
@@ -115,9 +118,9 @@ class Auto:
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         if self._deals(report.subscriptions, plan):
-            self._cells(plan, report)  # what `estimate` is asked about
-            return self._dealing.rebalance(plan, report)
+            return replace(self._dealing.rebalance(plan, report), watched=self._watched(plan, report))
         self._dealing.forget()
+        self._watch = None
         places = self._leave_dealing(plan, report) if is_dealt(plan) else None
         if places is not None:
             return places
@@ -140,6 +143,15 @@ class Auto:
                 f"the costliest executor has {draft.busiest:.1f} times the mean, and no move, cut or spread lowers it"
             )
         return Decision(changes, why, fresh)
+
+    def _watched(self, plan: Plan, report: RoundReport) -> WatchedRound | None:
+        cells = self._cells(plan, report)
+        if not self.watches or not len(cells.work):
+            return None
+        if self._watch is None or self._watch.executors != plan.executors:
+            self._watch = PlacesWatch(AutoPlaces(), fresh_plan(plan.grid, plan.executors, cells))
+            return None
+        return self._watch.follow(report, cells)
 
     def _leave_dealing(self, plan: Plan, report: RoundReport) -> Decision | None:
         """Places for executors that had none; None where a single cell is all there is."""
@@ -199,7 +211,7 @@ class Auto:
 
 
 class AutoPlaces(Auto):
-    """Does what auto does with many subscriptions or with Guard: executors have places, whose cost is levelled."""
+    """Does what auto does with many subscriptions: executors have places, whose cost is levelled."""
 
     name = "auto-places"
 
@@ -275,9 +287,12 @@ def work_by_cell(plan: Plan, load: LoadReport) -> CellWork:
 
 
 def fit_costs(load: LoadReport) -> tuple[float, float]:
-    """What an event and what a match cost, in µs: the least squares over all partitions, neither below 0."""
+    """What an event and what a match cost, in µs: the least squares over all partitions, neither below 0. One
+    partition cannot tell them apart."""
     rows = np.array([(part.events, part.matches, part.cpu_us) for part in load.partitions.values()], np.float64)
     if not len(rows) or not rows[:, 2].any():
         return 1.0, 0.0
+    if len(rows) == 1:
+        return EVENT_US, MATCH_US
     event_us, match_us = fit_nonnegative(rows[:, :2], rows[:, 2]).tolist()
     return (event_us, match_us) if event_us + match_us > 0 else (1.0, 0.0)

@@ -24,8 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.coordinator import Coordinator
+from geoswarm.control.layout.dealt import is_dealt
 from geoswarm.control.registry import strategy
-from geoswarm.control.strategy import keep_places
+from geoswarm.control.strategy import watch_places
 from geoswarm.core.arrays.jit import CellIds, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.errors import SettingsError
@@ -129,7 +130,7 @@ class AttackCluster(Cluster):
     ) -> None:
         """`removes`: which queries of a blocked user are cancelled, which the thesis leaves open; recent ones were
         registered in the last five detection rounds. `attackers`: how their names begin; Guard does not know it."""
-        kind = keep_places(strategy(name))  # also without Guard, so that both can be compared
+        kind = watch_places(strategy(name))
         plan = kind.first_plan(world.grid, setup.executors, None)
         self.guard, self.world = guard, world
         self.sensed: list[SensedHotspot] = []
@@ -211,7 +212,12 @@ class AttackCluster(Cluster):
         plan, held = self.plan, None if self._held is None else self._held._held
         work_us = {i: load.cpu_us for i, load in self._load(plan).partitions.items()}
         super()._rebalance(now_s)
-        if held is None or not self.entries or self.entries[-1].outcome != "applied":
+        if self.watched is not None:
+            hot = set(triggers(*self.watched))
+            for place in (p for p in self.watched.plan.partitions if p.id in hot):
+                alive = np.flatnonzero(self._alive)
+                self._sense(alive[self.world.meets(alive, place.row0, place.col0, place.row1, place.col1)], now_s)
+        if held is None or not self.entries or self.entries[-1].outcome != "applied" or is_dealt(plan):
             return
         for partition in triggers(plan, self.entries[-1].changes, work_us):
             self._sense(held[partition], now_s)

@@ -37,6 +37,7 @@ import numpy as np
 
 from geoswarm.control.coordinator import Coordinator
 from geoswarm.control.outcome import RoundEntry
+from geoswarm.control.strategy import WatchedRound
 from geoswarm.core.arrays.jit import CellIds, Floats, Ints
 from geoswarm.core.space.plan import Plan, Slots
 from geoswarm.core.stats.cell_counts import CellCounts
@@ -50,6 +51,8 @@ from geoswarm.run.sim.service import Service
 from geoswarm.run.sim.spans import Span
 from geoswarm.run.sim.world import Step, World
 
+MATCH_US = 0.4
+"""What a match costs on the engine, in its writing above all."""
 NUMBER_BYTES = 8
 NUMBERS_PER_CHANGE = 6
 """Numbers in a message about a change: an id, four borders and an owner."""
@@ -71,6 +74,8 @@ class ClusterSetup:
     query_bytes: int = 200
     """The memory of one query in an R*-tree, with its part of the tree. The paper's machines held 16 M queries and not
     32 M, so it is 128 to 256; libspatialindex takes 153, GEOS 396. This engine maps 85 from a file that all share."""
+    routers_serve: bool = True
+    """Whether the machines of the routers serve events where no routers are needed: `replicated` in SWARM §6."""
     batches: bool = False
     """Whether all strategies run in batches, not only those that need them."""
     service: Service = field(default_factory=Service)
@@ -100,6 +105,8 @@ class Cluster:
         """One span per round, until the cluster failed."""
         self.entries: list[RoundEntry] = []
         """What the coordinator would write into the journal."""
+        self.watched: WatchedRound | None = None
+        """The places that would have changed in the last round, if events were not dealt out."""
         self.failed_at_s: float | None = None
         """When a machine's memory became too small."""
         self._world, self._setup, self._routing, self._coordinator = world, setup, routing, coordinator
@@ -117,6 +124,7 @@ class Cluster:
             )
         self._live = world.subscriptions * world.query_weight
         self._seen: list[CellIds] = []
+        self._matches: list[Floats] = []
         self._work_of_slot: list[tuple[Slots, Floats]] = []
         self._measured: Span | None = None
         self._held = Holdings(world, self.plan, counts=coordinator is not None) if routing.holds else None
@@ -172,6 +180,7 @@ class Cluster:
             )
         )
         if self._coordinator is not None:
+            self._matches.append(step.met[:sent].astype(np.float64) * (service.met_us * world.weight / MATCH_US))
             self._seen.append(step.cells[:sent])
             self._work_of_slot.append((slots[:sent], work_s[:sent]))
         if (step.number + 1) % self._steps_per_round == 0:
@@ -211,7 +220,7 @@ class Cluster:
         if self._measured is not None:
             self.spans.append(self._measured)
         self._measured = None
-        self._seen, self._work_of_slot = [], []
+        self._seen, self._matches, self._work_of_slot = [], [], []
 
     def _rebalance(self, now_s: float) -> None:
         plan, held, coordinator = self.plan, self._held, self._coordinator
@@ -221,6 +230,7 @@ class Cluster:
         load, began_s = self._load(plan), self._cpu_s()
         outcome = coordinator.close_round(plan, load, held.stats, now_s, subscriptions=self._live)
         self.entries.append(outcome.entry)
+        self.watched = outcome.watched
         sent_bytes, moved = self._machines * NUMBERS_PER_EXECUTOR * NUMBER_BYTES, 0
         by_slot = held.redraw(plan, outcome.plan) if outcome.plan is not None else np.empty(0, np.int64)
         driver_s = self._cpu_s() - began_s  # with finding the queries of new partitions, which the engine also does
@@ -252,16 +262,20 @@ class Cluster:
         self._add(at_once)
 
     def _load(self, plan: Plan) -> LoadReport:
-        """The load of the round. `matches` stays 0: a drawn world knows which cells queries meet, not which points."""
+        """The load of the round. A drawn world knows which cells queries meet, not which points: `matches` are as many
+        as would take as long as these queries."""
         slots = np.concatenate([s for s, _ in self._work_of_slot])
         work_s = np.concatenate([w for _, w in self._work_of_slot])
         events = np.bincount(slots, minlength=len(plan.partitions)) * self._world.weight
         cpu_us = np.bincount(slots, work_s * 1e6, len(plan.partitions))
         report = LoadReport(events_in=int(events.sum()))
-        cells = np.concatenate(self._seen).astype(np.int64)
-        report.cells = CellCounts.of(cells, np.full(len(cells), float(self._world.weight)), np.zeros(len(cells)))
+        cells, matches = np.concatenate(self._seen).astype(np.int64), np.concatenate(self._matches)
+        report.cells = CellCounts.of(cells, np.full(len(cells), float(self._world.weight)), matches)
+        matches_of_slot = np.bincount(slots, matches, len(plan.partitions))
         for slot, p in enumerate(plan.partitions):
             for executor, turns in Counter(p.turns).items():
                 share = turns / len(p.turns)
-                report.add(p.id, executor, Load(int(events[slot] * share), 0, 0, int(cpu_us[slot] * share)))
+                counted = (int(of_slot[slot] * share) for of_slot in (events, matches_of_slot, cpu_us))
+                served, found, spent_us = counted
+                report.add(p.id, executor, Load(served, 0, found, spent_us))
         return report

@@ -31,8 +31,7 @@ def cluster(name: str, world: World, setup: ClusterSetup, cpu_s: Callable[[], fl
     """A cluster that runs the strategy of this name, from its first plan."""
     kind = strategy(name)
     sample = world.sample() if draws_from_sample(kind) else None
-    # `replicated` needs no routers, so these machines also serve (§6).
-    executors = setup.executors + (setup.routers if name == "replicated" else 0)
+    executors = setup.executors + (setup.routers if name == "replicated" and setup.routers_serve else 0)
     plan = kind.first_plan(world.grid, executors, sample)
     routing = _routing(kind, plan, world, setup, cpu_s)
     return Cluster(world, setup, name, routing, None if isinstance(kind, Static) else Coordinator(kind), cpu_s)

@@ -214,7 +214,7 @@ class Machines:
                 report.add(part.id, part.executor, Load(int(seen), 0, 0, round(cpu_us)))
         self._coordinator.rounds += 1
         round_report = RoundReport(self._coordinator.rounds, self._now_s, report, {}, self.recent(step))
-        plan, entry = self._coordinator.decide(self.plan, round_report)
+        plan, entry, _ = self._coordinator.decide(self.plan, round_report)
         self.entries.append(entry)
         if plan is None:
             return

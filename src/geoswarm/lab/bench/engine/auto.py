@@ -1,19 +1,20 @@
-"""`auto` beside the strategies of the papers and the best rival, from cold, through hotspots, crowds and a hot cell.
+"""`auto` beside the strategies of the papers and the best rival, from cold, through every kind of step.
 
-Every world goes through the real engine with each strategy, on as many executors, and is projected to a machine for
-each by the CPU time of whole tasks, Spark's side included (`kit/projection.py`). Nobody has a history: the first plan
-is what a strategy makes of the first batch, or equal shares of the map. Batches are rounds. The first batch of each
-run, in which workers map the subscriptions, is not counted.
-What a strategy that looks at batches takes to count them is not charged: they are flattered.
+Every world (`auto_worlds.py`) goes through the real engine with each strategy, on as many executors, and is projected
+to a machine for each by the CPU time of whole tasks, Spark's side included (`kit/projection.py`). Nobody has a history:
+the first plan is what a strategy makes of the first batch, or equal shares of the map. Batches are rounds. The first
+batch of each run, in which workers map the subscriptions, is not counted. What a strategy that looks at batches takes
+to count them is not charged: they are flattered. Hotspots are simulated, too (`auto_sim.py`).
 
-    auto_vs_best_min         work per second against the best of the others, in the worst world
-    auto_vs_paper            against SWARM as printed, geometric mean over the worlds
+    auto_vs_best_min         work per second against the best of the others, in the worst world, simulated ones included
+    auto_vs_paper            against the strategy of the world's paper, geometric mean over the worlds on the engine
     busiest_max              the busiest executor over the mean, median from two rounds after the step on, worst world
     cold_busiest             the same in the first ten batches, or until the step, the worst batch of all worlds
-    partitions_per_executor  after 1,200 rounds of hotspots that jump, by the strategy alone, without the engine
+    partitions_per_executor  after 1,200 rounds of hotspots that jump, by `auto-places` alone, without the engine
+    ..._places               of `auto-places`: what `auto` does with many subscriptions, and with Guard
 
 Where nothing moves, `busiest` is above 1 by what the times of equal tasks differ: `noise` is the median of that over
-the batches of `replicated`, which deals events out evenly.
+the batches of `replicated`, which deals events out evenly, and `noise_max` what `busiest_max` would be of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -32,47 +33,54 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.lab.bench.engine.auto_sim import SimSizes, sim_rows, simulate
+from geoswarm.lab.bench.engine.auto_worlds import WorldSizes, paper_of, stream_of
 from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, run_strategies, work_rate
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
-from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
 from geoswarm.lab.bench.kit.projection import ProjectedBatch
 from geoswarm.lab.bench.kit.sessions import bench_session
-from geoswarm.lab.workload.hotspots import Hotspot, Hotspots
-from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.lab.bench.swarm.fig12_to_16 import TimelineSizes, key_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AUTO, PRINTED, EVEN = "auto", "swarm", "replicated"
+AUTO, PLACES, PRINTED, EVEN = "auto", "auto-places", "swarm", "replicated"
 COLD_BATCHES = 10
 SETTLING_ROUNDS = 2
-CORNER = (0.2, 0.2)
-CELL_SHARE = 0.0009
-"""The side of a hot cell: less than a thousandth of the world's, and so one cell of a grid of 1000 × 1000, or four."""
 
 
 class AutoSizes(NamedTuple):
-    subscriptions: int
-    batch_events: int
-    calm_batches: int
-    """Before the hotspot comes, which then stays."""
-    batches: int
-    machines: int
+    world: WorldSizes
     worlds: tuple[str, ...]
-    names: tuple[str, ...]
+    rivals: tuple[str, ...]
+    """Besides `auto`, dealing out evenly, and the strategy of the paper."""
+    turns: int
+    simulated: SimSizes
+
+    def names(self, world: str) -> list[str]:
+        return list(dict.fromkeys((AUTO, paper_of(world), *self.rivals, EVEN)))
 
 
 SIZES = {
-    Scale.SMALL: AutoSizes(50_000, 60_000, 3, 7, 8, ("hotspot", "crowd", "hot-cell"), (AUTO, PRINTED, EVEN)),
+    Scale.SMALL: AutoSizes(
+        WorldSizes(50_000, 60_000, 3, 6, 8),
+        ("hotspot", "crowd", "hot-cell", "words", "collisions", "attack"),
+        (),
+        1,
+        SimSizes(("one-step",), TimelineSizes(1024, 0.0), 8, 4.0),
+    ),
     Scale.FULL: AutoSizes(
-        1_000_000,
-        300_000,
-        10,
-        20,
-        22,
-        ("hotspot", "moving", "crowd", "hot-cell"),
-        (AUTO, PRINTED, "swarm-measured", "static-history", "per-batch-weighed", EVEN),
+        WorldSizes(1_000_000, 300_000, 8, 16, 22),
+        ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "attack"),
+        (PLACES, "swarm-measured", "static-history"),
+        2,
+        SimSizes(
+            ("one-uniform", "one-normal", "one-step", "two-overlapping", "two-consecutive", "one-moving"),
+            TimelineSizes(5120, 0.0),
+            22,
+            20.0,
+        ),
     ),
 }
 
@@ -83,34 +91,31 @@ class WorldRuns(NamedTuple):
     """The batches of each strategy but for the first."""
 
 
-def spot_of(world: str, sizes: AutoSizes) -> Hotspot:
-    """What comes after the calm batches, at once."""
-    start_s, life_s = sizes.calm_batches * ROUND_S, (sizes.batches - sizes.calm_batches + 1) * ROUND_S
-    crowd = sizes.subscriptions // 5
-    if world == "crowd":  # nobody there subscribes to anything
-        return Hotspot(CORNER, start_s, life_s, 0, intensity="step")
-    if world == "hot-cell":
-        return Hotspot(CORNER, start_s, life_s, crowd // 10, intensity="step", side_share=CELL_SHARE)
-    drift = (0.5, 0.5) if world == "moving" else (0.0, 0.0)
-    return Hotspot(CORNER, start_s, life_s, crowd, intensity="step", drift=drift)
-
-
 def measure(sizes: AutoSizes, seed: int, report: Progress, session: Any = None) -> Result:
-    base = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.batch_events / ROUND_S)
-    told = list[WorldRuns]()
+    told, machines = list[WorldRuns](), sizes.world.machines
     report("starting Spark")
     with bench_session(session) as spark:
         for world in sizes.worlds:
-            workload = Hotspots(base, (spot_of(world, sizes),))
-            race = StrategyRace(workload, sizes.subscriptions, sizes.machines, sizes.batches, False, True)
-            runs = run_strategies(spark, race, sizes.names, lambda doing, world=world: report(f"{world}: {doing}"))  # type: ignore[misc]
-            told.append(WorldRuns(world, {name: runs[name][1:] for name in sizes.names}))
+            race = StrategyRace(stream_of(world, sizes.world, seed), machines, sizes.world.batches, routed=True)
+            names = sizes.names(world)
+            tell = lambda doing, world=world: report(f"{world}: {doing}")  # noqa: E731
+            runs = run_strategies(spark, race, names, tell, turns=sizes.turns)
+            told.append(WorldRuns(world, {name: runs[name][1:] for name in names}))
+    calm = told[0].runs
+    event_us = {name: cpu_us_per_event(_cold(run, sizes), machines) for name, run in calm.items()}
+    simulated = simulate(sizes.simulated, event_us, seed, report)
     report("jumping hotspots")
-    partitions = partitions_after(1200, sizes.machines, seed)
+    partitions = partitions_after(1200, machines, seed)
     rows = [_row(each.world, name, run, sizes) for each in told for name, run in each.runs.items()]
     lines = {each.world: {name: [busiest(b) for b in run] for name, run in each.runs.items()} for each in told}
-    config = {"sizes": sizes._asdict(), "busiest": lines}
-    return Result(rows, summarise(told, sizes) | {"partitions_per_executor": partitions}, config)
+    config = {**sizes.world._asdict(), "turns": sizes.turns, "busiest": lines, "event_us": event_us}
+    summary = summarise(told, sizes, simulated) | {"partitions_per_executor": partitions}
+    return Result([*rows, *sim_rows(simulated, list(calm))], summary, config)
+
+
+def cpu_us_per_event(run: Sequence[ProjectedBatch], machines: int) -> float:
+    """CPU time of the tasks that match."""
+    return sum(b.match_mean_s for b in run) * machines / sum(b.events for b in run) * 1e6
 
 
 def busiest(batch: ProjectedBatch) -> float:
@@ -126,35 +131,50 @@ def _row(world: str, name: str, run: Sequence[ProjectedBatch], sizes: AutoSizes)
         "units_of_work": work_rate(run),
         "busiest_cold": max(map(busiest, cold)),
         "busiest_settled": median([busiest(batch) for batch in settled]),
-        "cpu_us_per_event": sum(b.match_mean_s for b in run) * sizes.machines / sum(b.events for b in run) * 1e6,
+        "cpu_us_per_event": cpu_us_per_event(run, sizes.world.machines),
         "plans": run[-1].entry.plan_epoch,
         "partitions": len(run[-1].entry.partitions),
     }
 
 
 def _cold(run: Sequence[ProjectedBatch], sizes: AutoSizes) -> Sequence[ProjectedBatch]:
-    return run[: min(COLD_BATCHES, sizes.calm_batches - 1)]
+    return run[: min(COLD_BATCHES, sizes.world.calm_batches - 1)]
 
 
 def _settled(run: Sequence[ProjectedBatch], sizes: AutoSizes) -> Sequence[ProjectedBatch]:
-    return run[sizes.calm_batches - 1 + SETTLING_ROUNDS :]
+    return run[sizes.world.calm_batches - 1 + SETTLING_ROUNDS :]
 
 
-def summarise(told: Sequence[WorldRuns], sizes: AutoSizes) -> dict[str, float]:
-    def rate(each: WorldRuns, name: str) -> float:
-        return work_rate(each.runs[name])
-
-    against = {each.world: rate(each, AUTO) / max(rate(each, n) for n in each.runs if n != AUTO) for each in told}
-    paper = [rate(each, AUTO) / rate(each, PRINTED) for each in told]
-    autos = [each.runs[AUTO] for each in told]
-    return {
+def summarise(
+    told: Sequence[WorldRuns], sizes: AutoSizes, simulated: Mapping[str, Mapping[str, float]]
+) -> dict[str, float]:
+    work = {each.world: {name: work_rate(run) for name, run in each.runs.items()} for each in told}
+    paper = [rates[AUTO] / rates[paper_of(world)] for world, rates in work.items()]
+    against = {key_of(world): _against_best(rates) for world, rates in work.items()}
+    against |= {f"sim_{key_of(scenario)}": _against_best(rates) for scenario, rates in simulated.items()}
+    autos, evens = ([each.runs[name] for each in told] for name in (AUTO, EVEN))
+    summary = {
         "auto_vs_best_min": min(against.values()),
         "auto_vs_paper": exp(fmean(map(log, paper))),
-        "busiest_max": max(median([busiest(batch) for batch in _settled(run, sizes)]) for run in autos),
+        "busiest_max": max(_busiest_settled(run, sizes) for run in autos),
         "cold_busiest": max(busiest(batch) for run in autos for batch in _cold(run, sizes)),
-        "noise": median([busiest(batch) for each in told for batch in each.runs[EVEN]]),
-        **{f"auto_vs_best_{world.replace('-', '_')}": ratio for world, ratio in against.items()},
+        "noise": median([busiest(batch) for run in evens for batch in run]),
+        "noise_max": max(_busiest_settled(run, sizes) for run in evens),
+        **{f"auto_vs_best_{world}": ratio for world, ratio in against.items()},
     }
+    placed = [each.runs[PLACES] for each in told if PLACES in each.runs]
+    if placed:
+        summary["busiest_max_places"] = max(_busiest_settled(run, sizes) for run in placed)
+        summary["cold_busiest_places"] = max(busiest(batch) for run in placed for batch in _cold(run, sizes))
+    return summary
+
+
+def _against_best(rates: Mapping[str, float]) -> float:
+    return rates[AUTO] / max(rate for name, rate in rates.items() if name not in (AUTO, PLACES))
+
+
+def _busiest_settled(run: Sequence[ProjectedBatch], sizes: AutoSizes) -> float:
+    return median([busiest(batch) for batch in _settled(run, sizes)])
 
 
 def partitions_after(rounds: int, executors: int, seed: int) -> float:
@@ -186,11 +206,11 @@ def _report(plan: Plan, events: Floats, number: int, rng: np.random.Generator) -
 def plot(result: Result) -> "Figure":
     """The busiest executor over the mean, batch by batch; the hotspot comes at the dashed line."""
     worlds = result.config["busiest"]
-    drawn, axes = figure(len(worlds), width_in=4.4, height_in=4.2)
+    drawn, axes = figure(len(worlds), width_in=3.4, height_in=4.2)
     for ax, (world, lines) in zip(axes, worlds.items(), strict=True):
         for name, ratios in lines.items():
             ax.plot(range(1, len(ratios) + 1), ratios, label=name, linewidth=3.0 if name == AUTO else 1.6)
-        ax.axvline(result.config["sizes"]["calm_batches"] - 0.5, color="#BBBBBB", linestyle="--", marker="")
+        ax.axvline(result.config["calm_batches"] - 0.5, color="#BBBBBB", linestyle="--", marker="")
         ax.set(title=world, xlabel="batch", ylabel="busiest executor over the mean", yscale="log")
     axes[0].legend(loc="upper left")
     return drawn

@@ -1,25 +1,28 @@
 """Strategies on the real engine, one after the other over the same files: what each batch would take on many machines.
 
-Measures for others (`swarm/engine.py`). `projection.py` says what is projected and what it leaves out; `batch_s`, the
-wall clock of this machine, stands beside it.
+Measures for others (`swarm/engine.py`, `engine/auto.py`). `projection.py` says what is projected and what it leaves
+out; `batch_s`, the wall clock of this machine, stands beside it.
 """
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.strategy import Sample
+from geoswarm.guard.limits import GuardSettings
 from geoswarm.lab.bench.kit.batch_log import batches
 from geoswarm.lab.bench.kit.files import run_files, sample_of, write_batches
 from geoswarm.lab.bench.kit.harness import Progress, median
 from geoswarm.lab.bench.kit.projection import ProjectedBatch, project
+from geoswarm.lab.workload.cities import Bounds
 from geoswarm.lab.workload.hotspots import Hotspots
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.journal.entries import BatchEntry
@@ -31,39 +34,62 @@ HISTORY_RECTS = 200_000
 """SWARM §6: what `static-history` is drawn from."""
 
 
+class RaceStream(NamedTuple):
+    """A stream whose batches are rounds."""
+
+    bounds: Bounds
+    start_s: float
+    standing: pa.RecordBatch
+    """The subscriptions at the start."""
+    events: Callable[[int], pa.RecordBatch]
+    """Of a batch, by its number."""
+    operations: Callable[[int], pa.RecordBatch]
+    history: Sample | None = None
+    """For strategies that draw from a sample; without it the first batch is the sample."""
+    guard: GuardSettings | None = None
+
+
 @dataclass(frozen=True)
 class StrategyRace:
-    workload: Hotspots
-    subscriptions: int
+    stream: RaceStream
     machines: int
     batches: int
-    """Each is one round of the stream."""
-    has_history: bool = True
-    """Whether strategies that want one get a sample from before the start; else the first batch is the sample."""
     routed: bool = False
     """Whether routing, which all machines share, is part of what a batch takes."""
 
 
+def hotspot_stream(workload: Hotspots, subscriptions: int, *, has_history: bool = True) -> RaceStream:
+    """History is from the base alone: it knows of no hotspot."""
+    base, per_round = workload.base, int(workload.base.events_per_s * ROUND_S)
+    history = base.events(0, HISTORY_POINTS), base.subscriptions(0, HISTORY_RECTS)
+    return RaceStream(
+        base.bounds,
+        base.start_s,
+        workload.subscriptions(0, subscriptions),
+        lambda n: workload.events(n * per_round, per_round),
+        lambda n: workload.operations(n * ROUND_S, (n + 1) * ROUND_S),
+        sample_of(*history) if has_history else None,
+    )
+
+
 def run_strategies(
-    spark: Any, race: StrategyRace, names: Sequence[str], report: Progress
+    spark: Any, race: StrategyRace, names: Sequence[str], report: Progress, *, turns: int = 1
 ) -> dict[str, list[ProjectedBatch]]:
-    """The batches of each strategy."""
+    """The batches of each strategy. Of several turns, each batch is the one that took least: neighbours only add."""
     with tempfile.TemporaryDirectory() as root:
         report("writing the stream")
         _write_race(race, Path(root))
         report("a run that warms Spark up")  # its time is in the CPU time of tasks, and whoever is first would pay
         _run_strategy(spark, race, names[0], Path(root))
-        shutil.rmtree(_state_of(names[0], Path(root)))
-        found = {}
-        for name in names:
-            report(f"{name} on the engine")
-            entries = _run_strategy(spark, race, name, Path(root))
-            found[name] = [project(entry, race.machines, routed=race.routed) for entry in entries]
+        found: dict[str, list[ProjectedBatch]] = {}
+        for turn in range(turns):
+            for name in names if turn % 2 == 0 else reversed(names):
+                report(f"{name} on the engine")
+                entries = _run_strategy(spark, race, name, Path(root))
+                run = [project(entry, race.machines, routed=race.routed) for entry in entries]
+                before = found.get(name, run)
+                found[name] = [min(pair, key=lambda b: b.makespan_s) for pair in zip(run, before, strict=True)]
         return found
-
-
-def _state_of(name: str, root: Path) -> Path:
-    return root / f"state-{name}"
 
 
 def work_rate(run: Sequence[ProjectedBatch]) -> float:
@@ -88,25 +114,27 @@ def race_row(name: str, run: Sequence[ProjectedBatch]) -> dict[str, Any]:
 
 def _write_race(race: StrategyRace, root: Path) -> None:
     """Events and operations, one file a batch, and the standing subscriptions."""
-    workload = race.workload
-    pq.write_table(pa.table(workload.subscriptions(0, race.subscriptions)), root / "subscriptions.parquet")
-    per_round = int(workload.base.events_per_s * ROUND_S)
-    write_batches(root / "events", (workload.events(n * per_round, per_round) for n in range(race.batches)))
-    changes = (workload.operations(n * ROUND_S, (n + 1) * ROUND_S) for n in range(race.batches))
-    write_batches(root / "operations", changes)
+    pq.write_table(pa.table(race.stream.standing), root / "subscriptions.parquet")
+    write_batches(root / "events", map(race.stream.events, range(race.batches)))
+    write_batches(root / "operations", map(race.stream.operations, range(race.batches)))
 
 
 def _run_strategy(spark: Any, race: StrategyRace, name: str, root: Path) -> list[BatchEntry]:
-    checkpoint, base = str(_state_of(name, root)), race.workload.base
-    contract = Contract(bounds=base.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=race.machines)
+    checkpoint, stream = root / "state", race.stream
+    contract = Contract(bounds=stream.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=race.machines)
     tuning = Tuning(strategy=name, round_s=ROUND_S)
-    ticks = count(base.start_s + ROUND_S, ROUND_S)  # a batch is a round: time goes on whenever it is asked for
-    # From the base alone: history knows of no hotspot.
-    history = base.events(0, HISTORY_POINTS), base.subscriptions(0, HISTORY_RECTS)
-    sample = sample_of(*history) if race.has_history else None
+    ticks = count(stream.start_s + ROUND_S, ROUND_S)  # a batch is a round: time goes on whenever it is asked for
     with Engine(
-        spark, contract, tuning, checkpoint=checkpoint, sample=sample, clock=lambda: float(next(ticks))
+        spark,
+        contract,
+        tuning,
+        checkpoint=str(checkpoint),
+        sample=stream.history,
+        guard=stream.guard,
+        clock=lambda: float(next(ticks)),
     ) as engine:
         engine.load(str(root / "subscriptions.parquet"))
         run_files(engine, spark, root)
-    return batches(checkpoint)
+    found = batches(checkpoint)
+    shutil.rmtree(checkpoint)
+    return found

@@ -7,7 +7,14 @@ workers start and every plan is cold, are in the figures.
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, race_row, run_strategies, work_rate
+from geoswarm.lab.bench.kit.engine_race import (
+    ROUND_S,
+    StrategyRace,
+    hotspot_stream,
+    race_row,
+    run_strategies,
+    work_rate,
+)
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import figure
@@ -43,7 +50,7 @@ SIZES = {
 def measure(sizes: SwarmEngineSizes, seed: int, report: Progress) -> Result:
     base = Tweets(seed=seed, country="US", bounds=US, events_per_s=sizes.batch_events / ROUND_S)
     spot = Hotspot((0.2, 0.2), CALM_BATCHES * ROUND_S, sizes.batches * ROUND_S, sizes.subscriptions // 10)
-    race = StrategyRace(Hotspots(base, (spot,)), sizes.subscriptions, MACHINES, sizes.batches)
+    race = StrategyRace(hotspot_stream(Hotspots(base, (spot,)), sizes.subscriptions), MACHINES, sizes.batches)
     report("starting Spark")
     with bench_session() as spark:
         batches = run_strategies(spark, race, sizes.names, report)
