@@ -105,6 +105,12 @@ class Tuning(_Settings):
     join_at: Literal["static", "stream"] = "static"
     """Where they are joined (Distributor §4.5). "static": the subscriptions stay, and workers keep their index.
     "stream", for comparison: the subscriptions of every partition are sent to its events, again for each batch."""
+
+    @property
+    def keeps_index(self) -> bool:
+        """Whether workers match by an index that they keep."""
+        return self.pipeline == "spis" and self.join_at == "static"
+
     exchange: Literal["packed", "rows"] = "packed"
     """How events travel to their executor; the row exchange is kept for comparison (docs/decisions)."""
     route_rows_max: int = Field(default=1_000_000, ge=1)

@@ -147,6 +147,14 @@ def watch_places(strategy: Strategy) -> Strategy:
 
 
 @runtime_checkable
+class SuitsPairs(Protocol):
+    """A strategy with another for pipelines without an index that stays, where an event is tested against every
+    subscription of its partition, or the index is made anew for each batch: small partitions are cheap there."""
+
+    def for_pairs(self) -> Strategy: ...
+
+
+@runtime_checkable
 class PlansBatches(Protocol):
     """A strategy that also draws a plan for every batch, from the events in it."""
 

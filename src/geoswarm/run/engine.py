@@ -18,7 +18,7 @@ from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
-from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, draws_from_sample, watch_places
+from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, SuitsPairs, draws_from_sample, watch_places
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
@@ -252,6 +252,8 @@ class BaseEngine:
 
     def _make_strategy(self) -> Strategy:
         made = self._resolve_strategy()
+        if isinstance(made, SuitsPairs) and not self.tuning.keeps_index:
+            return made.for_pairs()
         return watch_places(made) if self._is_guarded else made
 
     def _first_plan(self, sample: Sample | None, grid: Grid, executors: int) -> Plan:

@@ -119,7 +119,7 @@ def _check_pipeline(tuning: Tuning, strategy: Strategy, plan: Plan) -> None:
             f"strategy {strategy.name} makes several tasks for each executor, so their number cannot follow the load: "
             "leave the range of executors out, or use another strategy, such as auto"
         )
-    if tuning.pipeline == "spis" and tuning.join_at == "static":
+    if tuning.keeps_index:
         return
     named = f"pipeline {tuning.pipeline} with join_at {tuning.join_at}"
     divides = bool(plan.siblings) and plan.drawn_by == strategy.name  # another strategy draws another plan

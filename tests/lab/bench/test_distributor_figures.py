@@ -13,6 +13,7 @@ from geoswarm.lab.bench.distributor import course, race, skew
 from geoswarm.lab.bench.distributor import fig8 as distributor_fig8
 from geoswarm.lab.bench.distributor.race import (
     BASE,
+    BEST,
     HASHED,
     LOAD,
     MACHINES,
@@ -89,9 +90,9 @@ def runs_of(heaped: dict[Mode, int], slow: Sequence[Mode] = ()) -> list[SkewRun]
     """Every mode takes as long in all cells, but for those at 0.7, where all but ours take twice as long."""
     runs = []
     for pipeline, at in SWEEP.cells():
-        for mode in [*MODES, OURS]:
-            longer = 2 if at == 0.7 and mode != OURS else 1
-            run = [batch(10), *[batch(heaped[mode] * longer, slow=1.5 if mode in slow else 1.0)] * 2]
+        for mode in [*MODES, OURS, BEST]:
+            longer = 2 if at == 0.7 and mode not in (OURS, BEST) else 1
+            run = [batch(10), *[batch(heaped.get(mode, heaped[OURS]) * longer, slow=1.5 if mode in slow else 1.0)] * 2]
             runs.append(SkewRun(pipeline, at, mode, run, [RoundEntry(0, "distributor", 0, "kept")] * 2))
     return level_runs(runs)
 
@@ -99,9 +100,11 @@ def runs_of(heaped: dict[Mode, int], slow: Sequence[Mode] = ()) -> list[SkewRun]
 def test_the_lead_is_over_the_best_of_the_others_and_grows_with_skew(country: Britain) -> None:
     heaped = {mode: 2 if mode == OURS else 3 if mode == BASE else 4 for mode in MODES}
     result = skew.skew_result(THROUGHPUT, runs_of(heaped), country, SWEEP)
-    assert len(result.rows) == 4 * len(MODES)
+    assert len(result.rows) == 4 * (len(MODES) + 1)
     summary = result.summary
-    assert summary["best_everywhere"] == summary["best_everywhere_as_measured"] == pytest.approx(1.5)
+    for key in ("best_everywhere_distributor", "best_everywhere_distributor_as_measured"):
+        assert summary[key] == pytest.approx(1.5)
+    assert summary["best_everywhere"] == summary["best_everywhere_as_measured"] == pytest.approx(1.0)
     assert summary["lead_at_0.3"] == pytest.approx(1.5)
     assert summary["lead_at_0.7"] == pytest.approx((3.0 * 1.5) ** 0.5)  # RIhPS ends at 0.4, where it is 1.5
     assert summary["noise"] == summary["noise_max"] == 0.0
@@ -118,7 +121,7 @@ def test_a_machine_that_was_slow_for_one_mode_is_distinguished_from_a_slow_mode(
 def test_latency_leads_are_of_the_same_runs_turned_over(country: Britain) -> None:
     heaped = {mode: 2 if mode == OURS else 3 for mode in MODES}
     result = skew.skew_result(LATENCY, runs_of(heaped), country, SWEEP)
-    assert result.summary["best_everywhere"] == pytest.approx(1.5)
+    assert result.summary["best_everywhere_distributor"] == pytest.approx(1.5)
     ours = next(row for row in result.rows if row["mode"] == OURS.name)
     assert ours["latency_ms"] == pytest.approx(3000.0)
     assert len(skew.plot(LATENCY, result).axes) == 2

@@ -23,12 +23,13 @@ import pyarrow as pa
 from pydantic import Field
 
 from geoswarm.control.balance.dealing import Dealing
+from geoswarm.control.balance.distributor import Distributor
 from geoswarm.control.balance.levelling import CellWork, Levelling
 from geoswarm.control.balance.watch import PlacesWatch
 from geoswarm.control.layout.dealt import dealt, is_dealt
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.control.layout.weighted import weighted_plan
-from geoswarm.control.strategy import Decision, RoundReport, Sample, WatchedRound, Why
+from geoswarm.control.strategy import Decision, RoundReport, Sample, Strategy, WatchedRound, Why
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.arrays.least_squares import fit_nonnegative
 from geoswarm.core.space.change import Change, Merge, name_of, note_of
@@ -104,6 +105,10 @@ class Auto:
         matches = expected_matches(grid, sample.rects, counts * sample.weight)[cells]
         work = events[cells] * (EVENT_US + MATCH_US * matches)
         return fresh_plan(grid, executors, CellWork(cells // grid.columns, cells % grid.columns, work))
+
+    def for_pairs(self) -> Strategy:
+        """Distributor's many small partitions, moved as soon as it helps."""
+        return Distributor(threshold=TOLERATED - 1, events_min=0, periods_min=0, gain_min=AIM - 1)
 
     def keeps(self, plan: Plan) -> bool:
         """Not where terms are divided, which sends events twice."""

@@ -54,7 +54,8 @@ POOL = 40_000
 """Publications that a stream for RIhPS is chosen from."""
 WARM_BATCHES = 1
 HASHED = "rihps"
-PIPELINES = ("sps", "spis", HASHED, "risps")
+INDEXED = "spis"
+PIPELINES = ("sps", INDEXED, HASHED, "risps")
 STATIC, LOAD, DATA, AUTO = "distributor-static", "distributor", "distributor-data", "distributor-auto"
 
 
@@ -67,10 +68,11 @@ class Mode(NamedTuple):
         return f"{NAMES[self.strategy]} {'STAL' if self.join_at == 'static' else 'STRL'}"
 
 
-NAMES = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto"}
-"""The paper's names; `distributor-auto` is ours."""
+DEFAULT = "auto"
+NAMES = {STATIC: "Static", LOAD: "Dynamic LB", DATA: "Dynamic DB", AUTO: "Auto", DEFAULT: "Default"}
+"""The paper's names; `distributor-auto` and `auto`, the engine's default, are ours."""
 MODES = tuple(Mode(strategy, side) for strategy in (LOAD, DATA, STATIC) for side in ("static", "stream"))
-OURS, BASE = Mode(LOAD, "static"), Mode(STATIC, "static")
+OURS, BASE, BEST = Mode(LOAD, "static"), Mode(STATIC, "static"), Mode(DEFAULT, "static")
 
 
 class CollisionSizes(NamedTuple):
@@ -108,6 +110,8 @@ class PlannedEntry(NamedTuple):
     owners: list[int]
     """The executors of the partitions, both in the order of the plan. A strategy that takes over draws the same
     partitions, but gives them new ids: places in the plan are the same."""
+    is_spread: bool = False
+    """Whether several executors share a partition."""
 
 
 class CollisionRuns:
@@ -217,13 +221,17 @@ def _boxes(publications: pa.RecordBatch) -> Floats:
 
 def _with_plan(storage: Storage, entry: BatchEntry) -> PlannedEntry:
     partitions = plans.at(storage, entry.plan_epoch).partitions
-    return PlannedEntry(entry, [p.id for p in partitions], [p.executor for p in partitions])
+    shared = any(len(p.turns) > 1 for p in partitions)
+    return PlannedEntry(entry, [p.id for p in partitions], [p.executor for p in partitions], shared)
 
 
 def cost_batch(planned: PlannedEntry) -> CostedBatch:
     entry, ids = planned.entry, planned.partition_ids
-    costs_us = {ids.index(i): float(load.cpu_us) for i, load in entry.partitions.items()}
     route_s = entry.route_cpu_us / MACHINES * 1e-6
+    if planned.is_spread:  # what each executor has taken, as if it were a partition of its own
+        spent_us = {executor: float(load.cpu_us) for executor, load in entry.executors.items()}
+        return project_costs(entry.events_in, entry.plan_epoch, route_s, spent_us, range(MACHINES))
+    costs_us = {ids.index(i): float(load.cpu_us) for i, load in entry.partitions.items()}
     return project_costs(entry.events_in, entry.plan_epoch, route_s, costs_us, planned.owners)
 
 
