@@ -68,7 +68,7 @@ def forget_commit(home: Path) -> int:
     return newest
 
 
-def test_a_batch_whose_commit_was_lost_is_run_again_with_the_same_result(
+def test_a_batch_whose_commit_was_lost_is_run_again_and_progress_that_was_removed_is_refused(
     spark: "SparkSession", finished_run: Path
 ) -> None:
     home = finished_run / "run"
@@ -88,8 +88,6 @@ def test_a_batch_whose_commit_was_lost_is_run_again_with_the_same_result(
     assert status["batches"] == 4, "a batch that ran three times is counted once"
     assert status["events"] == 4 * SCENARIO.events_per_file
 
-
-def test_spark_progress_that_was_removed_is_refused(finished_run: Path) -> None:
-    shutil.rmtree(finished_run / "run" / "checkpoint" / "spark")
+    shutil.rmtree(checkpoint / "spark")
     with pytest.raises(StateError, match="restore both together"):
         process(finished_run, "local[2]", TUNING)

@@ -67,6 +67,8 @@ def match_regions(
     """Like `kernels.match_level`, for one level of the cells of regions."""
     found = _gather(points, shift, level, hits, done)
     begin, end = done.hits, found.hits
+    if begin == end:  # as for most levels of a small parcel
+        return found
     entries = hits.subs[begin:end]
     numbers, is_core = entries & (CORE - 1), entries >= CORE
     counts = np.diff(hits.ends[done.points : found.points], prepend=begin)

@@ -250,14 +250,19 @@ def _searches(
     points = run.points
     for records, levels, text, conditions, regions, _ in segments:
         for level, cells in levels.items() if run.plain else ():
-            shift = 2 * level
-            if cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift:
-                yield partial(_places, shift, cells, records)
+            if _may_meet(points, 2 * level, cells):
+                yield partial(_places, 2 * level, cells, records)
         if regions is not None and run.plain:
             for level, cells in regions.cells.items():
-                yield partial(_regions, 2 * level, cells, regions, records)
+                if _may_meet(points, 2 * level, cells):
+                    yield partial(_regions, 2 * level, cells, regions, records)
         if text is not None and conditions is not None and run.tokens is not None:
             yield partial(_words, text, conditions, records)
+
+
+def _may_meet(points: Points, shift: int, cells: Level) -> bool:
+    """Whether the level has any cell between those of the first and the last point."""
+    return bool(cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift)
 
 
 def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: SearchProgress) -> SearchProgress:
