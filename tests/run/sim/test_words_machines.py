@@ -89,12 +89,22 @@ def slow_entries(world: TextRun, step: int) -> dict[int, float]:
 )
 def test_all_work_is_done_whatever_the_plan(plan: Plan) -> None:
     world = stream()
-    costs = Costs(c1_check=1.0, c2_event=0.0, c3_insertion=0.0, c4_deletion=0.0)
+    costs = Costs(c1_check=1.0, c2_event=0.0, c3_insertion=0.0, c4_deletion=0.0, c3_entry=0.0)
     machines = Machines(world, plan, None, replace(SETUP, costs=costs))
     for number in range(3):
         span = machines.step(number)
         want = sum(slow_entries(world, number).values()) * world.scale.query_weight * world.scale.event_weight * 1e-6
         assert span.busy_s.sum() == pytest.approx(want)
+
+
+def test_a_query_that_comes_costs_by_its_entries_wherever_they_are() -> None:
+    world = stream()
+    costs = Costs(c1_check=0.0, c2_event=0.0, c3_insertion=0.0, c4_deletion=0.0, c3_entry=2.0)
+    inserted, of = world.step(0).inserted, world.of_queries
+    entries = int((of.offsets[inserted + 1] - of.offsets[inserted]).sum())
+    for plan in (in_cells(uniform(GRID, 3)), plan_with_divided_terms()):
+        span = Machines(world, plan, None, replace(SETUP, costs=costs)).step(0)
+        assert span.busy_s.sum() == pytest.approx(entries * 2e-6 * world.scale.query_weight)
 
 
 def test_copies_and_dropped_events_are_counted() -> None:

@@ -6,10 +6,11 @@ runs (`deal.py`): dealt one by one they would be as balanced, but subscriptions 
 
 import numpy as np
 
+from geoswarm.control.layout.blocks import BLOCKS
 from geoswarm.control.layout.deal import deal_boxes
 from geoswarm.control.layout.load_model import COSTS, Costs
 from geoswarm.control.layout.places import expect
-from geoswarm.control.layout.text_sample import BLOCKS, TextSample
+from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.core.space.grid import Grid, zcode
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.triostat import Box

@@ -29,7 +29,7 @@ import numpy as np
 from geoswarm.control.layout.kd_cuts import kd_parts
 from geoswarm.control.layout.kdt_tree import Node, SpaceCut
 from geoswarm.control.layout.load_model import COSTS, Costs, worst_us
-from geoswarm.control.layout.node_merging import Deal, merge_nodes
+from geoswarm.control.layout.node_merging import Deal, PairChecks, merge_nodes
 from geoswarm.control.layout.places import expect
 from geoswarm.control.layout.text_sample import ANYTHING, TextSample
 from geoswarm.control.layout.unit import Unit, count_terms
@@ -234,11 +234,12 @@ def _phase_2(root: Node, nodes: list[Node], executors: int, costs: Costs, sigma:
         for node, parts in zip(nodes, _numbers_of_parts(nodes, executors, costs), strict=True):
             _partition(node, parts, costs)
     splits: list[Node] = []
+    known: PairChecks = {}
     stuck: set[int] = set()
     best: tuple[float, int, Deal] | None = None
     while True:
         leaves = list(root.leaves())
-        deal = merge_nodes(leaves, executors, costs)
+        deal = merge_nodes(leaves, executors, costs, known)
         worst = float(deal.loads.max())
         if best is None or worst < best[0]:
             best = (worst, len(splits), deal)

@@ -32,13 +32,14 @@ class Costs:
     """Costs in microseconds. The defaults were measured by `lab/bench/ps2/costs.py`; only ratios matter."""
 
     c1_check: float = 0.015
-    """Comparing an event with one more entry of a list, and reporting it if it matches. It falls with the length of the
-    lists: 0.028 at 50 k subscriptions, 0.012 to 0.026 from 100 k to 300 k, 0.004 up to 1 M. The paper's c1 is this
-    times the share of all pairs that the index compares (`TextSample.selectivity`), the same for all layouts."""
+    """Comparing an event with one more entry of a list, and reporting it if it matches, with 200 k subscriptions; it
+    falls with the length of the lists (`c1_at`). The paper's c1 is this times the share of all pairs that the index
+    compares (`TextSample.selectivity`), the same for all layouts."""
     c2_event: float = 2.2
     """A visit of an event to one more executor: the router's copy, packing and unpacking, splitting it into words,
     looking them up, and merging its matches there."""
     c3_insertion: float = 1.4
+    """Registering a subscription, all its entries included."""
     c4_deletion: float = 0.65
     divided_event: float = 0.0
     """The cost added to every event if the plan divides terms anywhere. All executors share it."""
@@ -46,6 +47,8 @@ class Costs:
     """Whether c1 counts each entry that the sample's events really meet. In Definition 1 it counts a fixed share of all
     pairs, so a part of the map with an eighth of both has a 64th of them; but an index compares the same pairs under
     every plan, and most of them are in few crowded cells."""
+    c3_entry: float = 0.4
+    """Entering a subscription into one more list, (cell, term): c3 by the entries that it was measured with."""
 
     def coefficients(self, sample: TextSample) -> Floats:
         """The coefficients of |O|·|Q|, |O|, |Q| and the entries that events meet."""
@@ -64,6 +67,18 @@ class Costs:
         both, event, query, entry = self.coefficients(sample)
         found: Floats = both * events * queries + event * events + query * queries + entry * checks
         return found
+
+
+C1_US = ((50_000, 0.029), (200_000, 0.015), (800_000, 0.009))
+"""c1 by the number of subscriptions, as `ps2-costs` measured it between a quarter of them and all; the median of US and
+GB, Q1 and Q2. From 800 k to 3.2 M it falls no further: 0.005 and 0.008 in the US, 0.014 and 0.017 in GB, where a third
+of the entries match."""
+
+
+def c1_at(subscriptions: int) -> float:
+    """c1 for an index with so many subscriptions, in microseconds; beyond what was measured, that of the end."""
+    counts, found = zip(*C1_US, strict=True)
+    return float(np.exp(np.interp(np.log(max(subscriptions, 1)), np.log(counts), np.log(found))))
 
 
 COSTS = Costs()
@@ -85,9 +100,8 @@ def executor_loads(plan: Plan, sample: TextSample, costs: Costs = COSTS, *, repl
     """The load of each executor, in microseconds."""
     sent = destinations(plan, sample)
     events = np.bincount(sent.events[1], minlength=plan.executors).astype(np.float64)
-    checks = np.bincount(
-        _event_pairs(plan, sample, _TermSlots(plan, sample)).executors, sample.checks, minlength=plan.executors
-    )
+    met_by = _event_pairs(plan, sample, _TermSlots(plan, sample)).executors
+    checks = np.bincount(met_by, _checks_under(plan, sample), minlength=plan.executors)
     if replicates:
         queries = np.bincount(sent.queries[1], minlength=plan.executors).astype(np.float64)
         return costs.load(sample, events, queries, checks)
@@ -110,6 +124,25 @@ def destinations(plan: Plan, sample: TextSample) -> Destinations:
         for first in range(0, sample.queries, at_once)
     ]
     return Destinations(events, np.concatenate([np.empty((2, 0), np.int64), *parts], axis=1))
+
+
+def _checks_under(plan: Plan, sample: TextSample) -> Array:
+    """The entries that each pair of `sample.asked` is compared with: fewer where a block is cut and executors have
+    lists of their own."""
+    if not sample.own_lists:
+        return sample.checks
+    places = plan.slot_of_cell[sample.rows * plan.grid.columns + sample.columns]
+    shares = np.ones(sample.events)
+    parts_of: dict[tuple[int, ...], list[int]] = {}
+    for place in np.unique(places).tolist():
+        owners = tuple(sorted({plan.partitions[slot].executor for slot in plan.siblings.get(place, (place,))}))
+        parts_of.setdefault(owners, []).append(place)
+    for some in parts_of.values():
+        boxes = np.array([(p.row0, p.col0, p.row1, p.col1) for p in (plan.partitions[place] for place in some)])
+        here = np.isin(places, some)
+        shares[here] = sample.shares_met(boxes)[sample.blocks[here]]
+    found: Floats = sample.checks * shares[sample.asked.rows]
+    return found
 
 
 class _Pairs(NamedTuple):

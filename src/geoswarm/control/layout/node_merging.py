@@ -24,7 +24,12 @@ class Deal:
         return float(self.loads.max() / max(self.loads.min(), 1e-9))
 
 
-def merge_nodes(leaves: list[Node], executors: int, costs: Costs) -> Deal:
+PairChecks = dict[tuple[int, int], float]
+"""By the ids of two leaves: the entries more that their events meet if one executor has both."""
+
+
+def merge_nodes(leaves: list[Node], executors: int, costs: Costs, known: PairChecks | None = None) -> Deal:
+    """`known` keeps what pairs of leaves have in common for the next deal of mostly the same leaves."""
     order = np.argsort([-leaf.load for leaf in leaves], kind="stable")
     sample = leaves[0].unit.sample
     events, queries = (
@@ -32,7 +37,20 @@ def merge_nodes(leaves: list[Node], executors: int, costs: Costs) -> Deal:
         _concatenate([leaf.unit.queries for leaf in leaves]),
     )
     checks, sizes = np.array([leaf.unit.checks for leaf in leaves]), (sample.events, sample.queries)
-    return Deal(*_deal(order, *events, *queries, checks, sizes, executors, costs.coefficients(sample)))
+    pairs = _pair_checks(leaves, {} if known is None else known)
+    return Deal(*_deal(order, *events, *queries, checks, pairs, sizes, executors, costs.coefficients(sample)))
+
+
+def _pair_checks(leaves: list[Node], known: PairChecks) -> Floats:
+    found = np.zeros((len(leaves), len(leaves)))
+    cut = [i for i, leaf in enumerate(leaves) if leaf.unit.kept is not None and leaf.unit.terms is None]
+    for n, i in enumerate(cut):
+        for j in cut[:n]:
+            key = (id(leaves[i]), id(leaves[j]))
+            if key not in known:
+                known[key] = leaves[i].unit.checks_with(leaves[j].unit)
+            found[i, j] = found[j, i] = known[key]
+    return found
 
 
 def _concatenate(lists: list[Ints]) -> tuple[Ints, Ints]:
@@ -48,6 +66,7 @@ def _deal(
     query_offsets: Ints,
     queries: Ints,
     checks: Floats,
+    pair_checks: Floats,
     sizes: tuple[int, int],
     executors: int,
     coefficients: Floats,
@@ -61,15 +80,17 @@ def _deal(
     )
     both, event, query, entry = coefficients
     after, owners, held = np.empty(executors), np.empty(len(order), np.int64), np.zeros(executors, np.int64)
-    more_events, more_queries = np.empty(executors), np.empty(executors)
+    more_events, more_queries, more_checks = np.empty(executors), np.empty(executors), np.empty(executors)
+    owners[:] = -1
     for leaf in order:
         mine = events[event_offsets[leaf] : event_offsets[leaf + 1]]
         asks = queries[query_offsets[leaf] : query_offsets[leaf + 1]]
         for x in range(executors):
             more_events[x] = len(mine) - event_there[x][mine].sum()
             more_queries[x] = len(asks) - query_there[x][asks].sum()
+            more_checks[x] = checks[leaf] + pair_checks[leaf][owners == x].sum()
             o, q = n_events[x] + more_events[x], n_queries[x] + more_queries[x]
-            after[x] = both * o * q + event * o + query * q + entry * (n_checks[x] + checks[leaf])
+            after[x] = both * o * q + event * o + query * q + entry * (n_checks[x] + more_checks[x])
         chosen, least = np.argmin(after - loads), np.argmin(loads)
         if held.min() == 0:
             chosen = np.argmin(held)
@@ -83,7 +104,7 @@ def _deal(
         held[chosen] += 1
         n_events[chosen] += more_events[chosen]
         n_queries[chosen] += more_queries[chosen]
-        n_checks[chosen] += checks[leaf]
+        n_checks[chosen] += more_checks[chosen]
         loads[chosen] = after[chosen]
         event_there[chosen][mine] = True
         query_there[chosen][asks] = True

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.text_sample import Lists
-from geoswarm.control.layout.unit import Unit, checks_of, counts_of
+from geoswarm.control.layout.unit import Unit, counts_of
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
 Counts = npt.NDArray[np.int32]
@@ -31,7 +31,7 @@ def by_load(unit: Unit, shares: int, costs: Costs) -> TermShares:
         invert(rows, lists, posted, sample.terms)
         for rows, lists in ((unit.events, sample.asked), (unit.queries, sample.postings))
     )
-    checks = checks_of(unit.events, sample.asked, sample.checks, sample.terms)[posted]
+    checks = unit.checks_by_term()[posted]
     said, indexed = (np.diff(rows.offsets).astype(np.float64) for rows in (events, queries))
     weights = costs.load(sample, said, indexed, checks)
     order = np.argsort(-weights, kind="stable")

@@ -14,8 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.control.layout.blocks import BLOCKS, common_numbers, count_in_blocks, count_met, cut_blocks
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
+from geoswarm.core.stats.triostat import Box
 from geoswarm.core.text.expression import Expressions, compile_expressions
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import hash_terms, tokenize
@@ -23,8 +25,6 @@ from geoswarm.errors import InputError
 
 ANYTHING = 0
 """The number of the term that stands for no condition on words. It belongs to share 0 of a place."""
-BLOCKS = 64
-"""Lists are counted by blocks, 64 on each side of the map: the granularity of the paper's indexes (§VI-B)."""
 BLOCKS_MAX = 4
 """The value of this engine's index (`core/index/words.py`), so a rectangle round the world is not in every block."""
 
@@ -78,6 +78,9 @@ class TextSample:
     blocks_max: int = BLOCKS_MAX
     """The most blocks that a rectangle is listed in; with more, it is listed in coarser ones. The paper's index has one
     level, so there it is `BLOCKS` squared."""
+    own_lists: bool = False
+    """Whether each executor has lists of its own, with the subscriptions that meet its part of a block, as the paper's
+    machines do. Else all share one index, and where a block is cut, events still meet all entries of its lists."""
 
     @classmethod
     def of(
@@ -160,12 +163,22 @@ class TextSample:
         return self._met[1]
 
     @cached_property
+    def _entered(self) -> Ints:
+        """A key for each list that each subscription is on."""
+        lengths = (self.grid.rows, self.grid.columns, self.grid.rows, self.grid.columns)
+        box = CellBox(*(side * BLOCKS // length for side, length in zip(self.boxes, lengths, strict=True)))
+        return _list_keys(box, self.postings, self.terms, self.blocks_max)
+
+    @property
+    def entries(self) -> int:
+        """The number of entries, (block, term), of all subscriptions."""
+        return len(self._entered)
+
+    @cached_property
     def _met(self) -> tuple[Lists, Ints]:
         sides = ((self.rows, self.grid.rows), (self.columns, self.grid.columns))
         block_row, block_column = (side * BLOCKS // length for side, length in sides)
-        lengths = (self.grid.rows, self.grid.columns, self.grid.rows, self.grid.columns)
-        box = CellBox(*(side * BLOCKS // length for side, length in zip(self.boxes, lengths, strict=True)))
-        keys, sizes = distinct_counts(_list_keys(box, self.postings, self.terms, self.blocks_max))
+        keys, sizes = distinct_counts(self._entered)
         event, said = self.said.rows, self.said.terms
         could = self.posted[said]
         event, said = event[could], said[could]
@@ -183,6 +196,41 @@ class TextSample:
     def event_checks(self) -> Floats:
         """The number of entries in all lists that each event meets."""
         return np.bincount(self.asked.rows, self.checks, minlength=self.events).astype(np.float64)
+
+    @cached_property
+    def blocks(self) -> Ints:
+        """The block of each event."""
+        found: Ints = self.rows * BLOCKS // self.grid.rows * BLOCKS + self.columns * BLOCKS // self.grid.columns
+        return found
+
+    @cached_property
+    def _in_blocks(self) -> Ints:
+        """The number of subscriptions that meet each block."""
+        every, sides = np.arange(self.queries), (self.grid.rows, self.grid.columns)
+        return count_in_blocks(every, self.boxes, sides, np.ones(BLOCKS * BLOCKS, np.bool_))
+
+    def kept_shares(self, box: Box, queries: Ints) -> Floats | None:
+        """By block, the share of its subscriptions that are among `queries`, which are those that meet the box. None
+        where executors share their lists, or the box cuts no block."""
+        sides = (self.grid.rows, self.grid.columns)
+        cut = cut_blocks(box, sides) if self.own_lists else None
+        if cut is None or not cut.any():
+            return None
+        kept = count_in_blocks(queries, self.boxes, sides, cut)
+        return np.where(cut, kept / np.maximum(self._in_blocks, 1), 1.0)
+
+    def shares_met(self, boxes: Ints) -> Floats:
+        """By block, the share of its subscriptions that meet the parts of it that belong to these boxes (n, 4)."""
+        sides = (self.grid.rows, self.grid.columns)
+        found: Floats = count_met(self.boxes, boxes, sides) / np.maximum(self._in_blocks, 1)
+        return found
+
+    def shares_in_both(self, first: Ints, second: Ints, wanted: Bools) -> Floats:
+        """By wanted block, the share of its subscriptions that are in both, which ascend."""
+        common = common_numbers(first, second)
+        kept = count_in_blocks(common, self.boxes, (self.grid.rows, self.grid.columns), wanted)
+        found: Floats = kept / np.maximum(self._in_blocks, 1)
+        return found
 
     @cached_property
     def selectivity(self) -> float:

@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from geoswarm.control.layout.blocks import BLOCKS
 from geoswarm.control.layout.load_model import Costs
 from geoswarm.control.layout.text_sample import Lists, TextSample
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, kernel
@@ -25,6 +26,8 @@ class Unit:
     """Events in the rectangle with one of the terms that some subscription asks for."""
     queries: Ints
     """Subscriptions that meet the rectangle and are indexed under one of the terms."""
+    kept: Floats | None = None
+    """By block, the share of its subscriptions that meet the rectangle; None: all (`TextSample.kept_shares`)."""
 
     @classmethod
     def whole(cls, sample: TextSample) -> "Unit":
@@ -39,8 +42,36 @@ class Unit:
     def checks(self) -> float:
         """The number of entries in its lists that its events meet."""
         if self.terms is None:
-            return float(self.sample.event_checks[self.events].sum())
-        return float(checks_of(self.events, self.sample.asked, self.sample.checks, self.sample.terms)[self.terms].sum())
+            checks = self.sample.event_checks[self.events]
+            return float(checks.sum() if self.kept is None else checks @ self.kept[self.sample.blocks[self.events]])
+        return float(self.checks_by_term()[self.terms].sum())
+
+    @cached_property
+    def block_checks(self) -> Floats:
+        """By block, the entries that its events meet there if all subscriptions of the block are on their lists."""
+        sample = self.sample
+        checks = sample.event_checks[self.events]
+        return np.bincount(sample.blocks[self.events], checks, minlength=BLOCKS * BLOCKS).astype(np.float64)
+
+    def checks_with(self, other: "Unit") -> float:
+        """The entries more that the events of both meet if one executor has both: where they share a block, it has
+        lists for both parts of it."""
+        if self.kept is None or other.kept is None or self.terms is not None or other.terms is not None:
+            return 0.0
+        both = (self.block_checks > 0) & (other.block_checks > 0)
+        if not both.any():
+            return 0.0
+        alike = self.sample.shares_in_both(self.queries, other.queries, both)
+        more = self.block_checks * (other.kept - alike) + other.block_checks * (self.kept - alike)
+        return float(more[both].sum())
+
+    def checks_by_term(self) -> Floats:
+        """The number of entries that its events meet under each term of the sample, its own or not."""
+        sample = self.sample
+        if self.kept is None:
+            return checks_of(self.events, sample.asked, sample.checks, sample.terms)
+        weights = self.kept[sample.blocks]
+        return weighted_checks_of(self.events, sample.asked, sample.checks, weights, sample.terms)
 
     def within(self, box: Box) -> "Unit":
         """The part of the unit in a part of its rectangle. Only for units with all terms."""
@@ -54,7 +85,7 @@ class Unit:
         events = self.events
         for side, first, last in ((sample.rows, box.row0, box.row1), (sample.columns, box.col0, box.col1)):
             events = events[(side[events] >= first) & (side[events] <= last)]
-        return Unit(sample, box, None, events, queries)
+        return Unit(sample, box, None, events, queries, sample.kept_shares(box, queries))
 
     def divide(self, share_of_term: Array, shares: int) -> list["Unit"]:
         """One unit for each share of its terms; -1 marks terms of other units."""
@@ -64,7 +95,7 @@ class Unit:
             own = share_of_term == share
             events = self.events[has_any(self.events, sample.asked, own)]
             queries = self.queries[has_any(self.queries, sample.postings, own)]
-            parts.append(Unit(sample, self.box, np.flatnonzero(own), events, queries))
+            parts.append(Unit(sample, self.box, np.flatnonzero(own), events, queries, self.kept))
         return parts
 
     def relevant_terms(self) -> Ints:
@@ -99,6 +130,16 @@ def checks_of(rows: Ints, lists: Lists, checks: Array, terms: int) -> Floats:
     for i in rows:
         for p in range(lists.offsets[i], lists.offsets[i + 1]):
             found[lists.terms[p]] += checks[p]
+    return found
+
+
+@kernel
+def weighted_checks_of(rows: Ints, lists: Lists, checks: Array, weights: Floats, terms: int) -> Floats:
+    """The same, where each row counts by its weight."""
+    found = np.zeros(terms)
+    for i in rows:
+        for p in range(lists.offsets[i], lists.offsets[i + 1]):
+            found[lists.terms[p]] += checks[p] * weights[i]
     return found
 
 

@@ -11,7 +11,7 @@ PS2Stream §VI-A, §VI-C, §VI-D: five posts for each change of a query; as many
 
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +26,11 @@ from geoswarm.lab.workload.lifetimes import Lifetimes
 from geoswarm.lab.workload.queries import (
     SIDE_MAX_Q1_KM,
     SIDE_MAX_Q2_KM,
+    Words,
     draws,
     expressions,
     is_q2,
+    joined_by_or,
     keywords,
     squares,
 )
@@ -58,6 +60,17 @@ ROWS_MAX = 16_000_000
 """Rows of one batch: its text has offsets of 31 bits."""
 PLACES = 1 << 16
 """Places that are sampled for the share of each region in the posts."""
+
+
+class BareSubscriptions(NamedTuple):
+    """Queries as numbers."""
+
+    sides: Floats
+    """(4, n): xmin, ymin, xmax, ymax."""
+    words: Words
+    """(3, n): numbers of words in the vocabulary; -1 for none."""
+    any_of: Bools
+    """Whether the words are joined by OR."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +131,11 @@ class Posts:
         _expect_rows(count)
         return self._rows(_ids(first_id, count), np.ones(count, np.bool_), queries, interval)
 
+    def subscriptions_of(self, ids: Ints, queries: QueryKind = "Q1", interval: int = 0) -> pa.RecordBatch:
+        """The registrations of these ids, in their order."""
+        _expect_rows(len(ids))
+        return self._rows(ids, np.ones(len(ids), np.bool_), queries, interval)
+
     def operations(
         self, first_id: int, count: int, mu: int, queries: QueryKind = "Q1", interval: int = 0
     ) -> pa.RecordBatch:
@@ -169,7 +187,23 @@ class Posts:
         drawn = dict(zip((*SIDES, "keywords"), columns, strict=True))
         return operation_batch({"op": verbs, "sub_id": pa.array(ids), "user": users, **drawn})
 
+    def bare_subscriptions(
+        self, first_id: int, count: int, queries: QueryKind = "Q1", interval: int = 0
+    ) -> "BareSubscriptions":
+        """The same queries as `subscriptions`, as numbers: for those who draw millions. All have words."""
+        _expect_rows(count)
+        if self.space_only_share:
+            raise InputError(f"{self.space_only_share:.0%} of the queries have no words: draw `subscriptions`")
+        ids = _ids(first_id, count)
+        sides, words, _ = self._draw_words(ids, queries, interval)
+        return BareSubscriptions(sides, words, joined_by_or(key_of(self.seed, "queries"), ids))
+
     def _draw_queries(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, pa.Array]:
+        sides, words, silent = self._draw_words(ids, queries, interval)
+        return sides, expressions(key_of(self.seed, "queries"), ids, words, self.vocabulary(), silent)
+
+    def _draw_words(self, ids: Ints, queries: QueryKind, interval: int) -> tuple[Floats, Words, Bools]:
+        """Squares and words, and which of the queries have no words after all."""
         if queries not in get_args(QueryKind) or interval < 0:
             raise InputError(f"no queries {queries!r} with interval {interval}: choose Q1, Q2 or Q3, and 0 or more")
         key, (x, y) = key_of(self.seed, "queries"), self._places(ids)
@@ -180,8 +214,7 @@ class Posts:
         mix = draws(key, ids, 3)
         sides[:, mix < self.text_only_share] = np.array(self.bounds)[:, None]
         silent = (mix >= self.text_only_share) & (mix < self.text_only_share + self.space_only_share)
-        words = keywords(key, ids, x, y, rare, _speech(self)[1], self._lexicon())
-        return sides, expressions(key, ids, words, self.vocabulary(), silent)
+        return sides, keywords(key, ids, x, y, rare, _speech(self)[1], self._lexicon()), silent
 
 
 @lru_cache(maxsize=4)

@@ -110,10 +110,16 @@ def keywords(key: Key, ids: Ints, x: Floats, y: Floats, rare: Bools, top: Bools,
     return found
 
 
+def joined_by_or(key: Key, ids: Ints) -> Bools:
+    """Whether the words of each query are joined by OR, else by AND. Draw 2 of an id is the operator."""
+    found: Bools = draws(key, ids, 2) < 0.5
+    return found
+
+
 def expressions(key: Key, ids: Ints, words: Words, vocabulary: pa.Array, silent: Bools) -> pa.Array:
-    """`flood AND river`, or null where `silent`. Draw 2 of an id is the operator."""
+    """`flood AND river`, or null where `silent`."""
     terms = [vocabulary.take(pa.array(row, mask=row < 0)) for row in words]
-    operator = pa.array([" AND ", " OR "]).take(pa.array((draws(key, ids, 2) < 0.5).astype(np.int8)))
+    operator = pa.array([" AND ", " OR "]).take(pa.array(joined_by_or(key, ids).astype(np.int8)))
     # Every query has a word here: Arrow 26 would lose a row without any.
     joined = pc.binary_join_element_wise(*terms, operator, null_handling="skip")
     return pc.if_else(pa.array(silent), pa.scalar(None, pa.string()), joined)

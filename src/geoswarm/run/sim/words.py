@@ -6,7 +6,7 @@ own; `words_stream.py` draws the stream and explains lists, `words_kernels.py` h
 `words_spans.py` the measurements.
 
     tuple ──► dispatcher ──► every worker that has one of its lists ──► c2 + c1 × entries of these lists    an event
-                        └──► every worker that is to have it ─────────► c3, or c4                           a change
+                        └──► every worker that is to have it ─────────► c3 × entries there, or c4           a change
 
 Definition 1 has c1 for each pair of an event and a query of a worker; the index (§IV-D) looks at the pairs that share a
 list, so c1 is per such pair here. Strategies can still be set to judge by Definition 1 as in the paper.
@@ -152,11 +152,19 @@ class Machines:
         old = self._old or self._new
         both = self._old is not None
         events = serve_events(
-            step.events, stream.of_events, self._new, old, both, self._moved.lists, (check_us, costs.c2_event), workers
+            step.events,
+            stream.of_events,
+            self._new,
+            old,
+            both,
+            self._moved.lists,
+            stream.is_sent,
+            (check_us, costs.c2_event),
+            workers,
         )
         inserted, deleted = (
-            serve_changes(rows, stream.of_queries, self._new, old, self._is_old, cost_us, workers)
-            for rows, cost_us in ((step.inserted, costs.c3_insertion), (step.deleted, costs.c4_deletion))
+            serve_changes(rows, stream.of_queries, self._new, old, self._is_old, costs_us, workers)
+            for rows, costs_us in ((step.inserted, (0.0, costs.c3_entry)), (step.deleted, (costs.c4_deletion, 0.0)))
         )
         return events, inserted, deleted
 
@@ -250,7 +258,7 @@ class Machines:
             busy_s[int(np.argmax(out))] += self.choose_s
         # Packing, network and indexing work at the same time; the slowest of them sets the pace.
         span_s = max(busy_s.max(), float(size_bytes) * weight / setup.bytes_per_s)
-        cells = len(np.unique(self.stream.cell_of_list[lists]))
+        cells = int(np.count_nonzero(np.bincount(self.stream.cell_of_list[lists])))
         return _Migration(lists, float(size_bytes) * weight, float(out.sum()) * weight, busy_s, span_s, cells)
 
     def _nothing(self) -> _Migration:

@@ -39,11 +39,12 @@ def serve_events(
     old: ListRouting,
     both: bool,
     moving: Bools,
+    is_sent: Bools,
     costs_us: tuple[float, float],
     workers: int,
 ) -> ServedTuples:
-    """Serves events, which meet the lists of both plans that are not empty. Time under the older plan counts for no
-    slot."""
+    """Serves events, which meet the lists of both plans that are not empty, and visit the workers of those that they
+    are sent for. Time under the older plan counts for no slot."""
     check_us, event_us = costs_us
     slots = len(new.executor_of_slot)
     slot_us, slot_events = np.zeros(slots), np.zeros(slots)
@@ -59,7 +60,7 @@ def serve_events(
         waits[:] = False
         for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
             at = lists.terms[p]
-            if new.counts[at] > 0:
+            if new.counts[at] > 0 or is_sent[at]:
                 slot = new.slot_of_list[at]
                 worker = new.executor_of_slot[slot]
                 took = check_us * new.counts[at]
@@ -86,36 +87,47 @@ def serve_events(
 
 @kernel
 def serve_changes(
-    rows: Ints, lists: Lists, new: ListRouting, old: ListRouting, is_old: Bools, cost_us: float, workers: int
+    rows: Ints,
+    lists: Lists,
+    new: ListRouting,
+    old: ListRouting,
+    is_old: Bools,
+    costs_us: tuple[float, float],
+    workers: int,
 ) -> ServedTuples:
-    """Serves changes. Each goes once to every worker that has, or will have, the query; its slots share the time."""
+    """Serves changes. Each goes once to every worker that has, or will have, the query. The costs are for each such
+    visit, which the query's slots there share, and for each of its entries."""
+    visit_us, entry_us = costs_us
     slots = len(new.executor_of_slot)
     slot_us, last_slot = np.zeros(slots), np.full(max(slots, len(old.executor_of_slot)), -1, np.int64)
     offsets = np.zeros(len(rows) + 1, np.int64)
-    out_workers = np.empty(len(rows) * workers, np.int64)
-    slots_there = np.zeros(workers)
+    out_workers, out_us = np.empty(len(rows) * workers, np.int64), np.empty(len(rows) * workers)
+    slots_there, entries_there = np.zeros(workers), np.zeros(workers)
     n = 0
     for i in range(len(rows)):
         way = old if is_old[rows[i]] else new
         slots_there[:] = 0.0
+        entries_there[:] = 0.0
         for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
             slot = way.slot_of_list[lists.terms[p]]
+            entries_there[way.executor_of_slot[slot]] += 1
             if last_slot[slot] != i:
                 last_slot[slot] = i
                 slots_there[way.executor_of_slot[slot]] += 1
         for worker in range(workers):
             if slots_there[worker] > 0:
-                out_workers[n] = worker
+                out_workers[n], out_us[n] = worker, visit_us + entry_us * entries_there[worker]
                 n += 1
         offsets[i + 1] = n
         if not is_old[rows[i]]:
             for p in range(lists.offsets[rows[i]], lists.offsets[rows[i] + 1]):
                 slot = way.slot_of_list[lists.terms[p]]
+                slot_us[slot] += entry_us
                 if last_slot[slot] == i:  # each slot once
                     last_slot[slot] = -1
-                    slot_us[slot] += cost_us / slots_there[way.executor_of_slot[slot]]
+                    slot_us[slot] += visit_us / slots_there[way.executor_of_slot[slot]]
     waits = np.zeros(n, np.bool_)
-    return ServedTuples(offsets, out_workers[:n].copy(), np.full(n, cost_us), waits, slot_us, np.zeros(slots))
+    return ServedTuples(offsets, out_workers[:n].copy(), out_us[:n].copy(), waits, slot_us, np.zeros(slots))
 
 
 @kernel

@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.control.balance.tally import QUERY_BYTES, TERM_BYTES
-from geoswarm.control.layout.text_sample import Lists, TextSample
+from geoswarm.control.layout.text_sample import Lists, TextSample, distinct_counts
 from geoswarm.control.strategy import Sample
-from geoswarm.core.arrays.jit import Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.run.sim.workloads import TextStream
 
@@ -60,6 +60,11 @@ class TextRun:
     """The kind of the workload's queries."""
     interval: int = 0
     """The number of drawn queries after which a tenth of the regions of Q3 changes."""
+    given: TextSample | None = None
+    """All posts and queries of the run, if they have been drawn as numbers already."""
+    sent: Lists | None = None
+    """By event, the terms that it is sent for. A drawn query stands for many, on lists that the drawn one is not on;
+    None: an event is sent for the terms of lists that drawn queries are on."""
 
     def step(self, number: int) -> TextStep:
         events, changes = self.scale.events, self.scale.changes
@@ -69,10 +74,9 @@ class TextRun:
 
     def sample(self, events: Ints, queries: Ints) -> Sample:
         """The sample that a strategy gets."""
-        texts, keywords = (
-            column.take(pa.array(rows)) for column, rows in ((self._texts, events), (self._keywords, queries))
-        )
-        return Sample(self._points[events], self._rects[queries], texts, keywords)
+        asked = self.posts.subscriptions_of(queries, self.queries, self.interval)
+        texts = self._texts.take(pa.array(events))
+        return Sample(self._points[events], _rects(asked), texts, asked.column("keywords"))
 
     def standing_for(self, query_weight: int) -> "TextRun":
         """The same drawn stream with another weight of queries; nothing is drawn again."""
@@ -89,7 +93,10 @@ class TextRun:
 
     @cached_property
     def text(self) -> TextSample:
-        return TextSample.of(self.grid, self._points, self._rects, self._texts, self._keywords)
+        if self.given is not None:
+            return self.given
+        asked = self.posts.subscriptions(0, self.count, self.queries, self.interval)
+        return TextSample.of(self.grid, self._points, _rects(asked), self._texts, asked.column("keywords"))
 
     @cached_property
     def query_bytes(self) -> Ints:
@@ -100,7 +107,25 @@ class TextRun:
     def _keys(self) -> tuple[Ints, Ints, Ints]:
         """Offsets and keys by query, and all distinct keys, ascending."""
         offsets, keys = _entries(self.text.boxes, self.text.postings, self.grid.columns, self.text.terms)
-        return offsets, keys, np.unique(keys)
+        return offsets, keys, distinct_counts(np.concatenate([keys, self._sent_keys]))[0]
+
+    @cached_property
+    def _sent_keys(self) -> Ints:
+        return np.empty(0, np.int64) if self.sent is None else self._keys_of(self.sent)
+
+    def _keys_of(self, terms: Lists) -> Ints:
+        """The list that each pair of an event and a term asks for."""
+        text = self.text
+        cells = text.rows * self.grid.columns + text.columns
+        found: Ints = cells[terms.rows] * text.terms + terms.terms
+        return found
+
+    @cached_property
+    def is_sent(self) -> Bools:
+        """By list, whether events are sent for it though no drawn query is on it."""
+        found = np.zeros(self.lists, np.bool_)
+        found[np.searchsorted(self._keys[2], self._sent_keys)] = True
+        return found
 
     @property
     def lists(self) -> int:
@@ -124,35 +149,29 @@ class TextRun:
 
     @cached_property
     def of_events(self) -> Lists:
-        """The lists that each event meets, if a query is ever on them."""
-        text, known = self.text, self._keys[2]
-        cells = text.rows * self.grid.columns + text.columns
-        keys = cells[text.asked.rows] * text.terms + text.asked.terms
+        """The lists that each event meets, if a query is ever on them, or it is sent for them."""
+        asked, known = self.sent or self.text.asked, self._keys[2]
+        keys = self._keys_of(asked)
         at = np.searchsorted(known, keys).clip(max=len(known) - 1)
         kept = known[at] == keys
-        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[text.asked.offsets]
+        offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[asked.offsets]
         return Lists(offsets, at[kept])
 
     @cached_property
-    def _drawn(self) -> tuple[pa.RecordBatch, pa.RecordBatch]:
-        events = self.posts.events(0, self.steps * self.scale.events)
-        return events, self.posts.subscriptions(0, self.count, self.queries, self.interval)
+    def _drawn(self) -> pa.RecordBatch:
+        return self.posts.events(0, self.steps * self.scale.events)
 
     @property
     def _texts(self) -> pa.StringArray:
-        return self._drawn[0].column("text")
-
-    @property
-    def _keywords(self) -> pa.StringArray:
-        return self._drawn[1].column("keywords")
+        return self._drawn.column("text")
 
     @cached_property
     def _points(self) -> Floats:
-        return np.stack([self._drawn[0].column(side).to_numpy() for side in ("x", "y")], axis=1)
+        return np.stack([self._drawn.column(side).to_numpy() for side in ("x", "y")], axis=1)
 
-    @cached_property
-    def _rects(self) -> Floats:
-        return np.stack([self._drawn[1].column(side).to_numpy() for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
+
+def _rects(asked: pa.RecordBatch) -> Floats:
+    return np.stack([asked.column(side).to_numpy() for side in ("xmin", "ymin", "xmax", "ymax")], axis=1)
 
 
 @kernel

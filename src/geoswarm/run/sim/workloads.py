@@ -88,5 +88,8 @@ class TextStream(Protocol):
     def subscriptions(self, first_id: int, count: int, queries: Any, interval: int) -> pa.RecordBatch:
         """`queries` names one of the workload's kinds of queries."""
 
+    def subscriptions_of(self, ids: Ints, queries: Any, interval: int) -> pa.RecordBatch:
+        """The same for any ids."""
+
     def departures(self, live: int, numbers: Ints) -> Ints:
         """The query that each departure removes, where `live` queries are live at any time."""

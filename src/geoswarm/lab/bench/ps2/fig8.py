@@ -74,11 +74,11 @@ class _Tuples:
         step, way, none = stream.step(1), way_of(stream, plan), np.zeros(stream.count, np.bool_)
         check_us, still = costs.c1_check * stream.scale.query_weight, np.zeros(stream.lists, np.bool_)
         events = serve_events(
-            step.events, stream.of_events, way, way, False, still, (check_us, costs.c2_event), workers
+            step.events, stream.of_events, way, way, False, still, still, (check_us, costs.c2_event), workers
         )
         inserted, deleted = (
-            serve_changes(rows, stream.of_queries, way, way, none, cost_us, workers)
-            for rows, cost_us in ((step.inserted, costs.c3_insertion), (step.deleted, costs.c4_deletion))
+            serve_changes(rows, stream.of_queries, way, way, none, costs_us, workers)
+            for rows, costs_us in ((step.inserted, (0.0, costs.c3_entry)), (step.deleted, (costs.c4_deletion, 0.0)))
         )
         weight = float(stream.scale.query_weight)
         weights = np.repeat((stream.scale.event_weight, weight, weight), [len(rows) for rows in step])

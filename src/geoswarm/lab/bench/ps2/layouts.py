@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from geoswarm.control.balance.tally import plan_arrays, slots_of
+from geoswarm.control.layout.blocks import BLOCKS
 from geoswarm.control.layout.by_frequency import by_frequency
 from geoswarm.control.layout.by_hypergraph import by_hypergraph
 from geoswarm.control.layout.by_metric import by_metric
@@ -26,7 +27,7 @@ from geoswarm.control.layout.hybrid import hybrid
 from geoswarm.control.layout.kd_tree import kd_tree
 from geoswarm.control.layout.load_model import Costs, executor_loads
 from geoswarm.control.layout.r_tree import r_tree
-from geoswarm.control.layout.text_sample import BLOCKS, TextSample
+from geoswarm.control.layout.text_sample import TextSample
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.harness import Progress, Scale
@@ -108,13 +109,6 @@ class LayoutWorld:
     def with_workers(self, workers: int) -> "LayoutWorld":
         return self._with(replace(self.setup, workers=workers))
 
-    def with_handover(self, handover_us: float) -> "LayoutWorld":
-        """The same world on machines to which handing over a tuple takes so much more: what Storm and its network
-        take, and a kernel that is measured alone does not."""
-        costs = self.setup.costs
-        dearer = {name: getattr(costs, name) + handover_us for name in ("c2_event", "c3_insertion", "c4_deletion")}
-        return self._with(replace(self.setup, costs=replace(costs, **dearer)))
-
     def _with(self, setup: MachinesSetup) -> "LayoutWorld":
         """The same draws for other machines."""
         other = LayoutWorld(self.case, self.sizes, self.stream, setup)
@@ -180,7 +174,7 @@ def workers_of_queries(stream: TextRun, plan: Plan, workers: int) -> ServedTuple
     """By query of those that are there at first: the workers that keep it."""
     way = way_of(stream, plan)
     none = np.zeros(stream.count, np.bool_)
-    return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, 0.0, workers)
+    return serve_changes(np.arange(stream.scale.live), stream.of_queries, way, way, none, (0.0, 0.0), workers)
 
 
 def way_of(stream: TextRun, plan: Plan) -> ListRouting:
