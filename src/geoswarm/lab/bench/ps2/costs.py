@@ -1,6 +1,7 @@
 """PS2Stream Definition 1: c1 to c4 of its load model, and what dividing terms and Spark's exchange cost.
 
-No other code reads its result; the defaults of `control/layout/load_model.py` are what it once gave.
+No other code reads its result; the defaults of `control/layout/load_model.py` are what it once gave, and `C1_US` there
+is its c1 by the number of subscriptions.
 All stages run as they do in the engine, one after the other and without Spark; what its exchange takes is measured
 apart.
 
@@ -8,6 +9,7 @@ apart.
     c2               (all stages with 8 shares of the terms - with 2) / visits more
     divided_event    all stages with 2 shares - with none, but for the visits
     c3, c4           a batch of registrations, and of cancellations, in the store
+    c3_entry         c3 by the lists (block, term) that a subscription is entered into
     exchange         CPU of all processes: (sending every parcel 8 times through Spark - sending it 2 times) / rows more
 """
 
@@ -54,7 +56,7 @@ TASKS, EXECUTORS = 2, 8
 SENDINGS = (2, 8)
 REPEATS = 3
 """Repetitions of each search, of which the fastest counts: other work on the machine only ever adds."""
-MEASURED = ("c1_check", "c2_event", "c3_insertion", "c4_deletion", "divided_event")
+MEASURED = ("c1_check", "c2_event", "c3_insertion", "c4_deletion", "divided_event", "c3_entry")
 SHARES = (2, 8)
 """Numbers of shares into which terms are divided, to see what more visits cost."""
 SAMPLE = 20_000
@@ -67,9 +69,13 @@ CELLS_PER_SIDE = 1000
 class LoadModelSizes(NamedTuple):
     rows: int
     """Posts, and as many queries."""
+    most: int
+    """Queries for c1 in a large index; `c1_most_us`."""
 
 
-SIZES = {Scale.SMALL: LoadModelSizes(50_000), Scale.FULL: LoadModelSizes(300_000)}
+SIZES = {Scale.SMALL: LoadModelSizes(50_000, 200_000), Scale.FULL: LoadModelSizes(300_000, 1_200_000)}
+MOST_EVENTS = 40_000
+"""Posts for c1 in a large index, where each has hundreds of matches."""
 
 
 def measure(sizes: LoadModelSizes, seed: int, report: Progress) -> Result:
@@ -82,12 +88,16 @@ def measure(sizes: LoadModelSizes, seed: int, report: Progress) -> Result:
             events, asked = posts.events(0, sizes.rows), posts.subscriptions(0, sizes.rows, queries=queries)
             with tempfile.TemporaryDirectory() as folder:
                 costs = measure_costs(folder, grid, events, asked, time.process_time)
-            rows.append({"country": country, "queries": queries, **vars(costs)})
-    summary = {f"{name}_us": median([row[name] for row in rows]) for name in MEASURED}
+            report(f"{country} {queries}, {sizes.most} subscriptions")
+            asked, some = posts.subscriptions(0, sizes.most, queries=queries), events.slice(0, MOST_EVENTS)
+            with tempfile.TemporaryDirectory() as folder:
+                c1_most = measure_c1(folder, grid, some, asked, time.process_time)
+            rows.append({"country": country, "queries": queries, **vars(costs), "c1_most": c1_most})
+    summary = {f"{name}_us": median([row[name] for row in rows]) for name in (*MEASURED, "c1_most")}
     report("Spark's exchange")
     with bench_session() as spark:
         summary["exchange_us"] = exchange_us(spark, Posts(seed=seed, country="US").events(0, sizes.rows))
-    return Result(rows, summary, {"rows": sizes.rows, "cells_per_side": CELLS_PER_SIDE})
+    return Result(rows, summary, {**sizes._asdict(), "cells_per_side": CELLS_PER_SIDE})
 
 
 def exchange_us(spark: Any, events: pa.RecordBatch) -> float:
@@ -142,6 +152,7 @@ def measure_costs(
     segments = _segments(store, full.manifest)
     part_s, all_s = (_searching_s(packed, events.schema, some, grid, clock) for some in (part, segments))
     more = int(sample.checks.sum()) - int(_text_sample(grid, events, quarter).checks.sum())
+    entries = max(1, sample.entries)
     few, many = (_all_stages(events, _by_terms(sample, shares), segments, clock) for shares in SHARES)
     whole = _all_stages(events, uniform(grid, 1), segments, clock)
     visit_s = max(many.taken_s - few.taken_s, 0.0) / max(1, many.copies - few.copies)
@@ -151,7 +162,25 @@ def measure_costs(
         c3_insertion=1e6 * full.taken_s / len(registrations),
         c4_deletion=1e6 * ended.taken_s / len(registrations),
         divided_event=1e6 * max(few.taken_s - few.copies * visit_s - whole.taken_s, 0.0) / len(events),
+        c3_entry=1e6 * full.taken_s / entries,
     )
+
+
+def measure_c1(
+    folder: str, grid: Grid, events: pa.RecordBatch, registrations: pa.RecordBatch, clock: Callable[[], float]
+) -> float:
+    """c1 between a quarter of the registrations and all, in microseconds."""
+    counts = TermCounts.empty()
+    counts.add(tokenize(events.column("text")))
+    store = Store(Storage(folder), grid, Tuning(), counts)
+    packed = pack_parcels(route(events, uniform(grid, 1)))
+    taken_s, checks = [], []
+    for version, count in ((1, len(registrations) // 4), (2, len(registrations))):
+        some = registrations.slice(0, count)
+        segments = _segments(store, _apply(store, _empty_manifest(version), some, clock).manifest)
+        taken_s.append(_searching_s(packed, events.schema, segments, grid, clock))
+        checks.append(int(_text_sample(grid, events, some).checks.sum()))
+    return 1e6 * max(taken_s[1] - taken_s[0], 0.0) / max(1, checks[1] - checks[0])
 
 
 class _Stages(NamedTuple):
