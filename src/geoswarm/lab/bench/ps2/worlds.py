@@ -6,16 +6,27 @@ dispatchers, 8 workers and posts of the US; it does not say what its machines ta
 """
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from geoswarm.control.balance.adjust import Ps2Adjusted
+from geoswarm.control.layout.blocks import BLOCKS
 from geoswarm.control.layout.hybrid import hybrid
-from geoswarm.control.layout.text_sample import BLOCKS, TextSample
-from geoswarm.core.space.grid import Grid
+from geoswarm.control.layout.text_sample import Lists, TextSample
+from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.space.grid import CellBox, Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.lab.bench.kit.places import US
+from geoswarm.lab.bench.ps2.bare_keys import count_under
+from geoswarm.lab.bench.ps2.bare_queries import (
+    BareQueries,
+    asked_terms,
+    draw_queries,
+    numbers_of_words,
+    text_sample,
+    with_lists,
+)
 from geoswarm.lab.workload.posts import Posts, QueryKind
 from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
 from geoswarm.run.sim.words_spans import throughput
@@ -38,6 +49,8 @@ class AdjustmentSizes(NamedTuple):
     post_s: float
     """Seconds of the posts' own time in a step."""
     cells_per_side: int = 64
+    lists_drawn: int = 0
+    """Queries drawn as bare keys, to know the lists that there are; only Figure 16 does."""
 
 
 def post_stream(sizes: AdjustmentSizes, seed: int, queries: QueryKind, mu: int, interval: int = 0) -> TextRun:
@@ -45,6 +58,38 @@ def post_stream(sizes: AdjustmentSizes, seed: int, queries: QueryKind, mu: int, 
     grid = Grid(*US, columns=sizes.cells_per_side, rows=sizes.cells_per_side)
     scale = TextScale(sizes.live, mu // sizes.live, sizes.events, round(sizes.live * sizes.change_share))
     return TextRun(posts, grid, scale, sizes.settle_steps + sizes.steps, queries, interval)
+
+
+def with_all_lists(stream: TextRun, drawn: int) -> TextRun:
+    """The same stream, drawn as bare keys, whose events are sent for the lists that `drawn` queries are on: the run's
+    own are too few to have all lists that μ queries have, so that words that are divided would cause too few visits."""
+    posts, scale = cast(Posts, stream.posts), stream.scale
+    numbers, _ = numbers_of_words(posts)
+    kind = cast(QueryKind, stream.queries)
+    own = draw_queries(posts, stream.grid, stream.count, kind, numbers, stream.interval)
+    text = text_sample(posts, stream.grid, stream.steps * scale.events, own)
+    whole = uniform(stream.grid, 1)
+    standing = count_under(whole, text, draw_queries(posts, stream.grid, drawn, kind, numbers)).checks
+    met = count_under(whole, text, own).checks
+    sent = asked_terms(text, (standing > 0) | (met > 0))
+    return replace(stream, given=with_lists(text, sent, met), sent=sent)
+
+
+def hybrid_plan_by_keys(stream: TextRun, setup: MachinesSetup, seed: int) -> Plan:
+    """The same as `hybrid_plan` for streams with all lists: the planner knows them, too."""
+    assert stream.sent is not None
+    text, live = stream.text, stream.scale.live
+    rng = np.random.default_rng(seed)
+    events = np.sort(rng.permutation(min(text.events, 24 * stream.scale.events))[: 4 * setup.sample_events])
+    boxes = CellBox(*(side[:live] for side in text.boxes))
+    ends = text.postings.offsets[: live + 1]
+    postings = Lists(ends, text.postings.terms[: ends[-1]])
+    first = replace(text, boxes=boxes, keywords=postings, postings=postings)
+    sides = np.stack(boxes).astype(np.int16)
+    checks = count_under(uniform(stream.grid, 1), first, BareQueries(sides, postings)).checks
+    sample = with_lists(first, stream.sent, checks).of_events(events)
+    costs = replace(setup.sample_costs(stream.scale), by_lists=True)
+    return in_cells(hybrid(stream.grid, setup.workers, sample, costs=costs))
 
 
 def hybrid_plan(stream: TextRun, setup: MachinesSetup, seed: int) -> Plan:
