@@ -71,8 +71,7 @@ class Costs:
 
 C1_US = ((50_000, 0.029), (200_000, 0.015), (800_000, 0.009))
 """c1 by the number of subscriptions, as `ps2-costs` measured it between a quarter of them and all; the median of US and
-GB, Q1 and Q2. From 800 k to 3.2 M it falls no further: 0.005 and 0.008 in the US, 0.014 and 0.017 in GB, where a third
-of the entries match."""
+GB, Q1 and Q2. From 800 k to 3.2 M it falls no further: 0.005 and 0.008 in the US, 0.014 and 0.017 in GB."""
 
 
 def c1_at(subscriptions: int) -> float:

@@ -24,7 +24,10 @@ a thousand, which the paper's are not: by chance alone level workers are seen at
 """
 
 import statistics
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from multiprocessing import get_context
 from typing import TYPE_CHECKING, Any
 
 from geoswarm.control.layout.load_model import COSTS, c1_at
@@ -54,18 +57,33 @@ PAIRS_MAX = 4
 SEEDS = 5
 CYCLES = 2
 INTERVALS = CYCLES * SWITCH_TURNS
+PROCESSES = 2
+"""Seeds that are simulated at a time: all time in it is virtual."""
 SIZES = {
-    Scale.SMALL: AdjustmentSizes(12_000, 6_000, 2, 2 * INTERVALS, 1 / 2, 86_400.0, lists_drawn=300_000),
+    Scale.SMALL: AdjustmentSizes(30_000, 5_000, 2, 2 * INTERVALS, 1 / 2, 86_400.0, lists_drawn=1_000_000),
     Scale.FULL: AdjustmentSizes(30_000, 12_000, 4, 4 * INTERVALS, 1 / 4, 86_400.0, lists_drawn=2_000_000),
 }
 
 
-def measure(sizes: AdjustmentSizes, seed: int, report: Progress, queries: int = QUERIES, seeds: int = SEEDS) -> Result:
+def measure(
+    sizes: AdjustmentSizes,
+    seed: int,
+    report: Progress,
+    queries: int = QUERIES,
+    seeds: int = SEEDS,
+    processes: int = PROCESSES,
+) -> Result:
     interval = round(1 / sizes.change_share)
     rows: list[dict[str, Any]] = []
     taken: list[dict[str, float]] = []
-    for s in range(seed, seed + seeds):
-        spans = _race(sizes, s, report, queries, with_others=s == seed)
+    report(f"{seeds} seeds")
+    numbers, race = range(seed, seed + seeds), partial(_race, sizes, queries, seed)
+    if processes == 1:
+        races = list(map(race, numbers))
+    else:
+        with ProcessPoolExecutor(processes, get_context("spawn")) as pool:
+            races = list(pool.map(race, numbers))
+    for s, spans in zip(numbers, races, strict=True):
         rows += [{"seed": s, **row} for name, run in spans.items() for row in _rows(name, run, interval)]
         taken.append({name: throughput(run) for name, run in spans.items()} | {"level": level_throughput(spans["not"])})
     gains, levels = ([one[name] / one["not"] for one in taken] for name in ("adjusted", "level"))
@@ -100,18 +118,15 @@ def _setup(queries: int) -> MachinesSetup:
     return replace(setup, costs=replace(COSTS, c1_check=c1_at(queries // setup.workers)))
 
 
-def _race(
-    sizes: AdjustmentSizes, seed: int, report: Progress, queries: int, *, with_others: bool
-) -> dict[str, list[MachinesSpan]]:
-    """The counted steps of each contestant."""
-    report(f"drawing the world, seed {seed}")
+def _race(sizes: AdjustmentSizes, queries: int, first_seed: int, seed: int) -> dict[str, list[MachinesSpan]]:
+    """The counted steps of each contestant; all five with the first seed."""
     setup = _setup(queries)
     stream = with_all_lists(post_stream(sizes, seed, "Q3", queries, interval=sizes.live), sizes.lists_drawn)
     first = hybrid_plan_by_keys(stream, replace(setup, sample_queries=sizes.live), seed)
     adjusted = AdjustmentOptions(SIGMA, 1.0, PAIRS_MAX, by_lists=True)
     options = {"adjusted": adjusted}
     machines = {"not": Machines(stream, first, None, setup)}
-    if with_others:
+    if seed == first_seed:
         interval = round(1 / sizes.change_share)
         options |= {
             "phase 2": adjusted._replace(cells_max=0),
@@ -124,7 +139,6 @@ def _race(
     }
     spans: dict[str, list[MachinesSpan]] = {}
     for name, contestant in machines.items():
-        report(f"{name}, seed {seed}")
         begins = sizes.settle_steps if name == "settled" else 0
         spans[name] = contestant.run(begins)[sizes.settle_steps - begins :]
     return spans
