@@ -22,7 +22,7 @@ demo: $(READY) ## run the engine on an embedded workload, live in the terminal
 # Two at a time, each with a Spark of its own: most of them leave one of two cores idle.
 test: $(CLASSES) ## all tests; make test ARGS='-k grid' for some
 	@echo '== tests'
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal $(ARGS)
 
 # Kernels that are compiled already are found on the disk: the first run after a change of them takes longer.
 quick: $(READY) ## tests without Spark and services, in a minute

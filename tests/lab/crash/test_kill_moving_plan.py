@@ -39,7 +39,7 @@ def test_a_driver_and_a_worker_killed_while_the_plan_moves_lose_and_repeat_nothi
     make_key_file(tmp_path / "key")
     monkeypatch.setenv(KEY_FILE, str(tmp_path / "key"))
     rng = np.random.default_rng(6)
-    strategies = ("per-batch", "swarm-measured")  # the first has a new plan in every batch
+    strategies = ("swarm-measured", "per-batch")
     with Victim(tmp_path, "local[1]", "--exchange", "rows", strategies=strategies) as victim:
         written = kill_at_an_unused_plan(victim, rng)
         assert not victim.is_alive

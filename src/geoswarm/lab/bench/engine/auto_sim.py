@@ -35,13 +35,13 @@ def simulate(
         report(f"{scenario}, simulated")
         world = hotspot_world(scenario, sizes.world, seed)
         start_s = cast(Hotspots, world.workload).spots[0].start_s
-        clusters = [cluster(name, world, _setup(sizes.machines, us)) for name, us in event_us.items()]
+        clusters = [cluster(name, world, _priced_setup(sizes.machines, us)) for name, us in event_us.items()]
         run_contestants(world, clusters, start_s + 60.0 * sizes.minutes, lambda _: None)
         found[scenario] = {c.name: _work_since(c, start_s) for c in clusters}
     return found
 
 
-def _setup(machines: int, event_us: float) -> ClusterSetup:
+def _priced_setup(machines: int, event_us: float) -> ClusterSetup:
     service = replace(Service(), base_us=event_us)
     return ClusterSetup(executors=machines, routers_serve=False, batches=True, service=service)
 

@@ -118,7 +118,7 @@ def _no_operations() -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([], schema=OPERATION)
 
 
-def _attack(sizes: WorldSizes, seed: int) -> RaceStream:
+def _attacked(sizes: WorldSizes, seed: int) -> RaceStream:
     stream, theirs = replace(_tweets(sizes, seed), burst_share=BURST_SHARE), sizes.subscriptions // 10
     pace = CHANGES_SHARE * sizes.subscriptions
     normal = NormalUsers(stream, queries=sizes.subscriptions - theirs, changes_per_s=pace)
@@ -137,5 +137,5 @@ def _attack(sizes: WorldSizes, seed: int) -> RaceStream:
 DRAWN: dict[str, Callable[[WorldSizes, int], RaceStream]] = {
     "words": _words,
     "collisions": _collisions,
-    "attack": _attack,
+    "attack": _attacked,
 }

@@ -77,7 +77,7 @@ def measure(
     rows: list[dict[str, Any]] = []
     taken: list[dict[str, float]] = []
     report(f"{seeds} seeds")
-    numbers, race = range(seed, seed + seeds), partial(_race, sizes, queries, seed)
+    numbers, race = range(seed, seed + seeds), partial(_race_machines, sizes, queries, seed)
     if processes == 1:
         races = list(map(race, numbers))
     else:
@@ -118,7 +118,7 @@ def _setup(queries: int) -> MachinesSetup:
     return replace(setup, costs=replace(COSTS, c1_check=c1_at(queries // setup.workers)))
 
 
-def _race(sizes: AdjustmentSizes, queries: int, first_seed: int, seed: int) -> dict[str, list[MachinesSpan]]:
+def _race_machines(sizes: AdjustmentSizes, queries: int, first_seed: int, seed: int) -> dict[str, list[MachinesSpan]]:
     """The counted steps of each contestant; all five with the first seed."""
     setup = _setup(queries)
     stream = with_all_lists(post_stream(sizes, seed, "Q3", queries, interval=sizes.live), sizes.lists_drawn)
