@@ -72,6 +72,13 @@ def test_turns_go_back_once_an_executor_is_fast_again() -> None:
     assert counts.max() / counts.mean() <= 1.25
 
 
+def test_after_a_restart_slow_executors_keep_their_turns() -> None:
+    plan, slowness = dealt(GRID, 3, (0,) * TURNS + (1,) * TURNS + (2,)), [1.0, 1.0, 8.0]
+    for _ in range(3):
+        outcome = Coordinator(Auto()).decide(plan, report_of(plan, slowness, FEW))  # one that has seen nothing
+        assert outcome.plan is None
+
+
 def test_dealt_out_up_to_a_number_of_subscriptions_and_back_at_half_of_it() -> None:
     coordinator, plan = Coordinator(Auto(deal_max=MOST)), dealt(GRID, 4)
     told = list[tuple[bool, str]]()

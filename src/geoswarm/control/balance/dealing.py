@@ -42,13 +42,15 @@ class Dealing:
         if len(plan.partitions) > 1 or set(plan.partitions[0].turns) != set(range(plan.executors)):
             return self._begin(plan, report.subscriptions)
         counts = np.bincount(plan.partitions[0].turns, minlength=plan.executors)
+        if len(self._slowness) != plan.executors:  # as whoever dealt the turns knew it, before a restart
+            self._slowness = (1.0 / counts) / (1.0 / counts).mean()
         spent = np.zeros(plan.executors)
         for executor, load in report.load.executors.items():
             if executor < plan.executors:  # the others have just left
                 spent[executor] = load.cpu_us
         if report.load.events >= EVENTS_MIN * plan.executors and spent.all():
             by_turn = spent / counts
-            self._slowness = FADING * self.slowness(plan.executors) + (1 - FADING) * by_turn / by_turn.mean()
+            self._slowness = FADING * self._slowness + (1 - FADING) * by_turn / by_turn.mean()
         busiest = float(spent.max() / spent.mean()) if spent.any() else 1.0
         had = f"the costliest executor had {busiest:.2f} times the mean"
         why: Why = {"decision": "wait", "busiest": busiest, "mean_us": float(spent.mean())}
@@ -68,7 +70,7 @@ class Dealing:
 
     def _better_counts(self, counts: Ints) -> Ints | None:
         """The turns by which slow executors are done with the others; None if those in force will do."""
-        slowness = self.slowness(len(counts))
+        slowness = self._slowness
         spent = counts * slowness
         if spent.max() <= SLOW * spent.mean():
             return None
