@@ -81,14 +81,14 @@ class Coordinator:
             else:
                 proposed = plan.apply(decision.changes)
         except PlanError as error:
-            return RoundOutcome(None, replace(entry, outcome="refused", reason=str(error)))
+            return RoundOutcome(None, replace(entry, outcome="refused", reason=str(error)), decision.watched)
         if not self.trusts:
             before, after = self.strategy.estimate(plan, report), self.strategy.estimate(proposed, report)
             entry = replace(entry, estimate_before=before, estimate_after=after)
             if is_worse(after, before):
                 raised = f"plan {proposed.epoch} raises the estimated maximum from {before:g} to {after:g}"
                 reason = f"{raised}: plan {plan.epoch} stays"
-                return RoundOutcome(None, replace(entry, outcome="refused", reason=reason))
+                return RoundOutcome(None, replace(entry, outcome="refused", reason=reason), decision.watched)
         return RoundOutcome(proposed, replace(entry, outcome="applied", epoch_next=proposed.epoch), decision.watched)
 
 

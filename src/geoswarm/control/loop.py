@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from geoswarm.control.balance.static import Static
 from geoswarm.control.coordinator import Coordinator, RoundOutcome, fresh_plan_entry
+from geoswarm.control.layout.dealt import is_dealt
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.control.strategy import PlansBatches, ReadsCells, Sample, Strategy, draws_from_sample
 from geoswarm.core.arrays.jit import Floats, Ints
@@ -129,8 +130,8 @@ class ControlLoop:
         elif self.needs_cells and self._coordinator.last_report is not None:  # no need to wait for another round
             levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
             plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)
-        elif draws_from_sample(strategy):  # nothing is measured yet: the next batch is the sample
-            plan = replace(plan, drawn_by="")
+        elif draws_from_sample(strategy) and self._coordinator.last_report is None:
+            plan = replace(plan, drawn_by="")  # nothing is measured yet: the next batch is the sample
         self._load = LoadReport()  # it was measured with another number of executors
         self._was_refused = False
         self._redraw(plan)
@@ -177,7 +178,12 @@ class ControlLoop:
         for executor, load in report.executors.items():
             spent[executor] = load.cpu_us
         is_large = report.events >= HURRY_EVENTS * self.plan.executors
-        return self.needs_cells and is_large and float(spent.max()) > HURRY * float(spent.mean())
+        return (
+            self.needs_cells
+            and not is_dealt(self.plan)
+            and is_large
+            and float(spent.max()) > HURRY * float(spent.mean())
+        )
 
     def _sample(self) -> Sample | None:
         if not self._coordinator.strategy.needs_sample or not self._said:

@@ -100,7 +100,7 @@ class Steering:
     def _sense(self, before: Plan, outcome: RoundOutcome) -> None:
         """Shows Guard the places that made the plan change, or would have, if events were not dealt out."""
         watched = outcome.watched
-        if watched is None and outcome.plan is not None and not is_dealt(before):
+        if watched is None and outcome.plan is not None and not is_dealt(before) and not is_dealt(outcome.plan):
             watched = WatchedRound(before, outcome.entry.changes, self._work_us)
         if watched is not None:
             hot = set(triggers(*watched))

@@ -16,6 +16,7 @@ from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.store import plans
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage
@@ -86,6 +87,21 @@ def test_without_a_sample_the_first_batch_is_the_sample(tmp_path: Path, name: st
     assert [entry.decision for entry in told] == ["first plan, drawn from batch 0"]
     assert int(told[0].why["events"]) > 200
     assert told[0].strategy == name
+
+
+@pytest.mark.parametrize(
+    ("pipeline", "join_at"), [("sps", "static"), ("rihps", "static"), ("risps", "static"), ("spis", "stream")]
+)
+def test_where_workers_keep_no_index_auto_has_small_partitions(tmp_path: Path, pipeline: str, join_at: str) -> None:
+    """Also from a checkpoint in which events were dealt out, and back."""
+    named = {"strategy": "auto"}
+    for files, pipe in ((2, {}), (4, {"pipeline": pipeline, "join_at": join_at}), (5, {})):
+        SCENARIO.write(tmp_path, range(files))
+        process(tmp_path, IN_PROCESS, TUNING.model_copy(update=named | pipe))
+        drawn = plans.newest(Storage(str(tmp_path / "run" / "checkpoint")))[0]
+        assert drawn.drawn_by == ("distributor-at-once" if pipe else "auto")
+        assert (len(drawn.partitions) > drawn.executors) == (files > 2), "the last start keeps them for a round"
+    check(tmp_path / "run", 5)
 
 
 def test_a_plan_that_a_strategy_understands_is_kept_and_another_is_drawn_anew(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from geoswarm.control.balance.dealing import Dealing
-from geoswarm.control.balance.distributor import Distributor
+from geoswarm.control.balance.distributor import DistributorAtOnce
 from geoswarm.control.balance.levelling import CellWork, Levelling
 from geoswarm.control.balance.watch import PlacesWatch
 from geoswarm.control.layout.dealt import dealt, is_dealt
@@ -40,7 +40,7 @@ from geoswarm.flow.observe import LoadReport
 from geoswarm.parameters import check_arguments
 
 DEAL_MAX = 2_000_000
-"""Subscriptions: some 200 MB, which every machine then maps."""
+"""Subscriptions: some 200 MB, all of which every machine then reads."""
 TOLERATED, AIM = 1.08, 1.02
 """Of the mean: what the costliest executor may have before anything is done, and what is aimed at then. Measured times
 differ by some per cent from round to round."""
@@ -107,8 +107,7 @@ class Auto:
         return fresh_plan(grid, executors, CellWork(cells // grid.columns, cells % grid.columns, work))
 
     def for_pairs(self) -> Strategy:
-        """Distributor's many small partitions, moved as soon as it helps."""
-        return Distributor(threshold=TOLERATED - 1, events_min=0, periods_min=0, gain_min=AIM - 1)
+        return DistributorAtOnce()
 
     def keeps(self, plan: Plan) -> bool:
         """Not where terms are divided, which sends events twice."""
@@ -118,11 +117,12 @@ class Auto:
 
     def _deals(self, subscriptions: int, plan: Plan | None = None) -> bool:
         """A plan of places stays until there are far fewer, so that their number does not swing it back and forth."""
-        most = self.deal_max if plan is None or is_dealt(plan) else self.deal_max // 2
+        most = self.deal_max if plan is None or len(plan.partitions) == 1 else self.deal_max // 2
         return self.deal_max > 0 and subscriptions <= most
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         if self._deals(report.subscriptions, plan):
+            self._past = None
             return replace(self._dealing.rebalance(plan, report), watched=self._watched(plan, report))
         self._dealing.forget()
         self._watch = None

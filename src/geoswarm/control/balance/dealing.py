@@ -4,7 +4,8 @@
     8 8 8   100 100 200     0.75 0.75 1.5          8 8 4
 
 Where each executor has every subscription in reach, nothing need move when a crowd does. What can still differ is the
-executors themselves. Their times differ by a tenth by chance alone, so only what lasts is answered.
+executors themselves. Their times differ by a tenth by chance alone, so only what lasts is answered, and taken back once
+it is over.
 """
 
 from collections import Counter
@@ -14,13 +15,15 @@ import numpy as np
 from geoswarm.control.layout.dealt import dealt
 from geoswarm.control.strategy import Decision, RoundReport, Why
 from geoswarm.core.arrays.jit import Floats, Ints
-from geoswarm.core.space.change import Spread
+from geoswarm.core.space.change import TURNS_MAX, Spread
 from geoswarm.core.space.plan import Plan
 
 TURNS = 8
 """The turns of the fastest executors, once turns differ."""
 SLOW = 1.25
-"""Of the mean: what an executor may take before turns are changed. Equal tasks differ by up to 1.15."""
+"""Of the mean: what an executor may take more, or less, before turns are changed. Equal tasks differ by up to 1.15."""
+LASTS = 3
+"""Rounds in a row that one is beyond it, before turns are changed: a worker that starts is slow once."""
 FADING = 0.5
 """So much of the known slowness stays from round to round."""
 EVENTS_MIN = 500
@@ -30,13 +33,14 @@ EVENTS_MIN = 500
 class Dealing:
     def __init__(self) -> None:
         self._slowness: Floats = np.empty(0)
+        self._rounds_off = 0
 
     def slowness(self, executors: int) -> Floats:
         """What a turn costs on each executor, of the mean."""
         return self._slowness if len(self._slowness) == executors else np.ones(executors)
 
     def forget(self) -> None:
-        self._slowness = np.empty(0)
+        self._slowness, self._rounds_off = np.empty(0), 0
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         if len(plan.partitions) > 1 or set(plan.partitions[0].turns) != set(range(plan.executors)):
@@ -51,6 +55,7 @@ class Dealing:
         if report.load.events >= EVENTS_MIN * plan.executors and spent.all():
             by_turn = spent / counts
             self._slowness = FADING * self._slowness + (1 - FADING) * by_turn / by_turn.mean()
+            self._rounds_off = 0 if _is_level(spent) else self._rounds_off + 1
         busiest = float(spent.max() / spent.mean()) if spent.any() else 1.0
         had = f"the costliest executor had {busiest:.2f} times the mean"
         why: Why = {"decision": "wait", "busiest": busiest, "mean_us": float(spent.mean())}
@@ -69,14 +74,18 @@ class Dealing:
         return Decision((), why, dealt(plan.grid, plan.executors))
 
     def _better_counts(self, counts: Ints) -> Ints | None:
-        """The turns by which slow executors are done with the others; None if those in force will do."""
-        slowness = self._slowness
-        spent = counts * slowness
-        if spent.max() <= SLOW * spent.mean():
+        """The turns by which all are done at about the same time; None if those in force will do."""
+        if self._rounds_off < LASTS or _is_level(counts * self._slowness):
             return None
-        fewer: Ints = np.maximum(1, np.rint(TURNS * slowness.min() / slowness)).astype(np.int64)
-        after = fewer * slowness
-        return fewer if after.max() * counts.sum() < spent.max() * fewer.sum() else None
+        most = min(TURNS, TURNS_MAX // len(counts))
+        fewer: Ints = np.maximum(1, np.rint(most * self._slowness.min() / self._slowness)).astype(np.int64)
+        better = np.ones_like(counts) if _is_level(self._slowness) else fewer
+        self._rounds_off = 0
+        return None if np.array_equal(better * counts.sum(), counts * better.sum()) else better
+
+
+def _is_level(spent: Floats) -> bool:
+    return bool(spent.max() <= SLOW * spent.mean() <= SLOW * SLOW * spent.min())
 
 
 def said_turns(counts: Ints) -> str:

@@ -153,6 +153,28 @@ class DistributorAuto(Distributor):
         return Decision(_moves(plan, owners), {"decision": "redistribute", **why})
 
 
+class DistributorAtOnce(Distributor):
+    """Moves whole partitions as soon as that helps; what auto is where workers keep no index."""
+
+    name = "distributor-at-once"
+    draws_from_sample = True
+
+    @check_arguments
+    def __init__(self, *, partitions_per_executor: PartitionsPerExecutor = PARTITIONS_PER_EXECUTOR) -> None:
+        super().__init__(
+            threshold=0.08,
+            events_min=0,
+            periods_min=0,
+            gain_min=0.02,
+            partitions_per_executor=partitions_per_executor,
+        )
+
+    def keeps(self, plan: Plan) -> bool:
+        """What has as many partitions as it would have, each with one executor."""
+        enough = min(plan.executors * self.partitions_per_executor, plan.grid.cells)
+        return not plan.siblings and not plan.is_spread and len(plan.partitions) >= enough
+
+
 def mldc(owners: Ints, loads: Floats, executors: int) -> float:
     """The maximum load distance coefficient; 0 without any load."""
     by_executor = _by_executor(owners, loads, executors)

@@ -217,7 +217,9 @@ class AttackCluster(Cluster):
             for place in (p for p in self.watched.plan.partitions if p.id in hot):
                 alive = np.flatnonzero(self._alive)
                 self._sense(alive[self.world.meets(alive, place.row0, place.col0, place.row1, place.col1)], now_s)
-        if held is None or not self.entries or self.entries[-1].outcome != "applied" or is_dealt(plan):
+        if held is None or not self.entries or self.entries[-1].outcome != "applied":
+            return
+        if is_dealt(plan) or is_dealt(self.plan):  # their number is the reason, no place
             return
         for partition in triggers(plan, self.entries[-1].changes, work_us):
             self._sense(held[partition], now_s)

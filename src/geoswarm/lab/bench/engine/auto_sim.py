@@ -1,8 +1,9 @@
 """The simulated part of `auto.py`: SWARM's hotspots, with what an event costs on the engine under each strategy.
 
 All strategies have the same number of machines; in SWARM's own figures `replicated` has those of the routers, too. What
-an event takes beyond its queries (`base_us`) is the CPU time of whole tasks that the engine measured under the same
-strategy before the step, so a strategy that is dearer there is dearer here.
+an event takes at least (`base_us`) is the CPU time of whole tasks that the engine measured under the same strategy
+before the step, so a strategy that is dearer there is dearer here. The few queries of that time are in it, and the
+simulator adds those of its own. Strategies that draw from a sample have one of the calm, as in SWARM §6.
 """
 
 from collections.abc import Mapping, Sequence

@@ -43,7 +43,7 @@ COLLISION_SHARE = 20
 """Publications and polygons are so many times dearer than points that so many fewer are drawn."""
 CHANGES_SHARE = 1e-3
 """Changes of attackers in a second, of all queries: 600 to a million in the thesis."""
-PAPER_OF = {"words": "ps2-hybrid", "collisions": "distributor"}
+PAPER_OF = {"words": "ps2-adjusted", "collisions": "distributor"}
 """The strategy of the world's paper; in all others SWARM as printed."""
 SWITCHES = 20
 """Q3 switches a tenth of its regions with every twentieth of the standing queries."""
