@@ -57,6 +57,12 @@ def real_posts(name: str, folder: Path | None = None) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=POST)
 
 
+def at_hand(name: str) -> bool:
+    """Whether `real_posts` would find the file of this source in the folder that `GEOSWARM_DATA` names."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    return bool(named) and (Path(str(named)) / SOURCES[name].file).is_file()
+
+
 def _folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if not named:

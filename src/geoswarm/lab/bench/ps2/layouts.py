@@ -34,6 +34,7 @@ from geoswarm.lab.bench.kit.harness import Progress, Scale
 from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.plots import PALETTE, figure
 from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts, QueryKind
+from geoswarm.lab.workload.real_stream import RealStream
 from geoswarm.run.sim.words import Machines, MachinesSetup, in_cells
 from geoswarm.run.sim.words_kernels import ListRouting, ServedTuples, serve_changes
 from geoswarm.run.sim.words_spans import throughput
@@ -99,8 +100,16 @@ class LayoutWorld:
     setup: MachinesSetup
 
     @classmethod
-    def of(cls, case: QueryCase, sizes: LayoutSizes, seed: int, workers: int = WORKERS) -> "LayoutWorld":
-        posts = case.posts(seed, sizes.events / DAY_S)
+    def of(
+        cls,
+        case: QueryCase,
+        sizes: LayoutSizes,
+        seed: int,
+        workers: int = WORKERS,
+        posts: Posts | RealStream | None = None,
+    ) -> "LayoutWorld":
+        """A world of posts that are made up, unless others are given."""
+        posts = posts or case.posts(seed, sizes.events / DAY_S)
         grid = Grid(*posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE)
         scale = TextScale(sizes.live, MU[case.queries] // sizes.live, sizes.events, round(sizes.live * CHANGE_SHARE))
         setup = MachinesSetup(workers=workers, sample_events=sizes.events, sample_queries=sizes.live)
