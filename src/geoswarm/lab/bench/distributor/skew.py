@@ -270,5 +270,5 @@ def plot(shown: SkewFigure, result: Result) -> "Figure":
         panel.set(title=pipeline, xlabel="skew coefficient", ylim=(0, None))
     panels[0].set_ylabel(shown.unit)
     drawn.suptitle(f"{shown.title} ({shown.where})")
-    drawn.legend(loc="outside lower center", ncols=3)
+    drawn.legend(loc="outside lower center", ncols=3 if len(names) > 1 else 1)
     return drawn

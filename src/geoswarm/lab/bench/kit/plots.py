@@ -4,6 +4,7 @@ Draws nothing by itself: a benchmark's `plot(result)` starts from `figure()`, an
 `style()`. Matplotlib is imported on first use, so that listing benchmarks stays quick.
 """
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
 
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#7F7F7F", "#000000")
 """Okabe and Ito's colours, the yellow left out: it is lost on white."""
+
+ROW_IN_MAX = 20.0
+"""Inches of a row of panels: a wider figure cannot be read on a page."""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 """Colour is never the only difference."""
@@ -51,10 +55,12 @@ def style() -> Iterator[None]:
 
 
 def figure(panels: int = 1, *, width_in: float = 7.0, height_in: float = 4.2) -> "tuple[Figure, list[Axes]]":
-    """A figure with its panels side by side; each panel is as wide and high as given."""
+    """A figure with its panels side by side, in rows of at most `ROW_IN_MAX`; each is as wide and high as given."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    drawn = Figure(figsize=(width_in * panels, height_in), layout="constrained")
+    rows = math.ceil(width_in * panels / ROW_IN_MAX)
+    columns = math.ceil(panels / rows)
+    drawn = Figure(figsize=(width_in * columns, height_in * rows), layout="constrained")
     FigureCanvasAgg(drawn)  # never a window, whatever the machine's default backend
-    return drawn, [drawn.add_subplot(1, panels, i + 1) for i in range(panels)]
+    return drawn, [drawn.add_subplot(rows, columns, i + 1) for i in range(panels)]
