@@ -107,6 +107,7 @@ def plot(shown: BlockingFigure, result: Result) -> "Figure":
             at = [n + (i - 0.5) * 0.4 for n in range(len(rows))]
             panel.bar(at, [row[key] or 0.0 for row in rows], 0.38, color=PALETTE[i], label=what)
         panel.set_xticks(range(len(rows)), [str(row[shown.varied]) for row in rows])
-        panel.set(title=f"Time to detect and block ({shown.where}): {name}", xlabel=shown.label, ylabel="seconds")
+        where = shown.where.removeprefix("Thesis ")
+        panel.set(title=f"Detect and block ({where}): {name}", xlabel=shown.label, ylabel="seconds")
     panels[0].legend()
     return drawn

@@ -4,8 +4,8 @@ Simulated (`layouts.py`), with 4 dispatchers as in the paper, which shows GB-Q1 
 never beat its most crowded cell: the cells are the paper's 64 × 64, and New York is one.
 
 Where the files of `lab/workload/real_posts.py` are at hand, there are rows of real posts, too: news with a place in
-the US, each once, and queries made from them (`real_stream.py`); as they are few, steps are shorter. Their cases are
-called `news`, and their keys `real_...`.
+the US, each once, and queries made from them (`lab/workload/real_stream.py`); as they are few, steps are shorter. Their
+cases are called `news`, and their keys `real_...`.
 """
 
 from collections.abc import Sequence
