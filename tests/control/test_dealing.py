@@ -130,6 +130,23 @@ def _places_report(plan: Plan, subscriptions: int) -> RoundReport:
     return RoundReport(1, 0.0, load, {}, subscriptions=subscriptions)
 
 
+def test_cells_are_counted_only_where_someone_looks_at_them() -> None:
+    auto, plan = Auto(deal_max=MOST), dealt(GRID, 4)
+    coordinator = Coordinator(auto)
+    coordinator.decide(plan, report_of(plan, [1.0] * 4, FEW))
+    assert [auto.reads_cells] == [False]
+    assert isinstance(watched := watch_places(Auto()), Auto)
+    assert watched.reads_cells
+    blind = report_of(plan, [1.0] * 4, MOST + 1)  # many subscriptions at once
+    blind.load.cells = CellCounts.none()
+    outcome = coordinator.decide(plan, blind)
+    assert (outcome.plan, outcome.entry.decision) == (None, "wait: cells are counted from now on")
+    assert [auto.reads_cells] == [True]
+    drawn = coordinator.decide(plan, report_of(plan, [1.0] * 4, MOST + 1)).plan
+    assert drawn is not None
+    assert not is_dealt(drawn)
+
+
 def test_places_that_replace_dealing_are_level_at_once() -> None:
     plan = dealt(GRID, 4)
     drawn = Coordinator(Auto(deal_max=MOST)).decide(plan, report_of(plan, [1.0] * 4, MOST + 1)).plan

@@ -81,6 +81,11 @@ class ControlLoop:
         return isinstance(strategy, ReadsCells) and strategy.reads_cells
 
     @property
+    def _levels_at_once(self) -> bool:
+        """Whether one round is enough for the strategy, whatever has happened."""
+        return isinstance(self._coordinator.strategy, ReadsCells)
+
+    @property
     def plans_batches(self) -> bool:
         return isinstance(self._coordinator.strategy, PlansBatches)
 
@@ -127,7 +132,7 @@ class ControlLoop:
             else:
                 with suppress(InputError):  # it needs a sample, and there is none: new executors stay idle
                     plan = before.replace_by(strategy.first_plan(before.grid, executors, None), strategy.name)
-        elif self.needs_cells and self._coordinator.last_report is not None:  # no need to wait for another round
+        elif self._levels_at_once and self._coordinator.last_report is not None:  # no need to wait for another round
             levelled = self._coordinator.decide(plan, self._coordinator.last_report).plan
             plan = plan if levelled is None else replace(levelled, epoch=plan.epoch)
         elif draws_from_sample(strategy) and self._coordinator.last_report is None:
@@ -164,7 +169,7 @@ class ControlLoop:
             self._load = replace(report, stats={}, said=[])  # what was before means nothing any more
         elif now_s - self._began_s < self._round_s:
             return None
-        live = self._queries.live_count() if self.needs_cells else 0
+        live = self._queries.live_count() if self._levels_at_once else 0
         outcome = self._coordinator.close_round(self.plan, self._load, self._stats, now_s, self._sample(), live)
         self._load, self._began_s = LoadReport(), now_s
         self._hurries = not hurries or outcome.plan is not None  # it did not help: the next round has its time
@@ -178,12 +183,8 @@ class ControlLoop:
         for executor, load in report.executors.items():
             spent[executor] = load.cpu_us
         is_large = report.events >= HURRY_EVENTS * self.plan.executors
-        return (
-            self.needs_cells
-            and not is_dealt(self.plan)
-            and is_large
-            and float(spent.max()) > HURRY * float(spent.mean())
-        )
+        can_level = self._levels_at_once and not is_dealt(self.plan)
+        return can_level and is_large and float(spent.max()) > HURRY * float(spent.mean())
 
     def _sample(self) -> Sample | None:
         if not self._coordinator.strategy.needs_sample or not self._said:

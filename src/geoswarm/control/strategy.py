@@ -128,7 +128,9 @@ class ReadsCells(Protocol):
     """A strategy that reads `LoadReport.cells`; for others, they are not counted. When the number of executors changes,
     it is shown its last report again, which may be of the plan before."""
 
-    reads_cells: bool
+    @property
+    def reads_cells(self) -> bool:
+        """Whether it does at present."""
 
 
 @runtime_checkable

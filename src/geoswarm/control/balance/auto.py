@@ -75,7 +75,6 @@ class Auto:
     name = "auto"
     needs_stats = False
     needs_sample = False
-    reads_cells = True
     draws_from_sample = True
 
     @check_arguments
@@ -88,6 +87,7 @@ class Auto:
     ) -> None:
         self.deal_max = deal_max
         self.watches = False
+        self._is_dealing = False
         self._watch: PlacesWatch | None = None
         self._dealing = Dealing()
         self._seen: tuple[RoundReport, CellWork] | None = None
@@ -98,6 +98,7 @@ class Auto:
         if sample is None or not len(sample.points):
             return uniform(grid, executors)
         if self._deals(sample.subscriptions):
+            self._is_dealing = True
             return dealt(grid, executors)
         events = np.bincount(grid.locate(*np.ascontiguousarray(sample.points.T)), minlength=grid.cells)
         cells = np.flatnonzero(events)
@@ -105,6 +106,12 @@ class Auto:
         matches = expected_matches(grid, sample.rects, counts * sample.weight)[cells]
         work = events[cells] * (EVENT_US + MATCH_US * matches)
         return fresh_plan(grid, executors, CellWork(cells // grid.columns, cells % grid.columns, work))
+
+    @property
+    def reads_cells(self) -> bool:
+        """While events are dealt out, where they fall matters to Guard only; counting that takes some per cent of a
+        task."""
+        return self.watches or not self._is_dealing
 
     def for_pairs(self) -> Strategy:
         return DistributorAtOnce()
@@ -121,7 +128,8 @@ class Auto:
         return self.deal_max > 0 and subscriptions <= most
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
-        if self._deals(report.subscriptions, plan):
+        self._is_dealing = self._deals(report.subscriptions, plan)
+        if self._is_dealing:
             self._past = None
             return replace(self._dealing.rebalance(plan, report), watched=self._watched(plan, report))
         self._dealing.forget()
@@ -160,6 +168,8 @@ class Auto:
 
     def _leave_dealing(self, plan: Plan, report: RoundReport) -> Decision | None:
         """Places for executors that had none; None where a single cell is all there is."""
+        if not len(report.load.cells.cells):
+            return Decision((), {"decision": "wait: cells are counted from now on"})
         drawn = fresh_plan(plan.grid, plan.executors, self._cells(plan, report))
         if is_dealt(drawn):
             return None

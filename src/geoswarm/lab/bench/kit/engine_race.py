@@ -73,14 +73,15 @@ def hotspot_stream(workload: Hotspots, subscriptions: int, *, has_history: bool 
 
 
 def run_strategies(
-    spark: Any, race: StrategyRace, names: Sequence[str], report: Progress, *, turns: int = 1
+    spark: Any, race: StrategyRace, names: Sequence[str], report: Progress, *, turns: int = 1, warms: bool = True
 ) -> dict[str, list[ProjectedBatch]]:
     """The batches of each strategy. Of several turns, each batch is the one that took least: neighbours only add."""
     with tempfile.TemporaryDirectory() as root:
         report("writing the stream")
         _write_race(race, Path(root))
-        report("a run that warms Spark up")  # its time is in the CPU time of tasks, and whoever is first would pay
-        _run_strategy(spark, race, names[0], Path(root))
+        if warms:  # its time is in the CPU time of tasks, and whoever is first would pay
+            report("a run that warms Spark up")
+            _run_strategy(spark, race, names[0], Path(root))
         found: dict[str, list[ProjectedBatch]] = {}
         for turn in range(turns):
             for name in names if turn % 2 == 0 else reversed(names):
