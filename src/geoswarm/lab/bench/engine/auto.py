@@ -69,7 +69,7 @@ class AutoSizes(NamedTuple):
 SIZES = {
     Scale.SMALL: AutoSizes(
         WorldSizes(50_000, 60_000, 3, 6, 8),
-        ("hotspot", "crowd", "hot-cell", "words", "collisions", "attack"),
+        ("hotspot", "crowd", "hot-cell", "words", "attack"),
         (),
         1,
         SimSizes(("one-step",), TimelineSizes(1024, 0.0), 8, 2.0),
