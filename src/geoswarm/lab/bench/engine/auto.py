@@ -214,13 +214,15 @@ def _report(plan: Plan, events: Floats, number: int, rng: np.random.Generator) -
 
 
 def plot(result: Result) -> "Figure":
-    """The busiest executor over the mean, batch by batch; the hotspot comes at the dashed line."""
+    """The busiest executor over the mean, batch by batch; the step comes at the dashed line."""
     worlds = result.config["busiest"]
     drawn, axes = figure(len(worlds), width_in=3.4, height_in=4.2)
     for ax, (world, lines) in zip(axes, worlds.items(), strict=True):
         for name, ratios in lines.items():
-            ax.plot(range(1, len(ratios) + 1), ratios, label=name, linewidth=3.0 if name == AUTO else 1.6)
+            label = "the paper's own" if name == paper_of(world) else name
+            ax.plot(range(1, len(ratios) + 1), ratios, label=label, linewidth=3.0 if name == AUTO else 1.6)
         ax.axvline(result.config["calm_batches"] - 0.5, color="#BBBBBB", linestyle="--", marker="")
-        ax.set(title=world, xlabel="batch", ylabel="busiest executor over the mean", yscale="log")
-    axes[0].legend(loc="upper left")
+        ax.set(title=f"{world} ({paper_of(world)})", xlabel="batch", ylim=(0.9, None))
+    axes[0].set_ylabel("busiest executor over the mean")
+    axes[0].legend(loc="upper right")
     return drawn
