@@ -20,6 +20,7 @@ TINY = AutoSizes(
     (),
     1,
     SimSizes(("one-step",), TimelineSizes(256, 0.0, queries=2000, hotspot_queries=2000), 3, 1.0),
+    jumping_rounds=24,
 )
 WORLDS = ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "attack")
 

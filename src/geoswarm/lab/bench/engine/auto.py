@@ -60,7 +60,10 @@ class AutoSizes(NamedTuple):
     rivals: tuple[str, ...]
     """Besides `auto`, dealing out evenly, and the strategy of the paper."""
     turns: int
+    """Of `auto`, dealing out evenly, and the strategy of the paper; the rivals have one."""
     simulated: SimSizes
+    jumping_rounds: int = 1200
+    """Of hotspots that jump, for `partitions_per_executor`."""
 
     def names(self, world: str) -> list[str]:
         return list(dict.fromkeys((AUTO, paper_of(world), *self.rivals, EVEN)))
@@ -69,15 +72,15 @@ class AutoSizes(NamedTuple):
 SIZES = {
     Scale.SMALL: AutoSizes(
         WorldSizes(50_000, 60_000, 3, 6, 8),
-        ("hotspot", "crowd", "hot-cell", "words", "attack"),
+        ("crowd", "hot-cell", "words", "attack"),
         (),
-        1,
+        2,
         SimSizes(("one-step",), TimelineSizes(1024, 0.0), 8, 2.0),
     ),
     Scale.FULL: AutoSizes(
-        WorldSizes(1_000_000, 300_000, 8, 16, 22),
+        WorldSizes(1_000_000, 300_000, 8, 14, 22),
         ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "attack"),
-        (PLACES, "swarm-measured", "static-history", "per-batch-weighed"),
+        (PLACES, "swarm-measured", "per-batch-weighed"),
         2,
         SimSizes(
             ("one-uniform", "one-normal", "one-step", "two-overlapping", "two-consecutive", "one-moving"),
@@ -101,16 +104,17 @@ def measure(sizes: AutoSizes, seed: int, report: Progress, session: Any = None) 
     with bench_session(session) as spark:
         for world in sizes.worlds:
             race = StrategyRace(stream_of(world, sizes.world, seed), machines, sizes.world.batches, routed=True)
-            names = sizes.names(world)
+            names, repeated = sizes.names(world), (AUTO, EVEN, paper_of(world))
             order = names[len(told) % len(names) :] + names[: len(told) % len(names)]  # nobody is always the first
             tell = lambda doing, world=world: report(f"{world}: {doing}")  # noqa: E731
-            runs = run_strategies(spark, race, order, tell, turns=sizes.turns, warms=not told or world in OTHER_ROWS)
+            warms = not told or world in OTHER_ROWS
+            runs = run_strategies(spark, race, order, tell, turns=sizes.turns, repeated=repeated, warms=warms)
             told.append(WorldRuns(world, {name: runs[name][1:] for name in names}))
     calm = told[0].runs
     event_us = {name: cpu_us_per_event(_cold(run, sizes), machines) for name, run in calm.items()}
     simulated = simulate(sizes.simulated, event_us, seed, report)
     report("jumping hotspots")
-    partitions = partitions_after(1200, machines, seed)
+    partitions = partitions_after(sizes.jumping_rounds, machines, seed)
     rows = [_row(each.world, name, run, sizes) for each in told for name, run in each.runs.items()]
     lines = {each.world: {name: [busiest(b) for b in run] for name, run in each.runs.items()} for each in told}
     config = {**sizes.world._asdict(), "turns": sizes.turns, "busiest": lines, "event_us": event_us}

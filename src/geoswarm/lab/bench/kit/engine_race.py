@@ -6,8 +6,9 @@ out; `batch_s`, the wall clock of this machine, stands beside it.
 
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,24 +74,48 @@ def hotspot_stream(workload: Hotspots, subscriptions: int, *, has_history: bool 
 
 
 def run_strategies(
-    spark: Any, race: StrategyRace, names: Sequence[str], report: Progress, *, turns: int = 1, warms: bool = True
+    spark: Any,
+    race: StrategyRace,
+    names: Sequence[str],
+    report: Progress,
+    *,
+    turns: int = 1,
+    repeated: Collection[str] | None = None,
+    warms: bool = True,
 ) -> dict[str, list[ProjectedBatch]]:
-    """The batches of each strategy. Of several turns, each batch is the one that took least: neighbours only add."""
+    """The batches of each strategy, or of those `repeated` alone in all turns but the first. Of several turns, what a
+    batch took is the least (`_least`): neighbours only add."""
     with tempfile.TemporaryDirectory() as root:
         report("writing the stream")
         _write_race(race, Path(root))
         if warms:  # its time is in the CPU time of tasks, and whoever is first would pay
             report("a run that warms Spark up")
             _run_strategy(spark, race, names[0], Path(root))
-        found: dict[str, list[ProjectedBatch]] = {}
+        found = defaultdict[str, list[list[BatchEntry]]](list)
         for turn in range(turns):
             for name in names if turn % 2 == 0 else reversed(names):
-                report(f"{name} on the engine")
-                entries = _run_strategy(spark, race, name, Path(root))
-                run = [project(entry, race.machines, routed=race.routed) for entry in entries]
-                before = found.get(name, run)
-                found[name] = [min(pair, key=lambda b: b.makespan_s) for pair in zip(run, before, strict=True)]
-        return found
+                if turn == 0 or repeated is None or name in repeated:
+                    report(f"{name} on the engine")
+                    found[name].append(_run_strategy(spark, race, name, Path(root)))
+        return {name: [_least(entries, race) for entries in zip(*found[name], strict=True)] for name in names}
+
+
+def _least(entries: Sequence[BatchEntry], race: StrategyRace) -> ProjectedBatch:
+    """One batch in several turns: the turn that would have ended first, and in it for each executor the least time of
+    all turns in which every executor had the same events and matches. Where plans differ, there is no other such turn.
+    """
+    first = min(entries, key=lambda entry: project(entry, race.machines, routed=race.routed).makespan_s)
+    alike = [entry for entry in entries if _work_of(entry) == _work_of(first)]
+    executors = {
+        number: load._replace(cpu_us=min(entry.executors[number].cpu_us for entry in alike))
+        for number, load in first.executors.items()
+    }
+    least = replace(first, executors=executors, route_cpu_us=min(entry.route_cpu_us for entry in alike))
+    return project(least, race.machines, routed=race.routed)
+
+
+def _work_of(entry: BatchEntry) -> dict[int, tuple[int, int]]:
+    return {number: (load.events, load.matches) for number, load in entry.executors.items()}
 
 
 def work_rate(run: Sequence[ProjectedBatch]) -> float:
