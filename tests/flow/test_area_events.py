@@ -15,7 +15,7 @@ from geoswarm.core.text.cut import TermCut
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.areas import areas_of
 from geoswarm.flow.match.match import MatchRun, match
-from geoswarm.flow.merge import OUTPUT_BYTES_MAX, as_pairs
+from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import EVENT, GEOMETRY, PREDICATES, TEXT
 from geoswarm.run.oracle.oracle import Oracle
@@ -298,12 +298,13 @@ def test_large_ids_of_subscriptions_come_back_as_they_are(tmp_path: Path) -> Non
 
 @pytest.mark.slow
 def test_a_huge_area_that_many_ask_for_goes_out_in_pieces() -> None:
-    geometries = pa.array([b"x" * 1_000_000, *[b""] * 999])
+    bytes_max = 8 << 20
+    geometries = pa.array([b"x" * 100_000, *[b""] * 999])
     batch = pa.record_batch({"event_id": np.arange(1000), "geometry": geometries})
     offsets = np.concatenate([[0], np.full(1000, 3000)])
-    out = list(as_pairs(MatchRun(batch, offsets, np.arange(3000))))
+    out = list(as_pairs(MatchRun(batch, offsets, np.arange(3000)), bytes_max))
     assert sum(map(len, out)) == 3000
-    assert max(part.nbytes for part in out) <= OUTPUT_BYTES_MAX + (1 << 20)
+    assert max(part.nbytes for part in out) <= bytes_max + (1 << 20)
 
 
 def test_text_that_is_not_utf8_as_geometry_stops_nothing() -> None:

@@ -83,7 +83,7 @@ def test_vectors_count_every_key_once_and_keep_owners_and_homes() -> None:
 
 
 def test_with_steps_of_one_planning_on_vectors_balances_exactly_as_estimated() -> None:
-    _, _, case = zipf_case()
+    _, _, case = zipf_case(keys=5_000)
     load = case.load - case.load.min() + 1.0  # whole numbers from 1 on: none is between two steps
     case = replace(case, load=load, state=5.0 * load)
     limits = Limits(level_bits=0)

@@ -29,7 +29,7 @@ from geoswarm.core.stats.triostat import Box
 from geoswarm.lab.workload.posts import QueryKind
 
 
-def two_regions(rng: np.random.Generator, n: int = 4000) -> TextSample:
+def two_regions(rng: np.random.Generator, n: int = 2000) -> TextSample:
     """In the west large queries ask for what is hardly ever said; in the east, where most is said, small ones for
     the most frequent words."""
     grid = Grid(0.0, 0.0, 2.0, 1.0, columns=100, rows=50)

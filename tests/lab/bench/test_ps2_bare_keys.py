@@ -17,7 +17,7 @@ from geoswarm.lab.workload.posts import POSTS_PER_CHANGE, Posts
 
 @pytest.fixture(scope="module")
 def world() -> KeyWorld:
-    return KeyWorld.of(QueryCase("GB", "Q3"), KeySizes(drawn=400, planned=400, events=150, days=1), seed=1)
+    return KeyWorld.of(QueryCase("GB", "Q3"), KeySizes(drawn=120, planned=120, events=100, days=1), seed=1)
 
 
 def owner(plan: Plan, world: KeyWorld, row: int, column: int, term: int) -> tuple[int, int]:
