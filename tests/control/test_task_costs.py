@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from geoswarm.control.task_costs import TASKS_MIN, UNKNOWN, CostRates, TaskCosts
-from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.control.task_costs import TASKS_MIN, UNKNOWN, CostRates, TaskCosts, divide_among_executors
+from geoswarm.flow.observe import Load, LoadReport, TaskName
 
 TRUE = CostRates(task_us=9000.0, event_us=1.2, match_us=0.4)
 
@@ -130,3 +130,12 @@ def test_no_task_and_no_event() -> None:
     assert costs.charge([], []) == []
     (charged,) = costs.charge([LoadReport(task_cpu_us=700)], [300])
     assert (charged.partitions, charged.executors) == ({}, {})
+
+
+def test_what_a_runner_spent_on_a_task_is_divided_among_its_executors_by_their_events() -> None:
+    shared, alone, unknown = (TaskName(1, number) for number in range(3))
+    reports = [task(e, {e: (events, 0, 0)}) for e, events in enumerate((100, 300, 50, 70, 0))]
+    for report, name in zip(reports, (shared, shared, alone, unknown, shared), strict=True):
+        report.task = name
+    assert divide_among_executors(reports, {shared: 8000, alone: 10}) == [2000, 6000, 10, None, 0]
+    assert divide_among_executors([task(0, {})], {}) == [None]

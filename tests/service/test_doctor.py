@@ -20,6 +20,7 @@ def test_every_check_reports_once_and_every_complaint_has_a_remedy(tmp_path: Pat
         "Python",
         "Java",
         "PySpark",
+        "sockets",
         "kernels",
         "cores",
         "memory",

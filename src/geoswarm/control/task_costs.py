@@ -11,15 +11,15 @@ size may do so by chance, so only what is beyond the usual difference is charged
 """
 
 import math
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.least_squares import fit_trimmed
-from geoswarm.flow.observe import NO_LOAD, Load, LoadReport
+from geoswarm.flow.observe import NO_LOAD, Load, LoadReport, TaskName
 
 TASKS_MAX = 2048
 """Tasks that a fit is over, the newest ones. A sink, or the stream, may become another."""
@@ -107,3 +107,17 @@ def _rest_us(task: LoadReport, runner_us: int | None) -> float | None:
 
 def _sum(task: LoadReport) -> Load:
     return sum(task.partitions.values(), NO_LOAD)
+
+
+def divide_among_executors(reports: Sequence[LoadReport], spent_us: Mapping[TaskName, int]) -> list[int | None]:
+    """What the runner spent for each report. A task that served several executors has one report for each, and its
+    time is divided by their events."""
+    events = Counter[TaskName | None]()
+    for report in reports:
+        events[report.task] += _sum(report).events
+    return [
+        round(spent_us[report.task] * _sum(report).events / max(1, events[report.task]))
+        if report.task is not None and report.task in spent_us
+        else None
+        for report in reports
+    ]

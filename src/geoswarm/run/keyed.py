@@ -29,7 +29,7 @@ from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.state import Commit, FileChanges
 from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
-from geoswarm.run.rows import Rows
+from geoswarm.run.rows import Rows, for_each_executor
 from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import KeyedBatchEntry, KeyedLoad
 from geoswarm.store.keyed_state import KeyedState
@@ -41,12 +41,14 @@ PLANS_PER_INTERVAL_MAX = 8
 
 def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
     """The output of the operator for these rows. Its state is not committed yet."""
-    tasks = task.plan.executors[-1] + 1
+    executors = task.plan.executors[-1] + 1
+    tasks = rows.tasks_for(executors)
     routed = rows.map(route_keys(task), PACKED).exchange(tasks)
     given: pa.Schema = task.operator.given(task.fed)
     if not task.merges:
-        return routed.map(work_on_keys(task), given)
-    return routed.map(work_in_parts(task), PACKED).exchange(tasks).map(merge_keys(task), given)
+        return routed.map(for_each_executor(work_on_keys(task), executors, tasks), given)
+    parts = routed.map(for_each_executor(work_in_parts(task), executors, tasks), PACKED)
+    return parts.exchange(tasks).map(merge_keys(task), given)
 
 
 class KeyedRun:

@@ -1,4 +1,4 @@
-"""Spark's own log of the content of each batch, read only to notice when it was changed.
+"""Spark's own log of the content of each batch, read to find the files of a batch, and to notice when it was changed.
 
 Spark writes `offsets/N` before batch N runs and reads it again for a replay. If the entry is removed, Spark makes a
 new one, perhaps with more in it, under the same number; the engine would take it for a replay and leave events out.
@@ -8,7 +8,8 @@ import json
 
 import xxhash
 
-from geoswarm.errors import GeoswarmError
+from geoswarm.errors import GeoswarmError, StreamError
+from geoswarm.run.stream_log import StreamLogReader, TakenFile
 from geoswarm.store.storage import Storage
 
 
@@ -43,6 +44,17 @@ class OffsetLog:
         except (GeoswarmError, OSError, IndexError):
             return True
 
+    def files(self, batch_id: int, source: int) -> list[TakenFile] | None:
+        """The files of a batch, of a source that takes files, oldest first; None if this is not known."""
+        if self._storage is None:
+            return None
+        log = StreamLogReader(self._storage)
+        try:
+            after, until = (_last_step(log, number, source) for number in (batch_id - 1, batch_id))
+            return sorted(log.files(source, after, until), key=lambda file: (file.modified_ms, str(file.path)))
+        except (GeoswarmError, OSError, ValueError, LookupError):
+            return None
+
     def _files(self, source: int, offset: bytes) -> list[bytes]:
         """The log entries of a file source, whose offset is only the number of an entry."""
         assert self._storage is not None
@@ -53,3 +65,12 @@ class OffsetLog:
         held = self._storage.read(name if self._storage.exists(name) else f"{name}.compact")
         lines = (line for line in held.splitlines() if line.startswith(b"{"))
         return sorted(line for line in lines if json.loads(line).get("batchId") == number)
+
+
+def _last_step(log: StreamLogReader, batch_id: int, source: int) -> int:
+    """The last step of a source that takes files, at the end of a batch; raises if that is not in the log."""
+    offsets = log.offsets(batch_id) if batch_id >= 0 else [None] * (source + 1)
+    if offsets is None:
+        raise StreamError(f"batch {batch_id} is not in the log")
+    offset = offsets[source]
+    return -1 if offset is None else int(offset["logOffset"])

@@ -16,6 +16,7 @@ from itertools import chain
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.strategy import Strategy
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import StreamError
@@ -179,13 +180,14 @@ class Pipeline:
 
 def exchange(events: Rows, task: BatchTask) -> Rows:
     """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
+    tasks = _match_tasks(events, task)
     if not task.packs:
-        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(task.plan().executors)
+        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(tasks)
     routed = events.map(route_packed(task), PACKED)
     if task.is_at_stream:
         slots = events.numbers(len(task.plan().partitions))
         routed = routed.union(slots.map(send_subscriptions(task), PACKED))
-    return routed.exchange(task.plan().executors)
+    return routed.exchange(tasks)
 
 
 def match(exchanged: Rows, task: BatchTask) -> Rows:
@@ -194,8 +196,15 @@ def match(exchanged: Rows, task: BatchTask) -> Rows:
     matches = match_schema(task.events, task.shape)
     if not task.splits_events:
         return exchanged.map(match_events(task), matches)
-    parts = exchanged.map(match_parts(task), PACKED).exchange(task.plan().executors)
+    parts = exchanged.map(match_parts(task), PACKED).exchange(_match_tasks(exchanged, task))
     return parts.map(merge_parts(task), matches)
+
+
+def _match_tasks(rows: Rows, task: BatchTask) -> int:
+    plan = task.plan()
+    if plan.drawn_by == OverPartitioned.name:
+        return plan.executors  # it leaves the levelling to the runner, which has a task for each to hand out
+    return rows.tasks_for(plan.executors)
 
 
 def _whole_reports(matches: Rows, state: StoredBatch) -> dict[str, list[LoadReport]]:

@@ -5,10 +5,11 @@ process. Nothing runs before the result is read, and reading it twice runs it tw
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.observe import TaskName
@@ -38,8 +39,12 @@ class Rows(ABC):
         """Apply `body` to the batches of each task; the result has the columns of `schema`."""
 
     @abstractmethod
+    def tasks_for(self, executors: int) -> int:
+        """The tasks that serve so many executors: no more than run at once, since each task takes time to start."""
+
+    @abstractmethod
     def exchange(self, tasks: int) -> "Rows":
-        """Send each row to the task whose number is in its column `executor`."""
+        """Send each row to the task that serves the executor in its column `executor`: `executor` modulo `tasks`."""
 
     @abstractmethod
     def union(self, other: "Rows") -> "Rows":
@@ -79,3 +84,66 @@ class Rows(ABC):
     @abstractmethod
     def native(self) -> Any:
         """The argument of a user's function: a DataFrame on Spark, an Arrow table in one process."""
+
+
+# -- bodies that any runner may use
+
+
+def select_columns(names: Sequence[str], schema: pa.Schema) -> tuple[Body, pa.Schema]:
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.select(names) for batch in batches)
+
+    return run, pa.schema([schema.field(name) for name in names])
+
+
+def add_column(name: str, value: int, schema: pa.Schema) -> tuple[Body, pa.Schema]:
+    """A column with the same number in every row."""
+    field = pa.field(name, pa.int64(), nullable=False)
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (batch.append_column(field, pa.array(np.full(len(batch), value, np.int64))) for batch in batches)
+
+    return run, schema.append(field)
+
+
+def for_each_executor(body: Body, executors: int, tasks: int) -> Body:
+    """The body of a task that serves several executors, from one for a single executor. All rows are there before the
+    first executor begins; an executor without rows has its turn, too."""
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if tasks == executors:
+            yield from body(number, batches)
+            return
+        arrived: dict[int, list[pa.RecordBatch]] = {executor: [] for executor in range(number, executors, tasks)}
+        for batch in batches:
+            for executor, rows in by_executor(batch):
+                arrived[executor].append(rows)
+        for executor, parts in arrived.items():
+            yield from body(executor, iter(parts))
+
+    return run
+
+
+def by_executor(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The rows of each executor, in order; parcels, which are sorted already, are not copied."""
+    if not len(batch):
+        return
+    executors = batch.column("executor").to_numpy()
+    if np.any(np.diff(executors) < 0):
+        order = np.argsort(executors, kind="stable")
+        batch, executors = batch.take(pa.array(order)), executors[order]
+    begins = np.flatnonzero(np.diff(executors, prepend=-1))
+    for begin, end in zip(begins, np.append(begins[1:], len(executors)), strict=True):
+        yield int(executors[begin]), batch.slice(begin, end - begin)
+
+
+def discard(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for _ in batches:
+        pass
+    return iter(())
+
+
+def conform_batches(batches: Iterator[pa.RecordBatch], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Check the columns of batches, as a runner does that sends them to other processes."""
+    for batch in batches:
+        yield batch if batch.schema.equals(schema) else batch.cast(schema)

@@ -15,7 +15,7 @@ from geoswarm.control.coordinator import RoundOutcome
 from geoswarm.control.layout.dealt import is_dealt
 from geoswarm.control.loop import ControlLoop
 from geoswarm.control.strategy import Strategy, WatchedRound
-from geoswarm.control.task_costs import CostRates, TaskCosts
+from geoswarm.control.task_costs import CostRates, TaskCosts, divide_among_executors
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.space.plan import Plan
 from geoswarm.errors import SettingsError
@@ -78,8 +78,8 @@ class Steering:
     ) -> LoadReport:
         """The sum of all reports, with what match tasks spent as a whole in the loads of their partitions."""
         tasks = stages.get("match", ())
-        spent = runner_cpu_us([task.task for task in tasks if task.task is not None])
-        charged = self._costs.charge(tasks, [spent.get(task.task) if task.task else None for task in tasks])
+        spent = runner_cpu_us({task.task for task in tasks if task.task is not None})
+        charged = self._costs.charge(tasks, divide_among_executors(tasks, spent))
         others = (task for stage, reports in stages.items() if stage != "match" for task in reports)
         return sum(chain(charged, others), LoadReport())
 

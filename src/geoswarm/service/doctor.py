@@ -5,6 +5,7 @@ Findings are data: `cli/commands.py` prints them. What concerns Spark and Java c
 
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from rich.table import Table
 
 from geoswarm.errors import MachineError, SettingsError
 from geoswarm.run.spark.java import find_java
-from geoswarm.run.spark.session import pandas_version, pyspark_version, try_session
+from geoswarm.run.spark.session import UNIX_SOCKETS, pandas_version, pyspark_version, try_session
 from geoswarm.store.key_source import KEY_FILE, KeySource
 
 PYTHON_MIN = (3, 11)
@@ -46,6 +47,7 @@ def examine(folder: Path | None = None, *, start_spark: bool = False) -> list[Fi
         look_at_python,
         look_at_java,
         look_at_pyspark,
+        look_at_sockets,
         look_at_kernels,
         look_at_cores,
         look_at_memory,
@@ -96,6 +98,14 @@ def look_at_pyspark() -> Finding:
         remedy = "geoswarm is tested with PySpark 4.3: pip install 'pyspark>=4.3,<4.4'"
         return Finding("PySpark", "warn", what, remedy)
     return Finding("PySpark", "ok", what)
+
+
+def look_at_sockets() -> Finding:
+    if not hasattr(socket, "AF_UNIX"):
+        return Finding(
+            "sockets", "warn", "no Unix sockets here", "use Linux or macOS: over TCP every task takes 40 ms more"
+        )
+    return Finding("sockets", "ok", f"Unix sockets to workers; a session of your own needs {UNIX_SOCKETS}=true")
 
 
 def look_at_kernels() -> Finding:

@@ -55,7 +55,7 @@ DEAR = Costs(c1_check=0.06, c2_event=0.6, c3_insertion=2.0, c4_deletion=0.8)
 
 @pytest.mark.slow
 def test_words_are_divided_where_they_differ_and_space_where_they_do_not() -> None:
-    sample = two_regions(np.random.default_rng(1))
+    sample = two_regions(np.random.default_rng(1), 4000)
     tree = kdt_tree(8, sample, costs=DEAR, sigma=1.2, delta=0.5)
     divided = [node.unit.box for node in tree.places() if node.children]
     whole = [node.unit.box for node in tree.places() if not node.children]

@@ -46,7 +46,7 @@ def test_larger_numbers_of_queries_have_a_row_for_each_way(name: str) -> None:
 
 
 def test_throughput_is_reported_with_and_without_adjustment_by_interval() -> None:
-    sizes = DAYS._replace(cells_per_side=32, lists_drawn=5_000)
+    sizes = DAYS._replace(cells_per_side=64, lists_drawn=2_000)
     result = ps2_fig16.measure(sizes, 1, silent, queries=50_000, seeds=2, processes=1)
     first = [row for row in result.rows if row["seed"] == 1]
     assert {row["strategy"] for row in result.rows if row["seed"] == 2} == {"not", "adjusted"}

@@ -1,4 +1,4 @@
-"""Unpack, match and observe: the work of a task after the exchange. One task is one executor.
+"""Unpack, match and observe: the work of a task after the exchange, for one executor or several.
 
 `matchers.py` chooses the matcher of a parcel.
 """
@@ -48,18 +48,54 @@ def match_parts(task: BatchTask) -> Body:
 
 
 def _match_and(shape: Shape, task: BatchTask) -> Body:
-    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        counted, began_s = LoadReport(task=task.name_task()), task.cpu_s()
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        clock = _ExecutorClock(task)
         asks_for_words = any(segment.text is not None for segment in task.subscriptions())
         served = match_parcels(batches, task)  # not timed: the first partition would be charged for all
         for parcel, runs in served:
+            counted = clock.turn_to(parcel.executor)
             if asks_for_words and TEXT.name in parcel.events.schema.names:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
-            yield from _serve(parcel, runs, executor, task, shape, counted)
-        counted.task_cpu_us = int((task.cpu_s() - began_s) * 1e6)
-        task.state.report("match", executor, counted)
+            yield from _serve(parcel, runs, parcel.executor, task, shape, counted)
+        for executor, counted in clock.reports(number).items():
+            task.state.report("match", executor, counted)
 
     return run
+
+
+class _ExecutorClock:
+    """The reports of the executors that a task serves, and the CPU time of the task divided among them: each has what
+    passed while its parcels were served, and an equal part of what passed before the first."""
+
+    def __init__(self, task: BatchTask) -> None:
+        self._cpu_s, self._name = task.cpu_s, task.name_task()
+        self._since_s, self._first_s = task.cpu_s(), 0.0
+        self._counted: dict[int, LoadReport] = {}
+        self._spent_s: dict[int, float] = {}
+        self._now_with: int | None = None
+
+    def turn_to(self, executor: int) -> LoadReport:
+        self._stop()
+        self._now_with = executor
+        return self._counted.setdefault(executor, LoadReport(task=self._name))
+
+    def reports(self, number: int) -> dict[int, LoadReport]:
+        """By executor; a task without parcels reports for the executor that has its number."""
+        self._stop()
+        if not self._counted:
+            self.turn_to(number)
+        for executor, counted in self._counted.items():
+            own_s = self._spent_s.get(executor, 0.0) + self._first_s / len(self._counted)
+            counted.task_cpu_us = round(own_s * 1e6)
+        return self._counted
+
+    def _stop(self) -> None:
+        now_s = self._cpu_s()
+        if self._now_with is None:
+            self._first_s += now_s - self._since_s
+        else:
+            self._spent_s[self._now_with] = self._spent_s.get(self._now_with, 0.0) + now_s - self._since_s
+        self._since_s = now_s
 
 
 def _serve(

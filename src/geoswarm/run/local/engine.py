@@ -21,11 +21,11 @@ from geoswarm.run.engine import BaseEngine
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask, Source, TableSource
-from geoswarm.run.local.stream_log import StreamLog
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import Kafka, SinkLike, as_sink
+from geoswarm.run.stream_log import StreamLog
 
 Tables = Any  # a pyarrow Table, or a sequence of them, a batch each: pyarrow has no types
 SourceLike = Source | Tables

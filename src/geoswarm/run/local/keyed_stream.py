@@ -5,9 +5,9 @@ from geoswarm.run.local.engine import SourceLike, as_source, usable_cores
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask
-from geoswarm.run.local.stream_log import StreamLog
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.sinks import SinkLike
+from geoswarm.run.stream_log import StreamLog
 
 
 class LocalKeyedStream(BaseKeyedStream):

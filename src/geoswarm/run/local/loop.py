@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from geoswarm.errors import StreamError
 from geoswarm.run.local.sources import ReadTask, Source
-from geoswarm.run.local.stream_log import Offset, StreamLog
+from geoswarm.run.stream_log import Offset, StreamLog
 
 POLL_S = 0.01
 """Seconds between two looks for new rows."""

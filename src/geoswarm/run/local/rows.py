@@ -4,14 +4,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
-from geoswarm.run.rows import Rows
+from geoswarm.run.parquet_parts import open_part
+from geoswarm.run.rows import Rows, add_column, by_executor, conform_batches, select_columns
 
 Batches = Iterator[pa.RecordBatch]
 Evaluation = Callable[[], list[Batches]]
@@ -44,16 +43,19 @@ class LocalRows(Rows):
 
     def map(self, body: Body, schema: pa.Schema) -> "LocalRows":
         def evaluate() -> list[Batches]:
-            return [_conform(body(number, task), schema) for number, task in enumerate(self._tasks())]
+            return [conform_batches(body(number, task), schema) for number, task in enumerate(self._tasks())]
 
         return LocalRows(schema, evaluate)
+
+    def tasks_for(self, executors: int) -> int:
+        return executors  # they cost nothing to start here
 
     def exchange(self, tasks: int) -> "LocalRows":
         def evaluate() -> list[Batches]:
             arrived: list[list[pa.RecordBatch]] = [[] for _ in range(tasks)]
             for batch in (batch for task in self._tasks() for batch in task):
-                for executor, part in _by_executor(batch):
-                    arrived[executor].append(part)
+                for executor, part in by_executor(batch):
+                    arrived[executor % tasks].append(part)
             return [iter(batches) for batches in arrived]
 
         return LocalRows(self._schema, evaluate)
@@ -67,16 +69,10 @@ class LocalRows(Rows):
         return LocalRows(batch.schema, lambda: [iter([batch])])
 
     def select(self, names: Sequence[str]) -> "LocalRows":
-        schema = pa.schema([self._schema.field(name) for name in names])
-        return LocalRows(schema, lambda: [(batch.select(names) for batch in task) for task in self._tasks()])
+        return self.map(*select_columns(names, self._schema))
 
     def add_constant(self, name: str, value: int) -> "LocalRows":
-        field = pa.field(name, pa.int64(), nullable=False)
-
-        def add(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return batch.append_column(field, pa.array(np.full(len(batch), value, np.int64)))
-
-        return LocalRows(self._schema.append(field), lambda: [map(add, task) for task in self._tasks()])
+        return self.map(*add_column(name, value, self._schema))
 
     def run(self) -> None:
         for task in self._tasks():
@@ -96,7 +92,7 @@ class LocalRows(Rows):
 
     def write_parquet(self, folder: str) -> None:
         Path(folder).mkdir(parents=True)
-        with pq.ParquetWriter(f"{folder}/part-00000.parquet", self._schema) as writer:
+        with open_part(f"{folder}/part-00000.parquet", self._schema) as writer:
             for task in self._tasks():
                 for batch in task:
                     writer.write_batch(batch)
@@ -115,22 +111,3 @@ class LocalRows(Rows):
         if self._kept is None:
             self._kept = [list(task) for task in self._evaluate()]
         return [iter(batches) for batches in self._kept]
-
-
-def _conform(batches: Batches, schema: pa.Schema) -> Batches:
-    """Check the columns of batches, as a runner does that sends them to other processes."""
-    for batch in batches:
-        yield batch if batch.schema.equals(schema) else batch.cast(schema)
-
-
-def _by_executor(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each executor, in order; parcels, which are sorted already, are not copied."""
-    if not len(batch):
-        return
-    executors = batch.column("executor").to_numpy()
-    if np.any(np.diff(executors) < 0):
-        order = np.argsort(executors, kind="stable")
-        batch, executors = batch.take(pa.array(order)), executors[order]
-    begins = np.flatnonzero(np.diff(executors, prepend=-1))
-    for begin, end in zip(begins, np.append(begins[1:], len(executors)), strict=True):
-        yield int(executors[begin]), batch.slice(begin, end - begin)

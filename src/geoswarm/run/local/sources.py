@@ -18,10 +18,10 @@ from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
 from geoswarm.run.file_formats import guess_format
+from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns
-from geoswarm.run.local.files import read_file
-from geoswarm.run.local.stream_log import Offset, StreamLog, TakenFile
+from geoswarm.run.stream_log import Offset, StreamLog, TakenFile
 
 ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -76,7 +76,7 @@ class FileSource(Source):
 
         def rows() -> Iterator[pa.RecordBatch]:
             for file in files:
-                yield from read_file(file.path, self._kind, self.schema)
+                yield from read_piece(Piece(str(file.path)), self._kind, self.schema)
 
         return [rows] if files else []
 
@@ -162,7 +162,7 @@ def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_ba
         first = next((p for p in sorted(Path(path).glob("*")) if not p.name.startswith((".", "_"))), None)
         if first is None:
             raise SettingsError(f"there is no Parquet file in {path} yet, and the columns are those of the first one")
-        return FileSource(path, kind, pq.read_schema(first).remove_metadata(), files_per_batch)
+        declared = pq.read_schema(first).remove_metadata()
     return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
 
 

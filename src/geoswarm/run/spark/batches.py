@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
 from geoswarm.run.spark.rows import SparkRows
-from geoswarm.run.spark.schemas import ORDER, arrow_schema
+from geoswarm.run.spark.schemas import ORDER
+from geoswarm.run.spark.task_files import FilesOf
 
 ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -20,8 +22,8 @@ ARROW = {
 }
 """The size of the batches that Spark sends to workers: 128 MB at 2 kB per event."""
 EVENT_COLUMN, OPERATION_COLUMN = "event", "operation"
-OPERATIONS_SOURCE = 1
-"""The position of operations among the stream's sources, in Spark's log."""
+EVENTS_SOURCE, OPERATIONS_SOURCE = 0, 1
+"""Their positions among the stream's sources, in Spark's log."""
 
 
 def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
@@ -35,26 +37,45 @@ def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
     )
 
 
-def batch_of(frame: DataFrame, batch_id: int, offsets: OffsetLog) -> Batch:
-    set_arrow_limits(frame)
-    events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
-    events = events.select(f"{EVENT_COLUMN}.*")
-    operations = partial(_operations, frame, batch_id, offsets)
-    return Batch(batch_id, SparkRows(events), arrow_schema(events), operations, offsets.digest(batch_id))
+class Stream(NamedTuple):
+    """A stream of both, and what its batches are made of beside Spark's rows."""
+
+    offsets: OffsetLog
+    columns: pa.Schema
+    """Of events, once they are validated."""
+    events: FilesOf | None
+    """The files of the events, where tasks read them; None where Spark does."""
+    operations: FilesOf | None
+
+    def batch(self, frame: DataFrame, batch_id: int) -> Batch:
+        set_arrow_limits(frame)
+        content, operations = self.offsets.digest(batch_id), partial(self._operations, frame, batch_id)
+        return Batch(batch_id, self._events(frame, batch_id), self.columns, operations, content)
+
+    def _events(self, frame: DataFrame, batch_id: int) -> SparkRows:
+        files = self.offsets.files(batch_id, EVENTS_SOURCE) if self.events is not None else None
+        if self.events is not None and files is not None:
+            return self.events.rows(frame.sparkSession, files)
+        events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
+        return SparkRows(events.select(f"{EVENT_COLUMN}.*"))
+
+    def _operations(self, frame: DataFrame, batch_id: int) -> Iterator[pa.Table]:
+        """The operations of a batch. Where Spark reads them, it reads the events of the batch with them: its optimizer
+        cannot see into it."""
+        if OPERATION_COLUMN not in frame.columns or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
+            return
+        files = self.offsets.files(batch_id, OPERATIONS_SOURCE) if self.operations is not None else None
+        if self.operations is not None and files is not None:
+            yield from self.operations.tables(files)
+            return
+        table = frame.where(F.col(OPERATION_COLUMN).isNotNull()).select(f"{OPERATION_COLUMN}.*").toArrow()
+        if ORDER in table.schema.names:  # the sort is stable: rows of one file stay in order
+            table = table.take(pc.sort_indices(table[ORDER])).drop_columns([ORDER])
+        if len(table):
+            yield table
 
 
 def set_arrow_limits(frame: DataFrame) -> None:
     """Set the size of Arrow batches in the query's own session; the user's session does not change."""
     for key, value in ARROW.items():
         frame.sparkSession.conf.set(key, value)
-
-
-def _operations(frame: DataFrame, batch_id: int, offsets: OffsetLog) -> Iterator[pa.Table]:
-    """The operations of a batch. Spark reads the whole batch for it, events too: its optimizer cannot see into it."""
-    if OPERATION_COLUMN not in frame.columns or not offsets.has_new(batch_id, OPERATIONS_SOURCE):
-        return
-    table = frame.where(F.col(OPERATION_COLUMN).isNotNull()).select(f"{OPERATION_COLUMN}.*").toArrow()
-    if ORDER in table.schema.names:  # the sort is stable: rows of one file stay in order
-        table = table.take(pc.sort_indices(table[ORDER])).drop_columns([ORDER])
-    if len(table):
-        yield table

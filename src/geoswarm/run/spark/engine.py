@@ -22,10 +22,11 @@ from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark import schemas
-from geoswarm.run.spark.batches import batch_of, combine
+from geoswarm.run.spark.batches import Stream, combine
 from geoswarm.run.spark.query import SparkRun, launch
-from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
+from geoswarm.run.spark.task_files import files_of
 from geoswarm.store.key_source import KeySource
 
 SPARK_MIN = (4, 1)
@@ -53,6 +54,7 @@ class Engine(BaseEngine):
             raise MachineError(
                 f"Spark {spark.version} has no repartitionById: use Spark 4.3, which geoswarm is made for"
             )
+        warn_of_slow_sockets(spark)
         self._spark, self._spark_checkpoint = spark, spark_checkpoint
         if key or KeySource.from_environment():
             check_encrypted(spark)
@@ -94,12 +96,13 @@ class Engine(BaseEngine):
         conformed = schemas.conform_events(events)
         stream = combine(conformed, schemas.conform_operations(operations) if operations is not None else None)
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
-        pipeline = self._prepare_stream(schemas.arrow_schema(conformed), sink, stages, every_s)
-        offsets = OffsetLog(where)
+        columns, files = schemas.arrow_schema(conformed), files_of(events)
+        pipeline = self._prepare_stream(columns, sink, stages, every_s)
+        source = Stream(OffsetLog(where), columns, files and files.with_columns(columns), files_of(operations))
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:
             with self._lock:
-                pipeline.run(batch_of(frame, batch_id, offsets))
+                pipeline.run(source.batch(frame, batch_id))
 
         run = launch(stream, run_batch, where, every_s=every_s, available_now=available_now)
         self._run = run

@@ -19,7 +19,7 @@ from geoswarm.run.spark.batches import set_arrow_limits
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import arrow_schema
-from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import task_slots
 from geoswarm.store.key_source import KeySource
 
@@ -38,6 +38,7 @@ class KeyedStream(BaseKeyedStream):
         """Without a `key`, the environment's is used, if any; with a key, Spark's session must be encrypted."""
         if key or KeySource.from_environment():
             check_encrypted(spark)
+        warn_of_slow_sockets(spark)
         self._spark = spark
         super().__init__(operator, tuning, checkpoint=checkpoint, key=key, clock=clock)
 

@@ -1,34 +1,72 @@
-"""Rows as a Spark DataFrame: each stage is one `mapInArrow`, each exchange one `repartitionById`."""
+"""Rows on Spark: the stages between two exchanges are one `mapInArrow`, each exchange is one `repartitionById`.
+
+Spark carries parcels, not rows: what a stage gives to the next one stays in the worker, and files are written where the
+rows are made. Only a sink that wants a DataFrame gets rows from Spark.
+"""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import LongType, StructField, StructType
+from pyspark.sql.types import DataType, LongType, StructField, StructType
 
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
-from geoswarm.run.rows import Rows
+from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
+from geoswarm.run.rows import Rows, add_column, conform_batches, discard, select_columns
+from geoswarm.run.spark.slots import slots_max
 from geoswarm.run.spark.task_times import jvm_cpu_us, name_task
+
+Step = tuple[Body, pa.Schema]
+"""A body, and the columns that it gives."""
 
 
 class SparkRows(Rows):
     def __init__(
-        self, frame: DataFrame, columns: StructType | None = None, fields: Mapping[str, StructField] | None = None
+        self,
+        source: DataFrame,
+        columns: StructType | None = None,
+        fields: Mapping[str, StructField] | None = None,
+        steps: tuple[Step, ...] = (),
     ) -> None:
-        """`columns` are those of the frame, where they are known: asking Spark takes a millisecond. `fields` are
-        columns that rows had on their way here: what comes back under such a name, and as the same Arrow type, has the
-        Spark type that it had, which Arrow may not know."""
-        self.frame = frame
-        self._columns = columns or frame.schema
+        """The rows of `source` after all `steps`. `columns` are those of the result, where they are known: asking Spark
+        takes a millisecond. `fields` are columns that rows had on their way here: what comes back under such a name,
+        and as the same Arrow type, has the Spark type that it had, which Arrow may not know."""
+        self._source, self._steps = source, steps
+        self._columns = columns or source.schema
         self._fields = {**(fields or {}), **{field.name: field for field in self._columns}}
+        self._is_kept = False
+
+    @classmethod
+    def read_by_tasks(cls, spark: SparkSession, tasks: int, read: Body, schema: pa.Schema) -> "SparkRows":
+        """Rows that come from no stream of Spark's: each of `tasks` tasks reads its own."""
+        return cls(spark.range(0, tasks, 1, tasks)).map(read, schema)
+
+    @cached_property
+    def frame(self) -> DataFrame:
+        """The rows as a DataFrame."""
+        if not self._steps:
+            return self._source
+        steps = self._steps
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            number = TaskContext.get().partitionId()  # type: ignore[union-attr]
+            for body, schema in steps:
+                batches = conform_batches(body(number, batches), schema)
+            yield from batches
+
+        return self._source.mapInArrow(run, self._columns)
 
     @property
     def schema(self) -> pa.Schema:
+        if self._steps:
+            return self._steps[-1][1]
         return to_arrow_schema(self._columns, timezone=self._zone)
 
     @property
@@ -36,50 +74,66 @@ class SparkRows(Rows):
         return name_task
 
     def runner_cpu_us(self, tasks: Collection[TaskName]) -> dict[TaskName, int]:
-        return jvm_cpu_us(self.frame.sparkSession, tasks)
+        return jvm_cpu_us(self._spark, tasks)
 
     def map(self, body: Body, schema: pa.Schema) -> "SparkRows":
-        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            yield from body(TaskContext.get().partitionId(), batches)  # type: ignore[union-attr]
-
         columns = StructType([self._spark_field(field) for field in schema])
-        return SparkRows(self.frame.mapInArrow(run, columns), columns, self._fields)
+        if self._is_kept:
+            return SparkRows(self.frame, columns, self._fields, ((body, schema),))
+        return SparkRows(self._source, columns, self._fields, (*self._steps, (body, schema)))
+
+    def tasks_for(self, executors: int) -> int:
+        slots = slots_max(self._spark)
+        return executors if slots is None else min(executors, slots)
 
     def exchange(self, tasks: int) -> "SparkRows":
-        return SparkRows(self.frame.repartitionById(tasks, "executor"), self._columns, self._fields)
+        served = self.frame.repartitionById(tasks, F.expr(f"executor % {tasks}"))
+        return SparkRows(served, self._columns, self._fields)
 
     def union(self, other: Rows) -> "SparkRows":
         assert isinstance(other, SparkRows)
         return SparkRows(self.frame.unionAll(other.frame), self._columns, self._fields)
 
     def numbers(self, count: int) -> "SparkRows":
-        spark = self.frame.sparkSession
+        spark = self._spark
         return SparkRows(spark.range(0, count, 1, min(count, spark.sparkContext.defaultParallelism)))
 
     def select(self, names: Sequence[str]) -> "SparkRows":
+        if self._steps:
+            return self.map(*select_columns(names, self.schema))
         columns = StructType([self._columns[name] for name in names])
         return SparkRows(self.frame.select(*names), columns, self._fields)
 
     def add_constant(self, name: str, value: int) -> "SparkRows":
+        if self._steps:
+            return self.map(*add_column(name, value, self.schema))
         columns = StructType([*self._columns, StructField(name, LongType(), nullable=False)])
         return SparkRows(self.frame.withColumn(name, F.lit(value).cast(LongType())), columns, self._fields)
 
     def run(self) -> None:
-        self.frame.write.format("noop").mode("overwrite").save()
+        discarded = self.map(discard, self.schema) if self._steps else self
+        discarded.frame.write.format("noop").mode("overwrite").save()
 
     @contextmanager
     def keep(self) -> Iterator[None]:
+        self._is_kept = True
         self.frame.persist()
         try:
             yield
         finally:
             self.frame.unpersist()
+            self._is_kept = False
 
     def to_arrow(self) -> pa.Table:
         return self.frame.toArrow()
 
     def write_parquet(self, folder: str) -> None:
-        self.frame.write.parquet(folder)
+        if not self._steps or not all(self._survives_arrow(field.dataType) for field in self._columns):
+            self.frame.write.parquet(folder)
+            return
+        Path(folder).mkdir(parents=True)
+        written = self.map(write_parts(folder, self.schema), WRITTEN).to_arrow()
+        keep_only(folder, written.column(WRITTEN.names[0]).to_pylist())
 
     def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
         # Keyed operators have other columns than matches, and digests have no event.
@@ -97,8 +151,16 @@ class SparkRows(Rows):
             return StructField(field.name, known.dataType, field.nullable)
         return StructField(field.name, from_arrow_type(field.type), field.nullable)
 
+    def _survives_arrow(self, kind: DataType) -> bool:
+        """Whether a type comes back from Arrow as it went; others must be written by Spark."""
+        return from_arrow_type(to_arrow_type(kind, timezone=self._zone)) == kind
+
     @property
+    def _spark(self) -> SparkSession:
+        return self._source.sparkSession
+
+    @cached_property
     def _zone(self) -> str:
-        zone = self.frame.sparkSession.conf.get("spark.sql.session.timeZone")
+        zone = self._spark.conf.get("spark.sql.session.timeZone")
         assert zone is not None
         return zone

@@ -13,6 +13,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +28,8 @@ from geoswarm.version import SOURCE_FOLDER
 
 TRIAL_S_MAX = 180.0
 """Seconds for a first session, which takes about 8 on two idle cores; a slower one is stuck."""
+
+UNIX_SOCKETS = "spark.python.unix.domain.socket.enabled"
 
 DEFAULTS: Mapping[str, str] = {
     # nothing listens, nothing is drawn
@@ -51,7 +54,7 @@ DEFAULTS: Mapping[str, str] = {
     # Python workers
     "spark.python.worker.reuse": "true",
     # Over TCP, Nagle's algorithm and delayed acknowledgements hold each task's first messages for 40 ms.
-    "spark.python.unix.domain.socket.enabled": "true",
+    UNIX_SOCKETS: "true",
     "spark.python.worker.faulthandler.enabled": "true",
     "spark.python.daemon.module": "geoswarm.run.spark.daemon",
     # Streaming: no state store of Spark's is used, so a batch without data has nothing to do.
@@ -106,6 +109,17 @@ def check_encrypted(spark: SparkSession) -> None:
         raise MachineError(
             f"a key is given, but the Spark session lacks {', '.join(missing)}: build it with geoswarm.build_session, "
             "or with spark.session.ENCRYPTED among its settings; one that runs without must be stopped first"
+        )
+
+
+def warn_of_slow_sockets(spark: SparkSession) -> None:
+    """Say so where Spark talks to its Python workers over TCP: a session of the user's own may lack the setting."""
+    if (spark.sparkContext.getConf().get(UNIX_SOCKETS) or "false").lower() != "true":
+        warnings.warn(
+            f"this Spark session talks to its Python workers over TCP, which adds 40 ms to every task: build it with "
+            f"geoswarm.build_session, or set {UNIX_SOCKETS}=true before it starts",
+            RuntimeWarning,
+            stacklevel=3,
         )
 
 

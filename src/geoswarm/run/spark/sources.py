@@ -1,7 +1,8 @@
 """The sources of events and operations on Spark: files and Kafka. `generator.py` has the generated workloads.
 
-Any other streaming DataFrame will do as well. Text that cannot be parsed is not lost: it travels in the column
-MALFORMED to validation, which files it as a dead letter.
+Any other streaming DataFrame will do as well, and so does one that was made of these; then Spark reads the rows. Those
+that come from here unchanged are read by the tasks themselves (`task_files.py`). Text that cannot be parsed is not
+lost: it travels in the column MALFORMED to validation, which files it as a dead letter.
 """
 
 from typing import cast
@@ -13,6 +14,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.file_formats import guess_format
 from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
+from geoswarm.run.spark.task_files import note_files
 
 
 def events_from_files(
@@ -39,8 +41,9 @@ def operations_from_files(
     largest file of a batch first."""
     time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
     place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
-    operations = _from_files(spark, path, format, AS_TEXT, files_per_batch)
-    return operations.withColumn(ORDER, F.expr(place))
+    kind = format or guess_format(path)
+    operations = _from_files(spark, path, kind, AS_TEXT, files_per_batch).withColumn(ORDER, F.expr(place))
+    return note_files(operations, path, kind)
 
 
 def events_from_kafka(
@@ -74,7 +77,7 @@ def _from_files(
         reader = reader.option("header", True).option("enforceSchema", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    return reader.schema(schema).load(path)
+    return note_files(reader.schema(schema).load(path), path, kind)
 
 
 def _in_header_order(schema: StructType, header: list[str]) -> StructType:

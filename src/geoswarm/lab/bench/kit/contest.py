@@ -1,8 +1,9 @@
 """Pipelines that take turns: the engine, the same stages without matching, and what the batches of each cost.
 
-`engine/pipeline.py` runs them with places, `engine/text_pipeline.py` with words, too. The null pipeline is built from
-the engine's own stages. Behind the exchange it hands on every event with one made-up subscription, so that the sink has
-something to do.
+`engine/pipeline.py` runs them with places, `engine/text_pipeline.py` with words, too. The null pipeline is what one
+would write with plain Spark and the engine's own stages: Spark reads the files, and its rows go to the sink as a
+DataFrame. Behind the exchange it hands on every event with one made-up subscription, so that the sink has something to
+do. The engine `by_rows` gets and gives such DataFrames, too, as it does with any source and any function of a user's.
 """
 
 import os
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.flow.exchange import unpack_parcels
@@ -24,10 +26,11 @@ from geoswarm.lab.bench.kit.process_tree import split_cpu_s
 from geoswarm.model import SUB_IDS
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import exchange
-from geoswarm.run.sinks import Noop, Parquet, Sink
-from geoswarm.run.spark.batches import batch_of, combine
+from geoswarm.run.sinks import Function, Noop, Parquet, Sink
+from geoswarm.run.spark.batches import Stream, combine
 from geoswarm.run.spark.engine import Engine
-from geoswarm.run.spark.schemas import conform_events
+from geoswarm.run.spark.rows import SparkRows
+from geoswarm.run.spark.schemas import arrow_schema, conform_events
 from geoswarm.run.spark.sources import events_from_files
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
@@ -104,6 +107,8 @@ class PipelineContestant:
     """The files of one batch."""
     tuning: Tuning = field(default_factory=Tuning)
     to_parquet: bool = False
+    by_rows: bool = False
+    """Whether Spark reads the files and writes the matches, row by row."""
     measured: list[TimedBatch] = field(default_factory=list)
     cpu: list[Cpu] = field(default_factory=list)
     """The CPU time of each round without its first batch."""
@@ -112,15 +117,18 @@ class PipelineContestant:
         """One stream over `batches` batches; the median seconds of all but the first."""
         self.world.link(self.files * batches)
         events = events_from_files(spark, self.world.events, format="parquet", files_per_batch=len(self.files))
+        if self.by_rows:
+            events = events.select("*")  # any DataFrame
         stream = _null_stream if self.world.subscriptions is None else _engine_stream
         sink = MeteredSink(self._sink())
         query = stream(spark, events, self.world, self.tuning, sink)
         self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.begun[1], strict=True))))
         entries = {entry.batch: entry for entry in batches_of(self.world.checkpoint)}
+        per_batch = sum(pq.read_metadata(file).num_rows for file in self.files)
         done = [
-            TimedBatch(p.numInputRows, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId))
+            TimedBatch(per_batch, p.durationMs["triggerExecution"] / 1e3, entries.get(p.batchId))
             for p in query.recentProgress
-            if p.numInputRows
+            if "addBatch" in p.durationMs  # the others only looked for new files
         ]
         self.measured += done[1:]
         return median([batch.seconds for batch in done[1:]])
@@ -140,9 +148,12 @@ class PipelineContestant:
         self.cpu.clear()
 
     def _sink(self) -> Sink:
-        if self.to_parquet:
-            return Parquet(str(self.world.root / f"matches-{self.world.linked}"))
-        return Noop()
+        if not self.to_parquet:
+            return Noop()
+        folder = str(self.world.root / f"matches-{self.world.linked}")
+        if self.by_rows:
+            return Function(lambda frame, batch_id: frame.write.parquet(f"{folder}/batch={batch_id}"))
+        return Parquet(folder)
 
 
 def _engine_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, sink: Sink) -> Any:
@@ -156,10 +167,12 @@ def _null_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, 
     checkpoint = Checkpoint(world.checkpoint, world.contract, tuning)
     storage, manifest = checkpoint.storage, checkpoint.manifest
     checkpoint.close()
-    stream, offsets = combine(conform_events(events), None), OffsetLog(storage.uri("spark"))
+    conformed = conform_events(events)
+    stream = combine(conformed, None)
+    source = Stream(OffsetLog(storage.uri("spark")), arrow_schema(conformed), None, None)
 
     def run_batch(frame: Any, batch_id: int) -> None:
-        batch = batch_of(frame, batch_id, offsets)
+        batch = source.batch(frame, batch_id)
         state = StoredBatch(storage, batch_id, manifest)
         task = BatchTask(
             state,
@@ -172,7 +185,7 @@ def _null_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, 
             batch.events.name_task,
         )
         handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
-        sink.write(handed_on.add_constant("version", 0), batch_id)
+        sink.write(SparkRows(handed_on.native()).add_constant("version", 0), batch_id)
 
     writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
     query = writer.trigger(availableNow=True).start()

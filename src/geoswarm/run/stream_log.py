@@ -31,14 +31,9 @@ class TakenFile(NamedTuple):
     step: int
 
 
-class StreamLog:
-    def __init__(self, folder: str) -> None:
-        self.storage = Storage(folder, encrypts=False)  # as Spark writes it
-        if not self.storage.exists("metadata"):
-            self.storage.write("metadata", json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode())
-
-    def last_committed(self) -> int:
-        return max(self._numbers("commits"), default=-1)
+class StreamLogReader:
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
 
     def offsets(self, batch: int) -> list[Offset | None] | None:
         """The offsets at which a batch ends, by source; None if the batch was never begun."""
@@ -46,6 +41,38 @@ class StreamLog:
             return None
         lines = self.storage.read(f"offsets/{batch}").splitlines()[2:]
         return [None if line == b"-" else json.loads(line) for line in lines]
+
+    def files(self, source: int, after: int, until: int) -> list[TakenFile]:
+        """The files of the steps behind `after` up to `until`."""
+        steps = self._steps(source)
+        compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
+        missing = [step for step in range(max(after, compact) + 1, until + 1) if step not in steps]
+        if missing:
+            raise StreamError(
+                f"the log of source {source} lacks its step {missing[0]}, so a batch cannot be run again as it was: "
+                f"restore {self.storage.root}/sources, or start a new checkpoint"
+            )
+        wanted = {step: name for step, name in steps.items() if after < step <= until or step == compact}
+        found = [file for step in sorted(wanted) for file in self._read(source, wanted[step])]
+        return [file for file in dict.fromkeys(found) if after < file.step <= until]
+
+    def _read(self, source: int, name: str) -> list[TakenFile]:
+        lines = self.storage.read(f"sources/{source}/{name}").splitlines()[1:]
+        entries = [json.loads(line) for line in lines if line.strip()]
+        return [TakenFile(_path(e["path"]), int(e["timestamp"]), int(e["batchId"])) for e in entries]
+
+    def _steps(self, source: int) -> dict[int, str]:
+        return {int(name.split(".")[0]): name for name in self.storage.names(f"sources/{source}")}
+
+
+class StreamLog(StreamLogReader):
+    def __init__(self, folder: str) -> None:
+        super().__init__(Storage(folder, encrypts=False))  # as Spark writes it
+        if not self.storage.exists("metadata"):
+            self.storage.write("metadata", json.dumps({"id": str(uuid.uuid4())}, separators=(",", ":")).encode())
+
+    def last_committed(self) -> int:
+        return max(self._numbers("commits"), default=-1)
 
     def begin(self, batch: int, offsets: list[Offset | None], now_ms: int) -> None:
         head = {"batchWatermarkMs": 0, "batchTimestampMs": now_ms, "conf": {}}
@@ -79,28 +106,6 @@ class StreamLog:
 
     def last_step(self, source: int) -> int:
         return max(self._steps(source), default=-1)
-
-    def files(self, source: int, after: int, until: int) -> list[TakenFile]:
-        """The files of the steps behind `after` up to `until`."""
-        steps = self._steps(source)
-        compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
-        missing = [step for step in range(max(after, compact) + 1, until + 1) if step not in steps]
-        if missing:
-            raise StreamError(
-                f"the log of source {source} lacks its step {missing[0]}, so a batch cannot be run again as it was: "
-                f"restore {self.storage.root}/sources, or start a new checkpoint"
-            )
-        wanted = {step: name for step, name in steps.items() if after < step <= until or step == compact}
-        found = [file for step in sorted(wanted) for file in self._read(source, wanted[step])]
-        return [file for file in dict.fromkeys(found) if after < file.step <= until]
-
-    def _read(self, source: int, name: str) -> list[TakenFile]:
-        lines = self.storage.read(f"sources/{source}/{name}").splitlines()[1:]
-        entries = [json.loads(line) for line in lines if line.strip()]
-        return [TakenFile(_path(e["path"]), int(e["timestamp"]), int(e["batchId"])) for e in entries]
-
-    def _steps(self, source: int) -> dict[int, str]:
-        return {int(name.split(".")[0]): name for name in self.storage.names(f"sources/{source}")}
 
     def _numbers(self, kind: str) -> list[int]:
         return sorted(int(name) for name in self.storage.names(kind) if name.isdigit())

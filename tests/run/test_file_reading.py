@@ -1,4 +1,4 @@
-"""Files of events as the local engine reads them: what is good, what is malformed, what cannot be read at all."""
+"""Files of events as tasks read them: what is good, what is malformed, what cannot be read at all."""
 
 import gzip
 import json
@@ -11,10 +11,10 @@ import pytest
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import TIMESTAMP
+from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.local import events_from_files, operations_from_files
 from geoswarm.run.local.ddl import parse_columns
-from geoswarm.run.local.files import read_file
-from geoswarm.run.local.stream_log import StreamLog, TakenFile
+from geoswarm.run.stream_log import StreamLog, TakenFile
 
 SCHEMA = pa.schema(
     [
@@ -30,7 +30,7 @@ GOOD = {"event_id": 1, "ts": "2026-01-01T00:00:00Z", "x": 2, "text": 'a, "b"', "
 
 
 def rows_of(path: Path, kind: str) -> list[dict[str, object]]:
-    return [row for batch in read_file(path, kind, SCHEMA) for row in batch.to_pylist()]
+    return [row for batch in read_piece(Piece(str(path)), kind, SCHEMA) for row in batch.to_pylist()]
 
 
 def write(path: Path, *lines: str) -> Path:
@@ -83,11 +83,36 @@ def test_compressed_and_empty_files_are_read(tmp_path: Path) -> None:
         assert rows_of(write(tmp_path / name, ""), kind) == []
 
 
-def test_a_file_that_is_gone_or_damaged_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(StreamError, match=r"gone\.parquet cannot be read"):
-        rows_of(tmp_path / "gone.parquet", "parquet")
-    with pytest.raises(StreamError, match=r"bad\.parquet cannot be read"):
-        rows_of(write(tmp_path / "bad.parquet", "no parquet"), "parquet")
+def test_a_file_that_is_gone_or_damaged_is_a_malformed_row_that_names_it(tmp_path: Path) -> None:
+    whole = tmp_path / "whole.parquet"
+    pq.write_table(pa.table({"event_id": range(300_000)}), whole, row_group_size=100_000, use_dictionary=False)
+    torn = bytearray(whole.read_bytes())
+    torn[len(torn) // 2 : len(torn) // 2 + 400] = bytes(400)
+    (tmp_path / "torn.parquet").write_bytes(torn)
+    write(tmp_path / "bad.parquet", "no parquet")
+    (tmp_path / "cut.json.gz").write_bytes(gzip.compress(json.dumps(GOOD).encode() * 100)[:-20])
+    for name in ("gone.parquet", "bad.parquet", "torn.parquet", "gone.csv", "cut.json.gz"):
+        kind = Path(name.removesuffix(".gz")).suffix[1:]
+        *before, last = read_piece(Piece(str(tmp_path / name)), kind, SCHEMA)
+        assert name in last.column(MALFORMED).to_pylist()[0]
+        assert len(last) == 1
+        assert bool(before) == (name == "torn.parquet"), "what comes before the damage is read"
+
+
+def test_values_of_another_type_are_converted_or_malformed(tmp_path: Path) -> None:
+    drifted = {"event_id": pa.array([1, 2, 3], pa.int16()), "x": ["1.5", "east", None], "fast": [True, False, True]}
+    pq.write_table(pa.table(drifted), tmp_path / "a.parquet")
+    first, second, third = rows_of(tmp_path / "a.parquet", "parquet")
+    assert (first["event_id"], first["x"], first["fast"]) == (1, 1.5, True)
+    assert "east" in str(second[MALFORMED])
+    assert "x cannot be converted" in str(second[MALFORMED])
+    assert (third["event_id"], third["x"], third[MALFORMED]) == (3, None, None)
+
+
+def test_a_file_without_any_of_the_columns_is_malformed(tmp_path: Path) -> None:
+    pq.write_table(pa.table({"other": [1]}), tmp_path / "a.parquet")
+    (row,) = rows_of(tmp_path / "a.parquet", "parquet")
+    assert "none of the columns" in str(row[MALFORMED])
 
 
 def test_a_parquet_file_with_other_columns_is_conformed(tmp_path: Path) -> None:

@@ -1,18 +1,22 @@
-"""Read one file as Arrow batches with given columns: Parquet, JSON lines and CSV, plain or compressed.
+"""Read files, or parts of them, as Arrow batches with given columns: Parquet, JSON lines and CSV, plain or compressed.
 
 A row of text that cannot be parsed is not lost: its text is in the column MALFORMED, and its other columns are null. A
-file is read at once; only if that fails, row by row.
+file is read at once; only if that fails, row by row. A file that is damaged or gone is such a row itself, with its
+name, after all that could be read of it: one bad file does not end a stream.
+
+A file may have other columns than the first one had: those that are missing are null, further ones are left out, and
+values of another type are converted, or, where they cannot be, their rows are malformed.
 """
 
 import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -20,7 +24,6 @@ import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 
-from geoswarm.errors import StreamError
 from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
 
@@ -29,19 +32,83 @@ _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def read_file(path: Path, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`schema` has MALFORMED for JSON and CSV. A missing or damaged file is an error that names it."""
+class Piece(NamedTuple):
+    """A file, or a part of it that can be read by itself."""
+
+    path: str
+    first: int = 0
+    """The first row group of Parquet, or the first byte of lines."""
+    end: int | None = None
+    """Behind the last; None for the whole file."""
+
+
+def read_piece(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """`schema` has MALFORMED."""
     try:
         if kind == "parquet":
-            for batch in pq.ParquetFile(path).iter_batches(ROWS_AT_ONCE):
-                yield cast_columns(batch, schema)
-            return
-        with pa.input_stream(str(path), compression="detect") as stream:
-            data = stream.read()
-        table = _read_json(data, schema) if kind == "json" else _read_csv(data, schema)
-        yield from table.to_batches(ROWS_AT_ONCE)
+            yield from _read_parquet(piece, schema)
+        else:
+            data = _read_lines(piece) if kind == "json" else _read_whole(piece.path)
+            table = _read_json(data, schema) if kind == "json" else _read_csv(data, schema)
+            yield from table.to_batches(ROWS_AT_ONCE)
     except (OSError, pa.ArrowException) as why:
-        raise StreamError(f"{path} cannot be read ({why}): restore the file, or start a new checkpoint") from why
+        text = f"file {piece.path} cannot be read, or not to its end: {why}"
+        yield pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
+
+
+def _read_parquet(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    with pq.ParquetFile(piece.path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
+        groups = None if piece.end is None else range(piece.first, piece.end)
+        held = set(file.schema_arrow.names)
+        wanted = [field.name for field in schema if field.name in held]
+        if not wanted:
+            raise pa.ArrowInvalid(f"it has none of the columns {', '.join(schema.names)}")
+        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=wanted, use_threads=False):
+            yield _as_declared(batch, schema)
+
+
+def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    try:
+        return cast_columns(batch, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        pass
+    odd = [f.name for f in schema if f.name in batch.schema.names and batch.schema.field(f.name).type != f.type]
+    rows = [_converted(batch.slice(i, 1), schema, odd) for i in range(len(batch))]
+    return pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
+
+
+def _converted(row: pa.RecordBatch, schema: pa.Schema, odd: Sequence[str]) -> pa.RecordBatch:
+    """One row in the columns of `schema`; malformed if a value of an odd column cannot be converted."""
+    try:
+        return cast_columns(row, schema)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        values = {name: str(row.column(name)[0]) for name in row.schema.names}
+        text = f"{json.dumps(values)}: {', '.join(odd)} cannot be converted to what the first file has"
+        return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
+
+
+def _read_whole(path: str) -> bytes:
+    with pa.input_stream(path, compression="detect") as stream:
+        return bytes(stream.read())
+
+
+def _read_lines(piece: Piece) -> bytes:
+    """The lines that begin in the piece."""
+    if piece.end is None:
+        return _read_whole(piece.path)
+    with Path(piece.path).open("rb") as file:
+        file.seek(max(0, piece.first - 1))
+        if piece.first:
+            file.readline()  # it belongs to the piece before, unless that ends with its line
+        begin = file.tell()
+        if begin >= piece.end:
+            return b""
+        return file.read(piece.end - begin) + (b"" if _ends_line(file, piece.end) else file.readline())
+
+
+def _ends_line(file: BinaryIO, end: int) -> bool:
+    file.seek(end - 1)
+    return file.read(1) in (b"\n", b"")
 
 
 # -- JSON lines

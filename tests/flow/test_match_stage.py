@@ -1,0 +1,40 @@
+"""The task behind the exchange: it may serve several executors, and counts for each."""
+
+from types import SimpleNamespace
+from typing import Any
+
+from geoswarm.flow.observe import TaskName
+from geoswarm.flow.stages.match import _ExecutorClock
+
+NAME = TaskName(3, 4)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 10.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def clock_of(clock: Clock) -> _ExecutorClock:
+    task: Any = SimpleNamespace(cpu_s=clock, name_task=lambda: NAME)
+    return _ExecutorClock(task)
+
+
+def test_executors_are_charged_their_own_time_and_an_equal_part_of_the_beginning() -> None:
+    clock = Clock()
+    shared = clock_of(clock)
+    clock.now_s += 0.2  # until the subscriptions are mapped
+    for executor, spent_s in ((5, 1.0), (1, 0.5), (5, 0.25)):
+        assert shared.turn_to(executor).task == NAME
+        clock.now_s += spent_s
+    reports = shared.reports(1)
+    assert {executor: report.task_cpu_us for executor, report in reports.items()} == {5: 1_350_000, 1: 600_000}
+
+
+def test_a_task_without_parcels_reports_all_the_same() -> None:
+    clock = Clock()
+    shared = clock_of(clock)
+    clock.now_s += 0.5
+    assert {executor: report.task_cpu_us for executor, report in shared.reports(2).items()} == {2: 500_000}

@@ -1,0 +1,62 @@
+"""What all runners share: tasks that serve several executors, and the files that tasks write."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from geoswarm.run.local.rows import LocalRows
+from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
+from geoswarm.run.rows import by_executor, for_each_executor
+
+ROWS = pa.schema([("executor", pa.int32()), ("value", pa.int64())])
+
+
+def rows(*executors: int) -> pa.RecordBatch:
+    columns = [pa.array(executors, pa.int32()), pa.array(np.arange(len(executors)))]
+    return pa.record_batch(columns, schema=ROWS)
+
+
+def test_rows_of_an_executor_stay_in_order() -> None:
+    parts = {executor: part.column("value").to_pylist() for executor, part in by_executor(rows(2, 0, 2, 5, 0))}
+    assert parts == {0: [1, 4], 2: [0, 2], 5: [3]}
+    assert list(by_executor(rows())) == []
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 3, 5])
+def test_each_executor_has_its_turn_whatever_the_number_of_tasks(tasks: int) -> None:
+    seen: list[tuple[int, list[int]]] = []
+
+    def body(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        taken = list(batches)
+        assert all(set(batch.column("executor").to_pylist()) == {executor} for batch in taken)
+        seen.append((executor, [value for batch in taken for value in batch.column("value").to_pylist()]))
+        yield from taken
+
+    given = LocalRows.of_tasks(ROWS, [lambda: iter([rows(4, 0, 1)]), lambda: iter([rows(1, 4, 3)])])
+    out = given.exchange(tasks).map(for_each_executor(body, 5, tasks), ROWS).to_arrow()
+    assert sorted(seen) == [(0, [1]), (1, [2, 0]), (2, []), (3, [2]), (4, [0, 1])]
+    assert len(out) == 6
+
+
+def test_only_files_of_tasks_that_ended_are_kept(tmp_path: Path) -> None:
+    body = write_parts(str(tmp_path), ROWS)
+    told = [batch.column(0)[0].as_py() for number in (0, 3) for batch in body(number, iter([rows(7, 8), rows(9)]))]
+    unheard = next(body(3, iter([rows(1)]))).column(0)[0].as_py()  # another attempt, of which the driver does not know
+    (tmp_path / "part-00009-half.parquet").write_bytes(b"PAR1")
+    keep_only(str(tmp_path), told)
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(told)
+    assert unheard not in told
+    assert pq.read_table(tmp_path).column("executor").to_pylist() == [7, 8, 9] * 2
+
+
+def test_a_task_without_rows_writes_nothing_but_the_first(tmp_path: Path) -> None:
+    body = write_parts(str(tmp_path), ROWS)
+    assert list(body(1, iter(()))) == []
+    (told,) = body(0, iter(()))
+    assert told.schema == WRITTEN
+    assert pq.read_table(tmp_path).schema.names == ROWS.names
+    assert len(pq.read_table(tmp_path)) == 0
