@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from geoswarm.run import rows as run_rows
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
 from geoswarm.run.rows import by_executor, for_each_executor
@@ -20,9 +21,13 @@ def rows(*executors: int) -> pa.RecordBatch:
     return pa.record_batch(columns, schema=ROWS)
 
 
-def test_rows_of_an_executor_stay_in_order() -> None:
-    parts = {executor: part.column("value").to_pylist() for executor, part in by_executor(rows(2, 0, 2, 5, 0))}
-    assert parts == {0: [1, 4], 2: [0, 2], 5: [3]}
+@pytest.mark.parametrize("runs_max", [0, 1000])
+def test_rows_of_an_executor_stay_in_order(monkeypatch: pytest.MonkeyPatch, runs_max: int) -> None:
+    monkeypatch.setattr(run_rows, "RUNS_MAX", runs_max)
+    parts: dict[int, list[int]] = {}
+    for executor, part in by_executor(rows(2, 0, 2, 2, 5, 0)):
+        parts.setdefault(executor, []).extend(part.column("value").to_pylist())
+    assert parts == {0: [1, 5], 2: [0, 2, 3], 5: [4]}
     assert list(by_executor(rows())) == []
 
 

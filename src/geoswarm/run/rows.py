@@ -15,6 +15,9 @@ import pyarrow as pa
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
 
+RUNS_MAX = 1000
+"""Runs of rows of one executor that are handed on one by one; single rows, which may be more, are sorted first."""
+
 
 class Rows(ABC):
     @property
@@ -125,11 +128,11 @@ def for_each_executor(body: Body, executors: int, tasks: int) -> Body:
 
 
 def by_executor(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The rows of each executor, in order; parcels, which are sorted already, are not copied."""
+    """The rows of each executor, in order, in one part or several; parcels, of which there are few, are not copied."""
     if not len(batch):
         return
     executors = batch.column("executor").to_numpy()
-    if np.any(np.diff(executors) < 0):
+    if np.count_nonzero(np.diff(executors)) > RUNS_MAX:
         order = np.argsort(executors, kind="stable")
         batch, executors = batch.take(pa.array(order)), executors[order]
     begins = np.flatnonzero(np.diff(executors, prepend=-1))
