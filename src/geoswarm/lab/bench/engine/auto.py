@@ -71,7 +71,7 @@ class AutoSizes(NamedTuple):
 
 SIZES = {
     Scale.SMALL: AutoSizes(
-        WorldSizes(50_000, 60_000, 3, 6, 8),
+        WorldSizes(50_000, 120_000, 3, 6, 8),
         ("crowd", "hot-cell", "words", "attack"),
         (),
         2,

@@ -36,6 +36,8 @@ from geoswarm.lab.workload.tweets import Tweets
 CORNER = (0.2, 0.2)
 CELL_SHARE = 0.0009
 """The side of a hot cell: less than a thousandth of the world's, and so one cell of a grid of 1000 × 1000, or four."""
+HOT_CELL_QUERIES = 4_000
+"""In a hot cell, at most: each event there meets nearly all of them."""
 SKEW = 0.7
 """Of the publications, in the cells of three executors of sixteen: the largest of the paper."""
 COLLISION_MACHINES = 16
@@ -81,7 +83,8 @@ def spot_of(world: str, sizes: WorldSizes) -> Hotspot:
     if world == "crowd":  # nobody there subscribes to anything
         return Hotspot(CORNER, start_s, life_s, 0, intensity="step")
     if world == "hot-cell":
-        return Hotspot(CORNER, start_s, life_s, crowd // 10, intensity="step", side_share=CELL_SHARE)
+        queries = min(crowd // 10, HOT_CELL_QUERIES)
+        return Hotspot(CORNER, start_s, life_s, queries, intensity="step", side_share=CELL_SHARE)
     drift = (0.5, 0.5) if world == "moving" else (0.0, 0.0)
     return Hotspot(CORNER, start_s, life_s, crowd, intensity="step", drift=drift)
 
