@@ -1,5 +1,6 @@
 """Files of events as tasks read them: what is good, what is malformed, what cannot be read at all."""
 
+import errno
 import gzip
 import json
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import TIMESTAMP
+from geoswarm.run import file_reading
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.local import events_from_files, operations_from_files
 from geoswarm.run.local.ddl import parse_columns
@@ -99,6 +101,42 @@ def test_a_file_that_is_gone_or_damaged_is_a_malformed_row_that_names_it(tmp_pat
         assert bool(before) == (name == "torn.parquet"), "what comes before the damage is read"
 
 
+@pytest.mark.parametrize("why", [OSError(errno.EIO, "input/output error"), pa.ArrowMemoryError("out of memory")])
+def test_what_fails_by_the_machine_is_tried_again_and_not_taken_for_a_bad_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: Exception
+) -> None:
+    def fail(path: str) -> bytes:
+        raise why
+
+    monkeypatch.setattr(file_reading, "_read_whole", fail)
+    with pytest.raises(type(why)):
+        rows_of(tmp_path / "a.json", "json")
+
+
+def test_lines_end_where_spark_ends_them_and_marks_of_order_are_passed_over(tmp_path: Path) -> None:
+    odd = json.dumps(GOOD | {"text": "a\u2028b\x0bc"}, ensure_ascii=False)
+    (tmp_path / "a.json").write_bytes("\ufeff".encode() + f"{odd}\r\nbroken\r{odd}\n".encode())
+    rows = rows_of(tmp_path / "a.json", "json")
+    assert [row[MALFORMED] for row in rows] == [None, "broken", None]
+    (tmp_path / "b.csv").write_bytes('\ufeffevent_id,text\n1,"say \\"hi, you\\""\n2,"twice "" too"\n'.encode())
+    assert [(row["event_id"], row["text"]) for row in rows_of(tmp_path / "b.csv", "csv")] == [
+        (1, 'say "hi, you"'),
+        (2, 'twice " too'),
+    ]
+    with (tmp_path / "b.csv").open("ab") as file:
+        file.write(b"three,x\n")
+    slow = rows_of(tmp_path / "b.csv", "csv")
+    assert [row["text"] for row in slow] == ['say "hi, you"', 'twice " too', None]
+    deep = '{"text": ' + "[" * 100_000 + "]" * 100_000 + "}"
+    assert rows_of(write(tmp_path / "d.json", deep, "broken"), "json")[1][MALFORMED] == "broken"
+
+
+def test_large_texts_are_parsed_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_reading, "CHUNK_BYTES", 300)
+    lines = [json.dumps(GOOD | {"event_id": i}) for i in range(40)]
+    assert [row["event_id"] for row in rows_of(write(tmp_path / "a.json", *lines), "json")] == [*range(40)]
+
+
 def test_values_of_another_type_are_converted_or_malformed(tmp_path: Path) -> None:
     drifted = {"event_id": pa.array([1, 2, 3], pa.int16()), "x": ["1.5", "east", None], "fast": [True, False, True]}
     pq.write_table(pa.table(drifted), tmp_path / "a.parquet")
@@ -147,6 +185,8 @@ def test_the_log_of_files_is_compacted_and_names_every_file_once(tmp_path: Path)
     assert log.files(0, 8, 12) == files[9:13]
     assert log.files(0, 18, 19) == files[19:20]
     assert (tmp_path / "sources" / "0" / "9.compact").exists()
+    (tmp_path / "sources" / "0" / "19.compact").write_bytes(b"not read, since all that is wanted comes later")
+    assert log.files(0, 19, 21) == files[20:22]
     (tmp_path / "sources" / "0" / "21").unlink()
     with pytest.raises(StreamError, match="lacks its step 21"):
         log.files(0, 20, 22)

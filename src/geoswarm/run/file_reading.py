@@ -12,6 +12,7 @@ import csv
 import io
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -28,6 +29,11 @@ from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
 
 ROWS_AT_ONCE = 65_536
+CHUNK_BYTES = 256 << 20
+FIELD_CHARS_MAX = 1 << 30
+_LINE_END = re.compile(r"\r\n|\n|\r")
+_ESCAPE = "\\"
+"""Before a quote within quotes, as Spark writes it; a quote twice is one, too."""
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
 
@@ -48,12 +54,19 @@ def read_piece(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Record
         if kind == "parquet":
             yield from _read_parquet(piece, schema)
         else:
-            data = _read_lines(piece) if kind == "json" else _read_whole(piece.path)
-            table = _read_json(data, schema) if kind == "json" else _read_csv(data, schema)
-            yield from table.to_batches(ROWS_AT_ONCE)
-    except (OSError, pa.ArrowException) as why:
-        text = f"file {piece.path} cannot be read, or not to its end: {why}"
-        yield pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
+            for table in _read_text(piece, kind, schema):
+                yield from table.to_batches(ROWS_AT_ONCE)
+    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error) as why:
+        yield _unreadable(piece, why, schema)
+    except OSError as why:
+        if why.errno is not None:  # of the machine, not of the file: the task is tried again
+            raise
+        yield _unreadable(piece, why, schema)
+
+
+def _unreadable(piece: Piece, why: Exception, schema: pa.Schema) -> pa.RecordBatch:
+    text = f"file {piece.path} cannot be read, or not to its end: {why}"
+    return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
 
 
 def _read_parquet(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -87,6 +100,13 @@ def _converted(row: pa.RecordBatch, schema: pa.Schema, odd: Sequence[str]) -> pa
         return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
 
 
+def _read_text(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Table]:
+    if kind == "csv":
+        yield _read_csv(_read_whole(piece.path), schema)
+    else:
+        yield from (_read_json(chunk, schema) for chunk in _chunks(_read_lines(piece)))
+
+
 def _read_whole(path: str) -> bytes:
     with pa.input_stream(path, compression="detect") as stream:
         return bytes(stream.read())
@@ -114,6 +134,15 @@ def _ends_line(file: BinaryIO, end: int) -> bool:
 # -- JSON lines
 
 
+def _chunks(data: bytes) -> Iterator[bytes]:
+    """Parts of whole lines, none of them larger than Arrow can parse at once."""
+    first = 0
+    while first < len(data):
+        end = len(data) if len(data) - first <= CHUNK_BYTES else data.find(b"\n", first + CHUNK_BYTES) + 1 or len(data)
+        yield data[first:end] if (first, end) != (0, len(data)) else data
+        first = end
+
+
 def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
     if not data.strip():
         return schema.empty_table()
@@ -125,7 +154,7 @@ def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
         )
         return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        lines = (line for line in data.decode(errors="replace").splitlines() if line.strip())
+        lines = (line for line in _LINE_END.split(data.decode("utf-8-sig", errors="replace")) if line.strip())
         return _by_rows(((_json_object(line), line) for line in lines), schema, _from_json)
 
 
@@ -137,7 +166,7 @@ def _as_text(field: pa.Field) -> pa.Field:
 def _json_object(line: str) -> dict[str, Any] | None:
     try:
         parsed = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return parsed if isinstance(parsed, dict) else None
 
@@ -185,10 +214,12 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
         quoted_strings_can_be_null=False,
     )
     try:
-        table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), convert_options=convert)
+        parse = pacsv.ParseOptions(escape_char=_ESCAPE)
+        table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), parse, convert)
         return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        rows = csv.reader(io.StringIO(data.decode(errors="replace")))
+        csv.field_size_limit(FIELD_CHARS_MAX)
+        rows = csv.reader(io.StringIO(data.decode("utf-8-sig", errors="replace")), escapechar=_ESCAPE)
         header = next(rows)
         named = (
             (dict(zip(header, row, strict=True)) if len(row) == len(header) else None, ",".join(row))

@@ -37,19 +37,24 @@ class OffsetLog:
         if self._storage is None:
             return True
         try:
-            now = self._storage.read(f"offsets/{batch_id}").splitlines()[2:][source]
-            if now == b"-":
+            offsets = self._storage.read(f"offsets/{batch_id}").splitlines()[2:]
+            if len(offsets) > source + 1:
+                return True  # a user's DataFrame may have several sources, and which are whose is not known
+            if offsets[source] == b"-":
                 return False
-            return batch_id == 0 or self._storage.read(f"offsets/{batch_id - 1}").splitlines()[2:][source] != now
+            before = self._storage.read(f"offsets/{batch_id - 1}").splitlines()[2:] if batch_id else []
+            return not before or before[source] != offsets[source]
         except (GeoswarmError, OSError, IndexError):
             return True
 
     def files(self, batch_id: int, source: int) -> list[TakenFile] | None:
-        """The files of a batch, of a source that takes files, oldest first; None if this is not known."""
+        """The files of a batch, of a source that takes files, oldest first; None if this is not known. `source` may be
+        -1, for the last one."""
         if self._storage is None:
             return None
         log = StreamLogReader(self._storage)
         try:
+            source = source % len(log.offsets(batch_id) or [None])
             after, until = (_last_step(log, number, source) for number in (batch_id - 1, batch_id))
             return sorted(log.files(source, after, until), key=lambda file: (file.modified_ms, str(file.path)))
         except (GeoswarmError, OSError, ValueError, LookupError):

@@ -16,8 +16,9 @@ from geoswarm.flow.stages.task import Body
 
 WRITTEN = pa.schema([pa.field("file", pa.string(), nullable=False)])
 """What a task gives that wrote a file."""
-GROUP_ROWS = 262_144
-"""Rows of a row group."""
+GROUP_ROWS_MIN = 16_384
+"""Rows that are put together before they are written. With more, what one executor made would be written, and charged,
+in the time of another."""
 
 
 def write_parts(folder: str, schema: pa.Schema) -> Body:
@@ -25,7 +26,7 @@ def write_parts(folder: str, schema: pa.Schema) -> Body:
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         name, writer = f"part-{number:05d}-{uuid.uuid4().hex}.parquet", None
-        for batch in gather(batches, GROUP_ROWS, GATHERED_BYTES_MAX):
+        for batch in gather(batches, GROUP_ROWS_MIN, GATHERED_BYTES_MAX):
             writer = writer or open_part(f"{folder}/{name}", schema)
             writer.write_batch(batch)
         if writer is None and number == 0:

@@ -52,7 +52,8 @@ class StreamLogReader:
                 f"the log of source {source} lacks its step {missing[0]}, so a batch cannot be run again as it was: "
                 f"restore {self.storage.root}/sources, or start a new checkpoint"
             )
-        wanted = {step: name for step, name in steps.items() if after < step <= until or step == compact}
+        # A compact entry has all files ever taken: it is read only if some of the wanted steps are nowhere else.
+        wanted = {step: name for step, name in steps.items() if after < step <= until or after < step == compact}
         found = [file for step in sorted(wanted) for file in self._read(source, wanted[step])]
         return [file for file in dict.fromkeys(found) if after < file.step <= until]
 
@@ -124,4 +125,6 @@ def _uri(path: Path) -> str:
 
 
 def _path(uri: str) -> Path:
+    if "://" in uri and not uri.startswith("file:"):
+        raise StreamError(f"{uri} is where only Spark can read: run the stream on Spark")
     return Path(unquote(uri.removeprefix("file:").removeprefix("//")))

@@ -14,6 +14,7 @@ import pytest
 
 import geoswarm as gs
 from geoswarm.config import Contract, Tuning
+from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.session import UNIX_SOCKETS, warn_of_slow_sockets
@@ -82,6 +83,37 @@ def test_files_read_by_tasks_and_by_spark_give_the_same(
     assert {file.suffix for file in (tmp_path / "out" / "batch=0").iterdir()} == {".parquet"}
 
 
+def test_operations_are_found_behind_events_of_several_folders(
+    spark: "SparkSession", world: tuple[Path, set[tuple[int, int]]], tmp_path: Path
+) -> None:
+    folder, _ = world
+    halves = [tmp_path / name for name in ("left", "right")]
+    for half in halves:
+        half.mkdir()
+        (half / "a.parquet").write_bytes((folder / "events" / "00000.parquet").read_bytes())
+    left, right = (sources.events_from_files(spark, str(half)) for half in halves)
+    asked = sources.operations_from_files(spark, str(folder / "operations"))
+    assert files_of(asked) is not None
+    with gs.Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"), clock=lambda: 0.0) as engine:
+        sink = gs.sinks.Memory()
+        engine.start(events=left.union(right), operations=asked, sink=sink, available_now=True).wait()
+        assert engine.status()["subscriptions"] > 20
+    assert len(sink.table()) > 100
+
+
+def test_files_that_only_spark_can_reach_are_not_looked_for(tmp_path: Path) -> None:
+    for number, uri in enumerate(("file:///data/a.json", "hdfs://host:8020/data/b.json")):
+        (tmp_path / "offsets").mkdir(exist_ok=True)
+        (tmp_path / "offsets" / str(number)).write_text(f'v1\n{{}}\n{{"logOffset":{number}}}')
+        (tmp_path / "sources" / "0").mkdir(parents=True, exist_ok=True)
+        entry = {"path": uri, "timestamp": 1, "batchId": number}
+        (tmp_path / "sources" / "0" / str(number)).write_text(f"v1\n{json.dumps(entry)}")
+    log = OffsetLog(str(tmp_path))
+    assert [str(file.path) for file in log.files(0, 0) or ()] == ["/data/a.json"]
+    assert log.files(0, -1) == log.files(0, 0)
+    assert log.files(1, 0) is None
+
+
 def test_lines_of_text_are_read_by_tasks(spark: "SparkSession", tmp_path: Path) -> None:
     folder = tmp_path / "events"
     folder.mkdir()
@@ -123,7 +155,6 @@ def test_spark_reads_what_only_it_understands(spark: "SparkSession", tmp_path: P
         batch = pa.table(events(np.random.default_rng(day), 5, first_id=10 * day))
         pq.write_table(batch, tmp_path / "events" / f"day={day}" / "a.parquet")
     came = sources.events_from_files(spark, str(tmp_path / "events"), format="parquet")
-    assert files_of(came) is None
     with gs.Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state")) as engine:
         engine.subscribe(7, BOUNDS)
         engine.start(events=came, sink=(sink := gs.sinks.Memory()), available_now=True).wait()

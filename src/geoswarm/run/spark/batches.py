@@ -23,7 +23,9 @@ ARROW = {
 """The size of the batches that Spark sends to workers: 128 MB at 2 kB per event."""
 EVENT_COLUMN, OPERATION_COLUMN = "event", "operation"
 EVENTS_SOURCE, OPERATIONS_SOURCE = 0, 1
-"""Their positions among the stream's sources, in Spark's log."""
+"""Their positions among the stream's sources, in Spark's log, if each has one. A user's DataFrame may have several."""
+LAST_SOURCE = -1
+"""The position of operations that come from one folder, whatever the events come from."""
 
 
 def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
@@ -54,7 +56,7 @@ class Stream(NamedTuple):
 
     def _events(self, frame: DataFrame, batch_id: int) -> SparkRows:
         files = self.offsets.files(batch_id, EVENTS_SOURCE) if self.events is not None else None
-        if self.events is not None and files is not None:
+        if self.events is not None and files is not None and self.events.can_read(files):
             return self.events.rows(frame.sparkSession, files)
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         return SparkRows(events.select(f"{EVENT_COLUMN}.*"))
@@ -64,7 +66,7 @@ class Stream(NamedTuple):
         cannot see into it."""
         if OPERATION_COLUMN not in frame.columns or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
             return
-        files = self.offsets.files(batch_id, OPERATIONS_SOURCE) if self.operations is not None else None
+        files = self.offsets.files(batch_id, LAST_SOURCE) if self.operations is not None else None
         if self.operations is not None and files is not None:
             yield from self.operations.tables(files)
             return

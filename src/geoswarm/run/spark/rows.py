@@ -131,8 +131,10 @@ class SparkRows(Rows):
         if not self._steps or not all(self._survives_arrow(field.dataType) for field in self._columns):
             self.frame.write.parquet(folder)
             return
-        Path(folder).mkdir(parents=True)
-        written = self.map(write_parts(folder, self.schema), WRITTEN).to_arrow()
+        open_folder = Path(f"{folder}-open")
+        open_folder.mkdir(parents=True)
+        written = self.map(write_parts(str(open_folder), self.schema), WRITTEN).to_arrow()
+        open_folder.rename(folder)  # from now on an attempt that still runs finds no folder to write to
         keep_only(folder, written.column(WRITTEN.names[0]).to_pylist())
 
     def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:

@@ -13,7 +13,15 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import (
+    BooleanType,
+    DateType,
+    FractionalType,
+    IntegralType,
+    StringType,
+    StructType,
+    TimestampType,
+)
 
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
@@ -28,8 +36,14 @@ class FilesOf(NamedTuple):
     """The files behind a DataFrame of `sources.py`."""
 
     kind: str
+    folder: Path
     columns: pa.Schema
     """Those of the DataFrame, and MALFORMED."""
+
+    def can_read(self, files: Sequence[TakenFile]) -> bool:
+        """Not where the names of folders are columns, as in `day=1/`."""
+        depth = len(self.folder.parts)
+        return not any("=" in part for file in files for part in file.path.parts[depth:-1])
 
     def rows(self, spark: SparkSession, files: Sequence[TakenFile]) -> SparkRows:
         tasks = share_out([str(file.path) for file in files], self.kind, spark.sparkContext.defaultParallelism)
@@ -44,30 +58,33 @@ class FilesOf(NamedTuple):
 
     def with_columns(self, columns: pa.Schema) -> "FilesOf":
         malformed = pa.field(MALFORMED, pa.string())
-        return FilesOf(self.kind, columns if MALFORMED in columns.names else columns.append(malformed))
+        return self._replace(columns=columns if MALFORMED in columns.names else columns.append(malformed))
 
 
-_noted: WeakKeyDictionary[DataFrame, str] = WeakKeyDictionary()
-"""The format of the files of a DataFrame."""
+_noted: WeakKeyDictionary[DataFrame, tuple[str, Path]] = WeakKeyDictionary()
+"""The format of the files of a DataFrame, and their folder."""
+_IN_TEXT = (StringType, BooleanType, IntegralType, FractionalType, TimestampType, DateType)
+"""Types that are read from JSON and CSV as Spark reads them. It has rules of its own for the others."""
 
 
-def note_files(frame: DataFrame, path: str, kind: str | None) -> DataFrame:
-    """The same DataFrame. Not noted are places that only Spark can reach, folders whose names are columns, and time
-    zones in which Spark reads times that name none."""
-    folder = path.removeprefix("file://")
-    is_near = "://" not in folder and not any(Path(folder).glob("*=*/"))
-    if kind is not None and is_near and frame.sparkSession.conf.get("spark.sql.session.timeZone") == "UTC":
-        _noted[frame] = kind
+def note_files(frame: DataFrame, path: str, kind: str) -> DataFrame:
+    """The same DataFrame."""
+    _noted[frame] = kind, Path(path.removeprefix("file:").removeprefix("//")).absolute()
     return frame
 
 
 def files_of(frame: DataFrame | None) -> FilesOf | None:
-    """The files that tasks may read instead of a DataFrame; None if they may not."""
-    kind = _noted.get(frame) if frame is not None else None
-    if frame is None or kind is None:
+    """The files that tasks may read instead of a DataFrame; None if they may not. Spark reads what only it can reach,
+    patterns of names, columns in text that are neither numbers nor texts nor times, and times without a zone where
+    the session's is not UTC."""
+    if frame is None or frame not in _noted:
         return None
+    kind, folder = _noted[frame]
     columns = StructType([field for field in frame.schema if field.name != ORDER])
-    return FilesOf(kind, pa.schema([])).with_columns(to_arrow_schema(columns, timezone="UTC"))
+    is_simple = kind == "parquet" or all(isinstance(field.dataType, _IN_TEXT) for field in columns)
+    if not folder.is_dir() or not is_simple or frame.sparkSession.conf.get("spark.sql.session.timeZone") != "UTC":
+        return None
+    return FilesOf(kind, folder, pa.schema([])).with_columns(to_arrow_schema(columns, timezone="UTC"))
 
 
 def _reading(tasks: Sequence[Sequence[Piece]], files: FilesOf) -> Body:
