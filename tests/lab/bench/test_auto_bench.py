@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from geoswarm.control.registry import strategies
+from geoswarm.flow.observe import Load
 from geoswarm.lab.bench.engine import auto
 from geoswarm.lab.bench.engine.auto import AUTO, EVEN, PLACES, PRINTED, AutoSizes, WorldRuns
 from geoswarm.lab.bench.engine.auto_sim import SimSizes
 from geoswarm.lab.bench.engine.auto_worlds import WorldSizes, paper_of, spot_of, stream_of
-from geoswarm.lab.bench.kit.engine_race import ROUND_S
+from geoswarm.lab.bench.kit.engine_race import ROUND_S, StrategyRace, least_of_runs
 from geoswarm.lab.bench.kit.projection import ProjectedBatch
 from geoswarm.lab.bench.swarm.fig12_to_16 import TimelineSizes
 from geoswarm.store.journal.entries import BatchEntry
@@ -44,6 +45,21 @@ def test_keys_are_of_the_worst_world_and_of_batches_that_count() -> None:
     assert told["noise"] == 1.125
     assert told["noise_max"] == 1.25
     assert told["auto_vs_best_sim_one_step"] == 2.0, "`auto-places` is no rival"
+
+
+def took(cpu_us: tuple[int, int], events: tuple[int, int] = (10, 10)) -> BatchEntry:
+    loads = {n: Load(count, count, 0, us) for n, (count, us) in enumerate(zip(events, cpu_us, strict=True))}
+    return BatchEntry(1, executors=loads, events_in=sum(events))
+
+
+def test_runs_of_one_plan_take_the_least_that_any_of_them_took_and_other_plans_what_they_took() -> None:
+    race = StrategyRace(stream_of("crowd", TINY.world, 0), machines=2, batches=1)
+    own, same_work = took((5_000, 9_000)), took((4_000, 7_000))
+    other_work = took((1_000, 1_000), events=(11, 9))
+    alike = least_of_runs([own], [own, same_work, other_work], race)
+    assert alike.match_max_s == pytest.approx(7e-3)
+    assert alike.match_mean_s == pytest.approx(5.5e-3)
+    assert least_of_runs([other_work], [own, same_work, other_work], race).match_max_s == pytest.approx(1e-3)
 
 
 def test_a_hot_cell_is_a_cell_and_nobody_asks_for_a_crowd() -> None:

@@ -15,8 +15,10 @@ takes to count them is not charged: they are flattered. Hotspots are simulated, 
     partitions_per_executor  after 1,200 rounds of hotspots that jump, by `auto-places` alone, without the engine
     ..._places               of `auto-places`: what `auto` does with many subscriptions
 
-Where nothing moves, `busiest` is above 1 by what the times of equal tasks differ: `noise` is the median of that over
-the batches of `replicated`, which deals events out evenly, and `noise_max` what `busiest_max` would be of it.
+Where runs did the same work executor by executor, whichever strategy drew the plan, an executor's time in a batch is
+the least of theirs: `auto` deals events out as `replicated` does while subscriptions are few, and what two runs of one
+plan differ by is the machine's. What is left of that is `noise`, the median of `busiest` over the batches of
+`replicated`, and `noise_max`, what `busiest_max` would be of it.
 """
 
 from collections.abc import Mapping, Sequence
@@ -78,7 +80,7 @@ SIZES = {
         SimSizes(("one-step",), TimelineSizes(1024, 0.0), 8, 2.0),
     ),
     Scale.FULL: AutoSizes(
-        WorldSizes(1_000_000, 300_000, 8, 14, 22),
+        WorldSizes(1_000_000, 200_000, 8, 14, 22),
         ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "attack"),
         (PLACES, "swarm-measured", "per-batch-weighed"),
         2,

@@ -41,8 +41,8 @@ HOT_CELL_QUERIES = 4_000
 SKEW = 0.7
 """Of the publications, in the cells of three executors of sixteen: the largest of the paper."""
 COLLISION_MACHINES = 16
-COLLISION_SHARE = 20
-"""Publications and polygons are so many times dearer than points that so many fewer are drawn."""
+COLLISION_SHARE = 60
+"""Publications and polygons are dearer than points: so many times fewer are drawn."""
 CHANGES_SHARE = 1e-3
 """Changes of attackers in a second, of all queries: 600 to a million in the thesis."""
 PAPER_OF = {"words": "ps2-adjusted", "collisions": "distributor"}

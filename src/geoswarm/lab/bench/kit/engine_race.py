@@ -9,7 +9,7 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from itertools import count
+from itertools import count, repeat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -83,8 +83,8 @@ def run_strategies(
     repeated: Collection[str] | None = None,
     warms: bool = True,
 ) -> dict[str, list[ProjectedBatch]]:
-    """The batches of each strategy, or of those `repeated` alone in all turns but the first. Of several turns, what a
-    batch took is the least (`_least`): neighbours only add."""
+    """The batches of each strategy, or of those `repeated` alone in all turns but the first. Of several runs that did
+    the same work, what a batch took is the least (`least_of_runs`): neighbours only add."""
     with tempfile.TemporaryDirectory() as root:
         report("writing the stream")
         _write_race(race, Path(root))
@@ -97,15 +97,16 @@ def run_strategies(
                 if turn == 0 or repeated is None or name in repeated:
                     report(f"{name} on the engine")
                     found[name].append(_run_strategy(spark, race, name, Path(root)))
-        return {name: [_least(entries, race) for entries in zip(*found[name], strict=True)] for name in names}
+        of_all = list(zip(*(run for runs in found.values() for run in runs), strict=True))
+        return {name: list(map(least_of_runs, zip(*found[name], strict=True), of_all, repeat(race))) for name in names}
 
 
-def _least(entries: Sequence[BatchEntry], race: StrategyRace) -> ProjectedBatch:
-    """One batch in several turns: the turn that would have ended first, and in it for each executor the least time of
-    all turns in which every executor had the same events and matches. Where plans differ, there is no other such turn.
-    """
-    first = min(entries, key=lambda entry: project(entry, race.machines, routed=race.routed).makespan_s)
-    alike = [entry for entry in entries if _work_of(entry) == _work_of(first)]
+def least_of_runs(own: Sequence[BatchEntry], of_all: Sequence[BatchEntry], race: StrategyRace) -> ProjectedBatch:
+    """One batch of a strategy: the turn of its own that would have ended first, and in it for each executor the least
+    time of all runs, of any strategy, in which every executor had the same events and matches: they are runs of one
+    plan, and differ by what the machine's neighbours did. Where plans differ, there is no such run."""
+    first = min(own, key=lambda entry: project(entry, race.machines, routed=race.routed).makespan_s)
+    alike = [entry for entry in of_all if _work_of(entry) == _work_of(first)]
     executors = {
         number: load._replace(cpu_us=min(entry.executors[number].cpu_us for entry in alike))
         for number, load in first.executors.items()
