@@ -144,7 +144,7 @@ def test_losses_on_the_engine_are_of_the_batches_from_the_attack_on() -> None:
 
 
 def test_the_attack_runs_through_the_real_engine(spark: Any) -> None:
-    result = engine.measure(engine.GuardEngineSizes(2000, 40.0, 1000, 1, 2, 60), 0, silent, spark)
+    result = engine.measure(engine.GuardEngineSizes(2000, 40.0, 1000, 1, 2, 60, 1), 0, silent, spark)
     by_kind = {kind: [row for row in result.rows if row["kind"] == kind] for kind in engine.RACED}
     assert [row["s"] for row in by_kind[ATTACK]] == [-15.0, 0.0, 15.0]
     assert by_kind[CALM][0]["subscriptions"] == by_kind[GUARDED][0]["subscriptions"] == 2000
