@@ -240,7 +240,7 @@ def test_columns_of_types_that_delta_lacks_are_refused_and_those_that_only_arrow
 def test_a_delta_sink_without_its_package_and_at_an_address_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(SettingsError, match="write to a mounted path"):
+    with pytest.raises(SettingsError, match="use a mounted path"):
         Delta("s3://bucket/matches")
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(SettingsError, match="geoswarm\\[delta\\]"):

@@ -195,15 +195,15 @@ class Steps:
 
 
 BATCHES = 6
+OLD_S = 1000.0
 
 
-def play(path: Path, first: int, look: Callable[[], None], dies_before: int) -> tuple[int, int]:
+def play(path: Path, first: int, look: Callable[[], None], dies_before: int, keep_s: float | None) -> tuple[int, int]:
     """A process that writes batches until it is done or dies. Returns the batch that it was in, and its steps."""
     number = first
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(threading, "excepthook", lambda *_: None)
         steps = Steps(look, dies_before, patch)
-        sink = Parquet(str(path), roll_rows=25, roll_s=LONG_S)
+        sink = Parquet(str(path), roll_rows=25, roll_s=LONG_S, keep_s=keep_s)
         try:
             sink.bind("one")
             for number in range(first, BATCHES):
@@ -215,33 +215,47 @@ def play(path: Path, first: int, look: Callable[[], None], dies_before: int) -> 
         return BATCHES, steps.count
 
 
-def test_a_reader_sees_each_row_once_whenever_the_process_is_killed(tmp_path: Path) -> None:
-    """Killed before each single step on the disk, and again while it recovers; the batch is then run again."""
-    seen: list[int] = []
+@pytest.mark.parametrize("old", [0, 3])
+def test_a_reader_sees_each_row_once_whenever_the_process_is_killed(tmp_path: Path, old: int) -> None:
+    """Killed before each single step on the disk, and again while it recovers; the batch is then run again. Meanwhile
+    `old` folders expire."""
+    begins, keep_s = [0], OLD_S / 2 if old else None
     names: list[str] = []
 
     def look() -> None:
         now = [f"{file}" for file in sorted(path.glob("**/*.parquet"))]
         if names != now and any(path.glob("batch=*")):
             found = sorted(visible(path))
-            assert found == ids(len(found) // 10), "whole batches, each row once, none left out"
-            seen.append(len(found))
+            begins.append(found[0] // 1000)
+            assert found == ids(found[-1] // 1000 + 1)[10 * begins[-1] :], "whole batches, each row once, none left out"
+            ends.append(found[-1])
         names[:] = now
 
-    path = tmp_path / "whole"
-    _, steps = play(path, 0, look, 10**9)
-    assert sorted(visible(path)) == ids(BATCHES)
-    assert steps > 30
+    def prepare() -> None:
+        sink = Parquet(str(path), roll_s=0)
+        sink.bind("one")
+        write(sink, range(old))
+        for folder in path.glob("batch=*"):
+            os.utime(folder, (time.time() - OLD_S,) * 2)
+
+    path, ends = tmp_path / "whole", list[int]()
+    prepare()
+    _, steps = play(path, old, look, 10**9, keep_s)
+    assert sorted(visible(path)) == ids(BATCHES)[10 * old :]
+    assert steps > 25
     for dies_before in range(steps):
-        path = tmp_path / str(dies_before)
-        seen.clear()
-        number, _ = play(path, 0, look, dies_before)
-        number, _ = play(path, number, look, dies_before % 7)
-        number, _ = play(path, number, look, 10**9)
+        path, ends = tmp_path / str(dies_before), list[int]()
+        prepare()
+        number = old
+        for steps_more in (dies_before, dies_before % 7, 10**9):
+            number, _ = play(path, number, look, steps_more, keep_s)
         assert number == BATCHES
-        assert seen == sorted(seen), "what was visible stays visible"
-        assert sorted(visible(path)) == ids(BATCHES), f"killed before step {dies_before}"
+        assert ends == sorted(ends), "what was visible stays visible"
+        assert sorted(visible(path))[-10 * (BATCHES - old) :] == ids(BATCHES)[10 * old :], (
+            f"killed before {dies_before}"
+        )
         assert not [*(path / "_work").glob("*/*")], "nothing is left behind"
+    assert set(begins) == set(range(old + 1)), "folders expire one by one"
 
 
 def test_two_engines_that_roll_up_the_same_batches_do_not_both_succeed(tmp_path: Path) -> None:
@@ -286,5 +300,5 @@ def test_settings_of_a_parquet_sink_that_cannot_work_are_refused(tmp_path: Path)
     for given, want in (({"roll_rows": 0}, "1 or more"), ({"roll_s": -1.0}, "0 or more"), ({"keep_s": 0.0}, "more")):
         with pytest.raises(SettingsError, match=want):
             Parquet(str(tmp_path), **given)
-    with pytest.raises(SettingsError, match="no atomic rename"):
+    with pytest.raises(SettingsError, match="use a mounted path"):
         Parquet("s3://bucket/matches")

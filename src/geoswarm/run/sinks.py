@@ -40,7 +40,7 @@ def local_path(path: str, noun: str) -> Path:
     """The absolute path of a sink's folder."""
     if "://" in path and not path.startswith("file://"):
         raise SettingsError(
-            f"a {noun} sink at {path} has no atomic rename: write to a mounted path, or use a function sink"
+            f"a {noun} sink writes to paths only, and {path} is an address: use a mounted path, or a function sink"
         )
     return Path(path.removeprefix("file://")).absolute()
 
