@@ -33,6 +33,7 @@ import pyarrow.parquet as pq
 from geoswarm.core.arrays.batches import gather
 from geoswarm.errors import StreamError
 from geoswarm.run.parquet_parts import open_part
+from geoswarm.store.local_files import sync_folder
 
 BATCHES_MAX = 1000
 """Batches in one file: rolling them up opens all of their files, one after the other."""
@@ -220,7 +221,7 @@ class RollingFolder:
                 self._waiting.popleft()
             self._changed.notify_all()
         if len(batches) > 1:
-            _sync(self.path)
+            sync_folder(self.path)
             for batch in batches:
                 shutil.rmtree(self._place(batch.number))
 
@@ -280,19 +281,12 @@ def _write_rolled(path: Path, parts: Sequence[Path], schema: pa.Schema, group_ro
     with open_part(str(path), schema) as writer:
         for batch in gather(_read(parts), group_rows, GROUP_BYTES_MAX):
             writer.write_batch(batch)
-    _sync(path)  # the small files are removed, so this one must survive a power cut
-    _sync(path.parent)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())  # the small files are removed, so this one must survive a power cut
+    sync_folder(path.parent)
 
 
 def _read(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:
     for part in parts:
         with pq.ParquetFile(part) as file:
             yield from file.iter_batches(READ_ROWS, use_threads=False)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
