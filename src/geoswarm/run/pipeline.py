@@ -129,6 +129,11 @@ class Pipeline:
         self._steering.steer(report, manifest)
         self._scaling.add_batch(self._last)
 
+    def end(self) -> None:
+        """Called when the stream has ended, for any reason."""
+        for sink in (self._sink, *(sink for _, sink, _ in self._stages)):
+            sink.end()
+
     def _prepare(self, batch: Batch) -> Manifest:
         """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch, or
         its first one from a sample."""

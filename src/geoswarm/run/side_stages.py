@@ -24,7 +24,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
-from geoswarm.run.sinks import Console, Kafka, Parquet, Sink, SinkLike, as_sink
+from geoswarm.run.sinks import Console, Delta, Kafka, Parquet, Sink, SinkLike, as_sink
 from geoswarm.store.checkpoint import Checkpoint
 
 OBJECT_INTERVALS = 4
@@ -46,7 +46,7 @@ def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None
     """Refuse stages that cannot work, before the stream starts."""
     _check_names(stages)
     sinks = [sink, *(as_sink(stage.sink) for stage in stages)]
-    places = [s.path if isinstance(s, Parquet) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
+    places = [s.path if isinstance(s, Parquet | Delta) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
     if len(set(places)) < len(places):
         raise SettingsError(
             "two sinks are one and the same, so each would take the other's batches for its own: "

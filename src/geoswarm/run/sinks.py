@@ -1,24 +1,25 @@
 """Sinks, which receive the matches. If a sink writes the same batch again, the result is the same.
 
-`Parquet` and `Memory` are exactly once by themselves: a batch has one place, filled in one step. `Kafka` and
+`Parquet`, `Delta` and `Memory` are exactly once by themselves: a batch is put into place in one step. `Kafka` and
 `Console` may repeat a batch after a crash; a row carries (event_id, subscription, version), by which a reader drops
 repeats. The same sinks serve every engine; the differences are in `Rows`.
 """
 
-import shutil
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 from pydantic import Field
 from rich.console import Console as Terminal
 from rich.table import Table
 
 from geoswarm.errors import SettingsError
+from geoswarm.parameters import check_arguments
+from geoswarm.run.delta import DeltaFolder, require_deltalake
+from geoswarm.run.parquet_rolls import RollingFolder, read_folder
 from geoswarm.run.rows import Rows
 
 KEYS = ("event_id", "user", "key", "region")
@@ -31,16 +32,38 @@ class Sink(ABC):
     @abstractmethod
     def write(self, matches: Rows, batch_id: int) -> None: ...
 
+    def end(self) -> None:  # noqa: B027
+        """Called when the stream has ended, for any reason: a sink that holds batches back delivers them."""
+
+
+def local_path(path: str, noun: str) -> Path:
+    """The absolute path of a sink's folder."""
+    if "://" in path and not path.startswith("file://"):
+        raise SettingsError(
+            f"a {noun} sink writes to paths only, and {path} is an address: use a mounted path, or a function sink"
+        )
+    return Path(path.removeprefix("file://")).absolute()
+
 
 class Parquet(Sink):
-    """Write `path/batch=N/` per batch, put in place by one rename once all of it is written."""
+    """Write folders `path/batch=N/` of Parquet files, each put in place by one rename.
 
-    def __init__(self, path: str) -> None:
-        if "://" in path and not path.startswith("file://"):
-            raise SettingsError(
-                f"a Parquet sink at {path} has no atomic rename: write to a mounted path, or use a function sink"
-            )
-        self.path = Path(path.removeprefix("file://")).absolute()
+    Batches of less than `roll_rows` rows are put together, until they have so many or `roll_s` seconds have passed
+    since the last folder; until then no reader sees them. With `roll_s` 0 every batch is a folder, at once. Folders are
+    removed `keep_s` seconds after they were written; without it, never.
+    """
+
+    @check_arguments
+    def __init__(
+        self,
+        path: str,
+        roll_rows: Annotated[int, Field(ge=1)] = 100_000,
+        roll_s: Annotated[float, Field(ge=0)] = 60.0,
+        keep_s: Annotated[float, Field(gt=0)] | None = None,
+    ) -> None:
+        self.path = local_path(path, "Parquet")
+        self._open_folder = partial(RollingFolder, self.path, roll_rows, roll_s, keep_s)
+        self._folder: RollingFolder | None = None
 
     def bind(self, checkpoint: str) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
@@ -52,23 +75,46 @@ class Parquet(Sink):
                 f"{self.path} holds the matches of another checkpoint, whose batches have the same numbers: "
                 "choose another folder, or remove it"
             )
+        self.end()
+        self._folder = self._open_folder()
 
     def write(self, matches: Rows, batch_id: int) -> None:
-        final = self.path / f"batch={batch_id}"
-        if final.exists():
-            return  # a replay: the folder is complete
-        for left in self.path.glob(f"_staged-{batch_id}-*"):
-            shutil.rmtree(left, ignore_errors=True)
-        # A new name: a Spark that outlived its driver may still be writing the last one.
-        staged = self.path / f"_staged-{batch_id}-{uuid.uuid4().hex}"
+        folder = self._folder = self._folder or self._open_folder()
+        if folder.has(batch_id):
+            return  # a replay
+        staged = folder.stage(batch_id)
         matches.write_parquet(str(staged))
-        staged.rename(final)
+        folder.add(staged, batch_id)
+
+    def end(self) -> None:
+        if self._folder is not None:
+            self._folder.end()
 
     def read(self) -> pa.Table:
-        """All batches delivered so far, with the column `batch`."""
-        files = [str(file) for file in sorted(self.path.glob("batch=*/*.parquet"))]
-        partitioning = ds.partitioning(pa.schema([("batch", pa.int64())]), flavor="hive")
-        return ds.dataset(files, format="parquet", partitioning=partitioning).to_table() if files else pa.table({})
+        """All batches delivered so far, also those that no reader sees yet, with the column `batch`: the first batch of
+        the folder that a row is in."""
+        return read_folder(self.path)
+
+
+class Delta(Sink):
+    """Add each batch to a Delta table in one transaction, once. It needs the package deltalake (geoswarm[delta])."""
+
+    def __init__(self, path: str) -> None:
+        self.path = local_path(path, "Delta")
+        require_deltalake()
+        self._checkpoint = ""
+        self._folder: DeltaFolder | None = None
+
+    def bind(self, checkpoint: str) -> None:
+        self._checkpoint, self._folder = checkpoint, None
+
+    def write(self, matches: Rows, batch_id: int) -> None:
+        folder = self._folder = self._folder or DeltaFolder(self.path, self._checkpoint, matches.schema)
+        if folder.has(batch_id):
+            return  # a replay
+        staged = folder.stage(batch_id)
+        matches.write_parquet(str(staged))
+        folder.add(staged, batch_id)
 
 
 class Kafka(Sink):

@@ -25,7 +25,7 @@ def publish(path: Path, chunks: Chunks, place: Callable[[str, Path], None], dura
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
         if durable:
-            _sync_folder(path.parent.parent)
+            sync_folder(path.parent.parent)
     handle, temporary = tempfile.mkstemp(prefix=".", dir=path.parent)
     try:
         with os.fdopen(handle, "wb", buffering=0) as file:
@@ -40,10 +40,11 @@ def publish(path: Path, chunks: Chunks, place: Callable[[str, Path], None], dura
     finally:
         Path(temporary).unlink(missing_ok=True)  # gone already after a replace
     if durable:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Let the names in a folder survive a power cut."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

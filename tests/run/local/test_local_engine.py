@@ -157,12 +157,13 @@ def test_a_checkpoint_goes_from_one_engine_to_the_other_and_back(spark: "SparkSe
 
 
 @pytest.mark.slow
-def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sink", "kills"), [("rolled", 2), ("delta", 1)])
+def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path, sink: str, kills: int) -> None:
     SCENARIO.write(tmp_path, range(10))
     rng = np.random.default_rng(2)
-    with Victim(tmp_path, IN_PROCESS) as victim:
+    with Victim(tmp_path, IN_PROCESS, "--sink", sink) as victim:
         victim.start()
-        for kill in range(2):
+        for kill in range(kills):
             before = victim.commits()
             if not victim.until(lambda before=before: victim.commits() > before, f"a batch before kill {kill}"):  # type: ignore[misc]
                 break
@@ -170,6 +171,7 @@ def test_kills_by_signal_lose_and_repeat_nothing(tmp_path: Path) -> None:
         victim.until_done()
         assert victim.starts >= 2
         check(victim.home, 10)
+        assert sink != "rolled" or list(victim.output.glob("batch=*/batches-*.parquet"))
 
 
 # -- as a user meets it

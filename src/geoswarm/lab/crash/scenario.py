@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
@@ -226,17 +227,19 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
     counted = {entry.batch: entry for entry in JournalReader(Storage(str(checkpoint))).read(BatchEntry)}
     lost = repeated = wrong = 0
     differences = []
-    delivered = {int(folder.name.removeprefix("batch=")) for folder in output.glob("batch=*")}
-    if delivered != set(range(len(want))) or set(dead) != delivered or set(counted) != delivered:
-        differences.append(f"{len(want)} batches ran, {sorted(delivered)} came out, {sorted(counted)} were counted")
-    for k, answer in enumerate(want):
-        tables = [pq.ParquetFile(file).read() for file in sorted(output.glob(f"batch={k}/*.parquet"))]
+    parts = delivered(output, len(want))
+    came = [k for batches, _ in parts for k in batches]
+    if came != list(range(len(want))) or set(dead) != set(came) or set(counted) != set(came):
+        differences.append(f"{len(want)} batches ran, {came} came out, {sorted(counted)} were counted")
+    for batches, tables in parts:
         got = Counter(pairs_of(tables))
-        wanted = Counter(answer.pairs)
+        wanted = Counter(pair for k in batches if k < len(want) for pair in want[k].pairs)
         lost += (wanted - got).total()
         repeated += sum(n - 1 for n in got.values())
         wrong += len(set(got) - set(wanted))
-        differences += [f"batch {k}: {text}" for text in _extra_columns(scenario, tables)]
+        differences += [f"batch {batches[0]}: {text}" for text in _extra_columns(scenario, tables)]
+    lost += sum(len(answer.pairs) for k, answer in enumerate(want) if k not in came)
+    for k, answer in enumerate(want):
         if dead[k] != answer.dead:
             differences.append(f"batch {k}: dead letters {dict(dead[k])} instead of {dict(answer.dead)}")
         entry = counted.get(k)
@@ -244,6 +247,26 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
         if sums != [answer.events_in, answer.dead["event"], answer.matched, answer.matches]:
             differences.append(f"batch {k}: counted {sums} instead of {answer}"[:300])
     return Comparison(len(want), sum(len(a.pairs) for a in want), lost, repeated, wrong, differences)
+
+
+def delivered(output: Path, batches: int) -> list[tuple[range, list[pa.Table]]]:
+    """What a reader of the output finds: tables, and the numbers of the batches that are in them, in order. A Delta
+    table has no file for a batch without rows."""
+    if (output / "_delta_log").exists():
+        from deltalake import DeltaTable
+
+        files = [Path(unquote(uri.removeprefix("file://"))) for uri in DeltaTable(output).file_uris()]
+        written: dict[int, list[Path]] = {k: [] for k in range(batches)}
+        for file in sorted(files):
+            written.setdefault(int(file.name.split("-")[1]), []).append(file)
+        parts = [(range(k, k + 1), paths) for k, paths in written.items()]
+    else:
+        parts = []
+        for first, folder in sorted((int(f.name.removeprefix("batch=")), f) for f in output.glob("batch=*")):
+            paths = sorted(folder.glob("*.parquet"))
+            rolled = [int(path.stem.split("-")[2]) for path in paths if path.name.startswith("batches-")]
+            parts.append((range(first, max([first, *rolled]) + 1), paths))
+    return [(numbers, [pq.ParquetFile(path).read() for path in paths]) for numbers, paths in parts]
 
 
 def _extra_columns(scenario: Scenario, tables: Sequence[pa.Table]) -> Iterable[str]:

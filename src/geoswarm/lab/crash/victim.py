@@ -7,6 +7,7 @@ when all files are done. `lab/bench/engine/recovery.py` and the tests measure it
 """
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from geoswarm.lab.crash import scenario
 from geoswarm.lab.crash.processes import end_with_parent
 from geoswarm.run import local
 from geoswarm.run.local.engine import LocalEngine
-from geoswarm.run.sinks import Parquet
+from geoswarm.run.sinks import Delta, Parquet, Sink
 
 CONF = {"spark.sql.streaming.minBatchesToRetain": "100000"}
 """The oracle reads from the offset log which files each batch held, so the log is kept for all batches."""
@@ -24,6 +25,12 @@ CLUSTER_CONF = {"spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:
 """Executors live for seconds here: no time is spent on compiling well."""
 IN_PROCESS = "in-process"
 """In place of a master: the local engine, which starts no Spark."""
+SINKS: dict[str, Callable[[str], Sink]] = {
+    "parquet": lambda path: Parquet(path, roll_s=0),
+    "rolled": lambda path: Parquet(path, roll_rows=400),
+    "delta": Delta,
+}
+"""How the output is written: a folder for each batch, several batches in one file, or a Delta table."""
 
 
 def process(
@@ -32,13 +39,15 @@ def process(
     tuning: Tuning,
     *,
     name: str = "run",
+    sink: str = "parquet",
     later_s: float = 0.0,
     sample: Sample | None = None,
     strategy: Strategy | None = None,
 ) -> None:
-    """Process all files of `world` with the engine. `later_s` moves the clock forward, as a late restart does."""
+    """Process all files of `world` with the engine, into one of the `SINKS`. `later_s` moves the clock forward, as a
+    late restart does."""
     home = world / name
-    checkpoint, sink = home / "checkpoint", Parquet(str(home / "output"))
+    checkpoint, target = home / "checkpoint", SINKS[sink](str(home / "output"))
     events, operations = str(world / "events"), str(world / "operations")
 
     def clock() -> float:
@@ -50,7 +59,7 @@ def process(
             engine.start(
                 events=local.events_from_files(events, files_per_batch=1),
                 operations=local.operations_from_files(operations, files_per_batch=1),
-                sink=sink,
+                sink=target,
                 available_now=True,
             ).wait()
         return
@@ -64,7 +73,7 @@ def process(
         on_spark.start(
             events=events_from_files(spark, events, files_per_batch=1),
             operations=operations_from_files(spark, operations, files_per_batch=1),
-            sink=sink,
+            sink=target,
             available_now=True,
         ).wait()
 
@@ -74,6 +83,7 @@ def main() -> None:
     parser.add_argument("world", type=Path)
     parser.add_argument("--name", default="run")
     parser.add_argument("--master", default="local[2]")
+    parser.add_argument("--sink", choices=list(SINKS), default="parquet")
     parser.add_argument("--exchange", choices=["packed", "rows"], default="packed")
     parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
@@ -84,7 +94,7 @@ def main() -> None:
         end_with_parent()
     changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
     tuning = scenario.TUNING.model_copy(update=changes)
-    process(given.world, given.master, tuning, name=given.name)
+    process(given.world, given.master, tuning, name=given.name, sink=given.sink)
 
 
 if __name__ == "__main__":

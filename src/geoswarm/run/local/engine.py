@@ -62,7 +62,7 @@ class LocalEngine(BaseEngine):
             with self._lock:
                 self._run_pipeline(pipeline, number, rows, columns, offsets)
 
-        run = LocalRun(sources, log, run_batch, every_s=every_s, available_now=available_now)
+        run = LocalRun(sources, log, run_batch, end=pipeline.end, every_s=every_s, available_now=available_now)
         self._run = run
         return run
 

@@ -26,8 +26,17 @@ class LocalRun:
     """A `run.stream.Run`."""
 
     def __init__(
-        self, sources: Sequence[Source], log: StreamLog, run_batch: RunBatch, *, every_s: float, available_now: bool
+        self,
+        sources: Sequence[Source],
+        log: StreamLog,
+        run_batch: RunBatch,
+        *,
+        end: Callable[[], None],
+        every_s: float,
+        available_now: bool,
     ) -> None:
+        """`end` is called after the last batch, also if it failed."""
+        self._end = end
         self._sources, self._log, self._run_batch = sources, log, run_batch
         self._every_s, self._available_now = every_s, available_now
         self._changed = threading.Condition()
@@ -64,13 +73,13 @@ class LocalRun:
         self._thread.join(STOP_S_MAX)
 
     def _loop(self) -> None:
-        try:
-            self._run_batches()
-        except BaseException as error:
-            self._error = error
-        finally:
-            with self._changed:
-                self._changed.notify_all()
+        for step in (self._run_batches, self._end):
+            try:
+                step()
+            except BaseException as error:
+                self._error = self._error or error
+        with self._changed:
+            self._changed.notify_all()
 
     def _run_batches(self) -> None:
         number = self._log.last_committed() + 1

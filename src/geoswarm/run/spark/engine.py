@@ -104,6 +104,6 @@ class Engine(BaseEngine):
             with self._lock:
                 pipeline.run(source.batch(frame, batch_id))
 
-        run = launch(stream, run_batch, where, every_s=every_s, available_now=available_now)
+        run = launch(stream, run_batch, where, end=pipeline.end, every_s=every_s, available_now=available_now)
         self._run = run
         return run

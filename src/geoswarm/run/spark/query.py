@@ -19,11 +19,13 @@ def launch(
     run_batch: Callable[[DataFrame, int], None],
     checkpoint: str,
     *,
+    end: Callable[[], None],
     every_s: float,
     available_now: bool,
 ) -> "SparkRun":
-    """Call `run_batch` with each micro-batch in turn, and with the same one after a crash."""
-    run = SparkRun()
+    """Call `run_batch` with each micro-batch in turn, and with the same one after a crash; `end` when the stream has
+    ended, for who waits for it or stops it."""
+    run = SparkRun(end)
 
     def keep_error(batch: DataFrame, batch_id: int) -> None:
         try:
@@ -45,12 +47,19 @@ class SparkRun:
     error: GeoswarmError | None = None
     stopping = False
 
+    def __init__(self, end: Callable[[], None]) -> None:
+        self._end = end
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait for the end; True if it has ended. Raises the error that ended it, if any."""
-        return self._raising(
-            # Spark accepts fractions of a second, though its type is int.
-            lambda: self.query.awaitTermination(cast(int | None, timeout_s))
-        )
+        try:
+            return self._raising(
+                # Spark accepts fractions of a second, though its type is int.
+                lambda: self.query.awaitTermination(cast(int | None, timeout_s))
+            )
+        finally:
+            if not self.is_active:
+                self._end()
 
     def drain(self) -> None:
         """Wait until everything that was available at the call is processed."""
@@ -67,6 +76,7 @@ class SparkRun:
                 break
             time.sleep(0.005)
         self.query.stop()
+        self._end()
 
     def _batches(self) -> int:
         progress: Any = self.query.lastProgress

@@ -4,6 +4,8 @@ The engine runs one scenario (`lab/crash/scenario.py`) as a process of its own. 
 and JVM), one of its Python workers or one of its executor JVMs is killed; a dead engine is started again from its
 checkpoint, as a supervisor would. At the end the whole output is set beside the oracle's, pair by pair.
 
+The matches go into a Parquet folder that is rolled up, a Delta table, or a folder for each batch.
+
 The plan moves meanwhile, with a round for every batch; some starts take another strategy than the one before, and some
 kills wait for the moment when a new plan is on disk and no batch has been given it yet. A run whose plan was to move
 and did not proves nothing, and is an error.
@@ -51,20 +53,27 @@ class KillTrial(NamedTuple):
     strategies: tuple[str, ...]
     """One for each start, in turn."""
     kills: tuple[str, ...]
+    sink: str
+    """Where the matches go (`lab/crash/victim.py`)."""
 
 
 SIZES: dict[Scale, list[KillTrial]] = {
-    Scale.SMALL: [KillTrial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED), (PLANNED, "driver", "worker"))],
+    Scale.SMALL: [
+        KillTrial(LOCAL, (MEASURED, STILL, PER_BATCH), (PLANNED, "driver"), "rolled"),
+        KillTrial(LOCAL, (MEASURED, PER_BATCH), ("driver", "worker"), "delta"),
+    ],
     Scale.FULL: [
-        KillTrial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver")),
-        KillTrial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver")),
-        KillTrial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver")),
-        KillTrial(LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver")),
-        KillTrial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor")),
-        KillTrial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver")),
+        KillTrial(LOCAL, (STILL,), ("driver", EARLY, "worker", "driver"), "rolled"),
+        KillTrial(LOCAL, (MEASURED,), (PLANNED, "driver", EARLY, "worker", PLANNED, "driver"), "delta"),
+        KillTrial(LOCAL, (PER_BATCH,), ("driver", EARLY, "worker", "driver"), "parquet"),
+        KillTrial(
+            LOCAL, (MEASURED, STILL, PER_BATCH, MEASURED, PER_BATCH), (PLANNED, "driver", "worker", "driver"), "rolled"
+        ),
+        KillTrial(CLUSTER, (MEASURED,), ("executor", "worker", PLANNED, "executor", "executor"), "delta"),
+        KillTrial(CLUSTER, (MEASURED, PER_BATCH), (PLANNED, "executor", "worker", "executor", "driver"), "rolled"),
     ],
 }
-"""Three kills fit into a minute: a start of Spark takes a sixth of it."""
+"""Two kills fit into three quarters of a minute: a start of Spark takes ten seconds of it."""
 
 FILES_PER_KILL = 4
 RUNNING_S = 2.0
@@ -93,7 +102,7 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
         with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
             world = _GrowingScenario(Scenario(seed * len(trials) + number), Path(folder))
             world.extend(FILES_PER_KILL * len(trial.kills))
-            with Victim(world.folder, trial.master, strategies=trial.strategies) as victim:
+            with Victim(world.folder, trial.master, "--sink", trial.sink, strategies=trial.strategies) as victim:
                 victim.start()
                 rows += _kill_all(victim, trial, world, rng, report)
                 report(f"{_trial_name(trial)}: the rest of the stream")
@@ -139,7 +148,7 @@ def _plans_of(trial: KillTrial, entries: list[BatchEntry]) -> int:
 
 
 def _trial_name(trial: KillTrial) -> str:
-    return f"{', '.join(trial.strategies)} on {trial.master}"
+    return f"{', '.join(trial.strategies)} on {trial.master} into {trial.sink}"
 
 
 def _kill_all(
@@ -157,6 +166,7 @@ def _kill_all(
         killed_s = time.monotonic()
         commits, starts = victim.commits(), victim.starts
         row: dict[str, Any] = {"master": trial.master, "strategy": victim.strategy, "killed": kind}
+        row["sink"] = trial.sink
         row["after_batch"] = commits - 1
         if i + 1 < len(trial.kills) and trial.kills[i + 1] == EARLY:
             victim.start()

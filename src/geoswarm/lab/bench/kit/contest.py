@@ -153,7 +153,7 @@ class PipelineContestant:
         folder = str(self.world.root / f"matches-{self.world.linked}")
         if self.by_rows:
             return Function(lambda frame, batch_id: frame.write.parquet(f"{folder}/batch={batch_id}"))
-        return Parquet(folder)
+        return Parquet(folder, roll_s=0)  # as the other one: a folder for each batch
 
 
 def _engine_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, sink: Sink) -> Any:
