@@ -137,7 +137,7 @@ def balance(story: Story) -> "Figure":
     axes.set(xlabel="batch", ylabel="busiest executor / mean")
     axes.set_ylim(bottom=0)
     axes.set_title("Balance, batch by batch")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=3)
+    drawn.legend(loc="outside lower center", ncols=3)
     axes.grid(axis="x", visible=False)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     return drawn

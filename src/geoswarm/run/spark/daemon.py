@@ -44,12 +44,13 @@ def preload(names: tuple[str, ...] = PRELOADED) -> list[str]:
 
 
 def warm() -> None:
-    """Run the kernels once, which makes numba load them, its typing rules and LLVM; workers inherit all of it."""
+    """Run the kernels once, which makes numba load them, its typing rules and LLVM; workers inherit all of it. At the
+    first start of an installation those of points are compiled here, and others where they are needed."""
     import pyarrow as pa
 
-    from geoswarm.run.warm import warm_up
+    from geoswarm.run.load_kernels import load_kernels
 
-    warm_up()
+    load_kernels()
     pa.array([0])  # from a list: here pyarrow looks for pandas, and imports it if it is installed
 
 
