@@ -107,7 +107,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
 
     @property
     def cache_path(self) -> str:
-        return str(folders_to_read()[0])
+        return str(folder_to_write())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()

@@ -30,8 +30,10 @@ def folder_to_write() -> Path | None:
 
 
 def folders_to_read() -> list[Path]:
-    """That folder, and what came with the installation."""
+    """That folder, and what came with the installation; only the one that NUMBA_CACHE_DIR names, if it does."""
     written = folder_to_write()
+    if numba.config.CACHE_DIR:
+        return [written] if written is not None else []
     return [OWN] if written is None or written == OWN else [written, OWN]
 
 
