@@ -35,14 +35,15 @@ REGIONS = (
     "CIRCLE(8 8, 90000)",
     "POLYGON((1 1, 9 1, 9 9, 1 9, 1 1), (3 3, 4 3, 4 4, 3 3))",
 )
-AREAS = ("POLYGON((2 2, 3 2, 3 3, 2 2))", "CIRCLE(4 4, 9000)", "POLYGON((7 7, 9 7, 8 9, 7 7))", None)
+AREAS = ("POLYGON((2 2, 3 2, 3 3, 2 2))", "CIRCLE(8 8, 9000)", "POLYGON((7 7, 9 7, 8 9, 7 7))", None)
 PREDICATES = ("intersects", "contains", "within", "covers")
 TRIGGERS = ("enter", "exit", "dwell(1)", "inside")
 
 
 def places() -> None:
-    """Points in rectangles, and plans that follow the load."""
+    """Points in rectangles: events that are dealt out, and plans that follow the load."""
     _stream(_events, _rectangles())
+    _stream(_events, _rectangles(), tuning=TUNING.model_copy(update={"strategy": "auto-places"}))
 
 
 def words() -> None:
@@ -67,7 +68,7 @@ def join() -> None:
 
 def transitions() -> None:
     """Who enters, leaves and stays."""
-    _stream(lambda first: _with(_events(first), object_id=(1, 2, 3)), _rectangles(on=TRIGGERS))
+    _stream(lambda first: _with(_events(first), object_id=(1, 2, 3, None)), _rectangles(on=TRIGGERS))
 
 
 def digests() -> None:
@@ -95,12 +96,17 @@ PARTS: dict[str, Callable[[], None]] = {
 }
 
 
-def _stream(events: Callable[[int], pa.Table], subscriptions: pa.Table, stages: list[Stage] | None = None) -> None:
+def _stream(
+    events: Callable[[int], pa.Table],
+    subscriptions: pa.Table,
+    stages: list[Stage] | None = None,
+    tuning: Tuning = TUNING,
+) -> None:
     """Some are loaded from a file, the others come one by one; some are cancelled while the stream runs."""
     clock = count(1_800_000_000, 60)
     with (
         tempfile.TemporaryDirectory(prefix="geoswarm-warm-") as folder,
-        LocalEngine(WORLD, TUNING, checkpoint=f"{folder}/state", clock=lambda: next(clock)) as engine,
+        LocalEngine(WORLD, tuning, checkpoint=f"{folder}/state", clock=lambda: next(clock)) as engine,
     ):
         half = len(subscriptions) // 2
         pq.write_table(subscriptions.slice(0, half).drop_columns(["op"]), f"{folder}/subscriptions.parquet")
