@@ -6,7 +6,8 @@ comes back in any quiet stream. Here it is paid once, before the fork: a job on 
 instead of 1.2 to 1.4 s (two cores, more or less busy).
 
 A worker of Spark's own whose JVM has hung up, since it was idle or its query was stopped, wants to report an error
-to it, fails, and prints a traceback, unless it is killed before that, as on an idle machine. Here it just ends.
+to it, fails, and prints a traceback, unless it is killed before that, as on an idle machine. Here it just ends. What
+plans and offers a source in Python is started by Spark without this daemon, and still prints.
 
 Chosen by `session.py` through `spark.python.daemon.module`; a session built by the user does without it and
 works the same. No thread is started here: only a single-threaded process can fork safely.
@@ -15,7 +16,6 @@ works the same. No thread is started here: only a single-threaded process can fo
 import gc
 import importlib
 import os
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from io import BufferedReader, BufferedWriter
@@ -82,13 +82,10 @@ def until_hung_up(serve: Serve) -> Serve:
 
 
 if __name__ == "__main__":
-    # Spark forks what plans a source of ours in Python from a daemon of its own: it matches nothing.
-    asked = sys.argv[1] if sys.argv[1:] and sys.argv[1].startswith("pyspark.") else WORKER
-    if asked == WORKER:
-        preload()
-        with suppress(Exception):  # without this a worker is slower; without a daemon there is none
-            warm()
-    worker = importlib.import_module(asked)
+    preload()
+    with suppress(Exception):  # without this a worker is slower; without a daemon there is none
+        warm()
+    worker = importlib.import_module(WORKER)
     worker.main = until_hung_up(worker.main)  # type: ignore[attr-defined]
     from pyspark.daemon import manager
 
