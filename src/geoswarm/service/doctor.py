@@ -118,7 +118,16 @@ def look_at_kernels() -> Finding:
         return Finding("kernels", "fail", f"numba cannot compile ({error})", remedy)
     if cell != 3:
         return Finding("kernels", "fail", f"a kernel returned cell {cell} instead of 3", remedy)
-    return Finding("kernels", "ok", "numba compiles")
+    from geoswarm.core.arrays.kernel_folder import folder_to_write
+    from geoswarm.run.warm import are_compiled
+
+    if are_compiled():
+        return Finding("kernels", "ok", "compiled for this installation")
+    if folder_to_write() is None:
+        remedy = "set NUMBA_CACHE_DIR to a folder that can be written"
+        return Finding("kernels", "warn", "no folder keeps them: every process compiles its own", remedy)
+    remedy = "geoswarm warm compiles them now; else the first start does, beside its work"
+    return Finding("kernels", "warn", "numba compiles, but not all kernels are compiled yet", remedy)
 
 
 def look_at_cores(cores: int | None = None) -> Finding:

@@ -7,6 +7,7 @@ from geoswarm.errors import SettingsError
 from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.local.sources import Source, events_from_files, from_workload, operations_from_files
 from geoswarm.run.registry import WORKLOADS
+from geoswarm.run.warm import warm_in_background
 from geoswarm.service.cli.settings_file import PipelineSettings
 from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents
 
@@ -14,6 +15,7 @@ from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents
 def build_engine(settings: PipelineSettings) -> LocalEngine:
     if settings.needs_kafka:
         raise SettingsError("the local engine has no Kafka: leave --local out, or read and write files")
+    warm_in_background()
     return LocalEngine(settings.contract, settings.tuning, checkpoint=settings.checkpoint.path, guard=settings.guard)
 
 

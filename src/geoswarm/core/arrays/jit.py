@@ -1,6 +1,7 @@
 """The one numba decorator of the project, and the names of its arrays.
 
-Kernels release the GIL, keep their machine code on disk between processes, and take arrays and scalars only.
+Kernels release the GIL, keep their machine code on disk between processes (`kernel_cache.py`), and take arrays and
+scalars only.
 """
 
 from collections.abc import Callable
@@ -10,36 +11,21 @@ import numba
 import numpy as np
 import numpy.typing as npt
 
+from geoswarm.core.arrays.kernel_cache import Kernel
+
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T", bound=np.generic)
 
 
 def kernel(function: F) -> F:
-    """numba compiles a kernel anew for each combination of types, and a read-only array and a literal 0 are types of
-    their own: pass one kind (`read_only`), and begin with `int(np.int64(0))` what is given to other kernels.
+    """numba compiles a kernel anew for each combination of types, and a read-only array is a type of its own: pass one
+    kind (`read_only`).
 
     Kernels are called from Python and from each other, never by C: an entry for C would only cost compile time."""
-    compiled = numba.njit(cache=True, nogil=True, fastmath=False, no_cfunc_wrapper=True)(function)
-    _pass_over_stale_index(compiled)
-    return compiled  # type: ignore[no-any-return]
-
-
-def _pass_over_stale_index(compiled: Any) -> None:
-    """numba reads the types in its index of machine code before it asks whether the index is of this source. A type
-    that was renamed since, by an upgrade or a `git pull`, would be an AttributeError at the first call."""
-    index = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
-    load = getattr(index, "_load_index", None)
-    if index is None or load is None:
-        return  # another numba keeps its index in another way
-
-    def load_or_nothing() -> dict[Any, Any]:
-        try:
-            found: dict[Any, Any] = load()
-        except (AttributeError, ImportError):
-            return {}
-        return found
-
-    index._load_index = load_or_nothing
+    if numba.config.DISABLE_JIT:
+        return function
+    options = {"nopython": True, "nogil": True, "fastmath": False, "no_cfunc_wrapper": True, "boundscheck": None}
+    return Kernel(function, targetoptions=options)  # type: ignore[arg-type]
 
 
 def read_only(array: npt.NDArray[T]) -> npt.NDArray[T]:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.config import Contract
-from geoswarm.core.arrays.jit import CellIds, Floats, Ints, ZCodes, kernel
+from geoswarm.core.arrays.jit import CellIds, Floats, Ints, ZCodes, kernel, read_only
 
 
 class CellBox(NamedTuple):
@@ -57,7 +57,7 @@ class Grid:
 
     def locate(self, x: Floats, y: Floats) -> CellIds:
         """The cell of each point, which must lie within the bounds."""
-        return locate(np.ascontiguousarray(x, np.float64), np.ascontiguousarray(y, np.float64), self.frame)
+        return locate(read_only(np.asarray(x, np.float64)), read_only(np.asarray(y, np.float64)), self.frame)
 
     def cover(self, xmin: Floats, ymin: Floats, xmax: Floats, ymax: Floats) -> CellBox:
         """The cells that each rectangle meets, borders included. The rectangles must lie within the bounds."""

@@ -147,7 +147,7 @@ def _stream(
             story.add(follower.new())
             view.show()
 
-        # The clock starts with the first batch: before it, kernels are compiled and workers started.
+        # The clock starts with the first batch: before it, workers are started.
         while run.is_active and not asked.is_set() and not story.batches:
             time.sleep(launch.LOOK_S)
             look()

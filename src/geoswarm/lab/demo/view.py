@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from geoswarm.lab.demo.story import Story
+from geoswarm.run.warm import progress
 from geoswarm.service.watch import rates
 
 PLAIN_LINE_S = 5.0
@@ -65,7 +66,8 @@ class DemoView:
 
     def _picture(self, now_s: float) -> Group | Panel:
         if not self._story.batches:
-            text = Text("starting the stream: Python workers, kernels, the first batch ...", style="dim")
+            said = "\n".join(filter(None, ["starting the stream: Python workers, the first batch ...", progress()]))
+            text = Text(said, style="dim")
             return Panel(text, title="geoswarm demo", border_style=BLUE)
         width = min(self._out.width, 110)
         side = Table.grid()

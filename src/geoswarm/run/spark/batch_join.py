@@ -149,6 +149,22 @@ class JoinedPairs:
         self.close()
 
 
+def rehearse(points: pa.Table, regions: pa.Table, place: tuple[str, ...]) -> int:
+    """What the driver and a worker do for a join, in this process and without Spark. Returns the number of pairs."""
+    contract, tuning = Contract(), Tuning()
+    with tempfile.TemporaryDirectory(prefix="geoswarm-join-") as home:
+        checkpoint = Checkpoint(home, contract, tuning)
+        names = _take_in(checkpoint, regions, None, "intersects")
+        checkpoint.storage.write(NAMES, _as_bytes(names), durable=False)
+        index = StoredBatch(checkpoint.storage, 0, checkpoint.manifest)
+        checkpoint.close()
+        batches = points.select([*points.column_names, *place]).rename_columns(
+            [*points.column_names, *PLACE[: len(place)]]
+        )
+        matcher = _Matcher(index, Grid.of(contract), tuning, place, len(points.column_names))
+        return sum(len(pairs) for pairs in matcher.run(iter(batches.to_batches())))
+
+
 def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | None, predicate: Predicate) -> pa.Array:
     """Register the regions as subscriptions, numbered in order. Returns their ids in the file."""
     now_us = int(time.time() * 1e6)

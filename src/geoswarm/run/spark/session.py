@@ -22,7 +22,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from geoswarm.errors import MachineError, SettingsError
+from geoswarm.run.spark.class_archive import NO_ARCHIVE, archive_options
 from geoswarm.run.spark.java import find_java
+from geoswarm.run.warm import warm_in_background
 from geoswarm.store.key_source import KeySource
 from geoswarm.version import SOURCE_FOLDER
 
@@ -94,6 +96,8 @@ def build_session(
         for key, value in conf.items():
             running.conf.set(key, value)
         return running
+    if _is_local(master):
+        warm_in_background()
     builder = SparkSession.builder.master(master).appName(app)
     for key, value in settings(master, conf, encrypts=encrypts).items():
         builder = builder.config(key, value)
@@ -136,6 +140,9 @@ def settings(master: str, conf: Mapping[str, str] = _NO_CONF, *, encrypts: bool 
     for side in sides:
         key = f"spark.{side}.extraJavaOptions"
         chosen[key] = f"{quiet} {conf.get(key, '')}".strip()
+    if _is_local(master):
+        driver = "spark.driver.extraJavaOptions"
+        chosen[driver] = " ".join([chosen[driver], *archive_options(find_java(), chosen[driver])])
     return chosen | dict(ENCRYPTED) if encrypts else chosen
 
 
@@ -155,7 +162,7 @@ def try_session() -> str:
     """Start Spark in a process of its own, send rows through a Python worker, and return which Java was used."""
     program = (
         "from geoswarm.run.spark.session import build_session\n"
-        "spark = build_session('local[1]')\n"
+        f"spark = build_session('local[1]', conf={{'spark.driver.extraJavaOptions': '{NO_ARCHIVE}'}})\n"
         "rows = spark.range(1000).mapInArrow(lambda batches: batches, 'id long').count()\n"
         "assert rows == 1000, rows\n"
         "print(spark._jvm.System.getProperty('java.version'))\n"

@@ -71,6 +71,16 @@ def doctor(
 
 
 @app.command()
+def warm(
+    spark: Annotated[bool, typer.Option("--spark/--no-spark", help="Also what makes Spark start faster.")] = True,
+) -> None:
+    """Compile all kernels now, once for this installation: for images, and for a first start without waiting."""
+    from geoswarm.service.warm_up import warm_up
+
+    warm_up(out, spark=spark)
+
+
+@app.command()
 def key(new_file: Annotated[Path, typer.Argument(help="Where the key goes; must not exist.")]) -> None:
     """Make a key to encrypt with, in a file that only you can read. Without the key, its checkpoints are lost."""
     from geoswarm.store.key_source import KEY_FILE, make_key_file
