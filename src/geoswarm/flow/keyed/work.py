@@ -136,7 +136,18 @@ class ExecutorWork:
     def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
         seen = task.before.alive(task.moment.interval, task.operator.window)
-        return turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment)._replace(cpu_s=task.cpu_s)
+        belong = self._belong if task.plan.is_split(grouped.ids).any() else None
+        turn = turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment, belong)
+        return turn._replace(cpu_s=task.cpu_s)
+
+    def _belong(self, shelf: Shelf, at: Ints) -> Bools:
+        """Which of these rows of state are looked up here: of a split key those of this executor's parts."""
+        task, ids = self._task, shelf.ids[at]
+        mine, split = np.ones(len(at), np.bool_), np.flatnonzero(task.plan.is_split(ids))
+        numbers = task.operator.part_numbers(shelf.rows.take(pa.array(at[split])))
+        if numbers is not None:
+            mine[split] = task.plan.route(task.plan.deal(ids[split], numbers)) == self._executor
+        return mine
 
     def _open(self, file: StateFile) -> Shelf:
         if file.name not in self._shelves:

@@ -37,7 +37,7 @@ def route_keys(task: KeyedTask) -> Body:
                 executor = task.plan.executors[number % len(task.plan.executors)]
                 yield pack_parcels(iter([Parcel(0, executor, aside, PASSING_PARCEL)]))
             dead = DeadLetters("row", task.moment.batch)
-            yield pack_parcels(route_by_key(fed, task.plan, dead))
+            yield pack_parcels(route_by_key(fed, task.operator, task.plan, dead))
             if len(dead):
                 part = f"{task.operator.name}-{number:05d}-{chunk:04d}"
                 task.state.file_dead_letters(task.moment.batch, part, dead.table())
