@@ -9,8 +9,9 @@ compiled Readj plans these streams in a fraction of a round, and its slowness, w
 does not show.
 
 The stock that is traded most is more than an executor's share, and more so the larger a round is, since pairs grow
-faster than rows. The engine splits such a key by account (`self_join.py`), which the paper does not: `mixed, splits` is
-the engine, `mixed` at the first tolerance the paper's planner with whole keys, and the rivals have whole keys, too.
+faster than rows. The engine splits such a key by account (`flow/keyed/self_join.py`), which the paper does not:
+`mixed, splits` is the engine, `mixed` at the first tolerance the paper's planner with whole keys, and the rivals have
+whole keys, too.
 
 `vs_hash` is Mixed's at θ_max = 0.02 on Stock, where the paper has 2. `vs_ideal` is the lesser of its two closenesses
 to Ideal, `vs_ideal_social` and `vs_ideal_stock`; `vs_ideal_raw` is the same by the CPU times of tasks as they came, in
