@@ -50,6 +50,8 @@ class KeyedWorld:
         self.given = operator.given(self.fed)
         self.store: Store = defaultdict(list)
         self.now = Moment(-1, -1, 0)
+        self.parts: dict[Any, Any] = {}
+        """The executors of the parts of each split key."""
 
     def run(self, stream: Sequence[Batch]) -> KeyedOutput:
         out = KeyedOutput([], {}, {})
@@ -73,8 +75,8 @@ class KeyedWorld:
         fed = self._feed(rows)
         given: list[pa.RecordBatch] = []
         kept: list[tuple[Any, Row]] = []
-        for share in self._shares(fed):
-            for turn in self._turns(share):
+        for executor, share in enumerate(self._shares(fed)):
+            for turn in self._turns(share, executor):
                 answer = self.operator.update(turn)
                 assert answer.kept.schema == self.operator.kept
                 assert answer.given.schema == self.given
@@ -103,18 +105,40 @@ class KeyedWorld:
         keys = fed.column(KEY).to_pylist()
         owner = {key: int(self.rng.integers(0, self.executors)) for key in dict.fromkeys(keys)}
         split = {key for key in owner if self.operator.can_split and self.rng.random() < 0.3}
-        owners = [int(self.rng.integers(0, self.executors)) if key in split else owner[key] for key in keys]
+        self.parts = {key: self.rng.integers(0, self.executors, 3) for key in split}
+        numbers = self.operator.part_numbers(fed)
+        if numbers is None:
+            owners = [int(self.rng.integers(0, self.executors)) if key in split else owner[key] for key in keys]
+        else:
+            owners = [self._owner(key, n, owner[key]) for key, n in zip(keys, numbers.tolist(), strict=True)]
         for executor in range(self.executors):
             yield fed.filter(pa.array([o == executor for o in owners], pa.bool_()))
 
-    def _turns(self, rows: pa.RecordBatch) -> Iterator[Turn]:
+    def _owner(self, key: Any, number: int, whole: int) -> int:
+        """The executor of a row by its number; that of the whole key if it is not split."""
+        return int(self.parts[key][number % 3]) if key in self.parts else whole
+
+    def _belongs(self, key: Any, kept: KeptRows, executor: int) -> bool:
+        if key not in self.parts:
+            return True
+        numbers = self.operator.part_numbers(pa.RecordBatch.from_pylist([kept.row], schema=self.operator.kept))
+        return numbers is None or self._owner(key, int(numbers[0]), executor) == executor
+
+    def _turns(self, rows: pa.RecordBatch, executor: int) -> Iterator[Turn]:
         places: dict[Any, list[int]] = defaultdict(list)
         for place, key in enumerate(rows.column(KEY).to_pylist()):
             places[key].append(place)
         for keys in self._parts(list(places)):
             lists = [self._order(rows, places[key]) for key in keys]
             taken = rows.take(pa.array([p for some in lists for p in some], pa.int64()))
-            held = [[kept for kept in self.store[key] if self._is_in_window(kept, self.now.interval)] for key in keys]
+            held = [
+                [
+                    kept
+                    for kept in self.store[key]
+                    if self._is_in_window(kept, self.now.interval) and self._belongs(key, kept, executor)
+                ]
+                for key in keys
+            ]
             yield self._turn(keys, taken, lists, held, self.now)
 
     def _order(self, rows: pa.RecordBatch, places: list[int]) -> list[int]:

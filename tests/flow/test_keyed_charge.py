@@ -1,5 +1,6 @@
 """What a key is charged: all of the time that its executor took, by what its keys did, or by what each call took."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from hypothesis import strategies as st
 
 from geoswarm.control.keyed.costs import TASKS_MIN, CostFit
 from geoswarm.core.keys.hashing import key_ids
-from geoswarm.flow.keyed.charge import FIRST_COSTS, KeyCosts, WorkedKeys, charge_keys
+from geoswarm.flow.keyed.charge import FIRST_COSTS, KeyCosts, WorkedKeys, add_runner_time, charge_keys
 from geoswarm.flow.keyed.count import Count
+from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.operator import KEY
 from geoswarm.flow.keyed.own import Own, PerKey
+from geoswarm.flow.observe import TaskName
 from stepped_keyed import SteppedKeyed
 
 WORDS = pa.array([f"word {i}" for i in range(30)])
@@ -140,3 +143,16 @@ def test_times_that_grow_with_nothing_leave_the_first_costs() -> None:
     for n in range(100):
         fit.add(n + 1, float(n), n, 5000.0 - 10 * n)
     assert fit.read() == FIRST_COSTS
+
+
+def test_what_the_runner_spent_on_a_task_is_divided_by_the_rows_of_its_executors() -> None:
+    one, other = TaskName(4, 10), TaskName(4, 11)
+    worked = {
+        0: KeyedReport(rows=30, cpu_us=100, task=one),
+        1: KeyedReport(rows=0, cpu_us=5, task=other),
+        2: KeyedReport(rows=10, cpu_us=50, task=one),
+    }
+    whole = add_runner_time(worked, {one: 80, other: 7})
+    assert {executor: report.cpu_us for executor, report in whole.items()} == {0: 160, 1: 12, 2: 70}
+    assert add_runner_time(worked, {one: 80}) == worked, "executors of a batch are measured alike, or not at all"
+    assert KeyedReport.from_json(json.loads(json.dumps(worked[0].to_json()))) == worked[0]

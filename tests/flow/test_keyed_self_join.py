@@ -2,17 +2,21 @@
 
 import math
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoswarm.core.keys.hashing import key_ids
+from geoswarm.core.keys.plan import parts_of
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import Moment, Turn
 from geoswarm.flow.keyed.self_join import SelfJoin
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.keyed import pairs
 from keyed_harness import Batch, KeyedWorld, Row, have_same_rows, moments
+from stepped_keyed import SteppedKeyed, random_key_plan
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 ODD = [None, math.nan, math.inf, -math.inf, 1e308, -1e308]
@@ -30,10 +34,10 @@ def _row(rng: np.random.Generator, number: int) -> Row:
     }
 
 
-def _stream(rng: np.random.Generator) -> list[Batch]:
+def _stream(rng: np.random.Generator, rows_max: int = 13) -> list[Batch]:
     stream, number = [], 0
     for interval in moments(rng, 9):
-        count = int(rng.integers(0, 14))
+        count = int(rng.integers(0, rows_max + 1))
         rows = [_row(rng, number + i) for i in range(count)]
         number += count
         stream.append(Batch(interval, pa.RecordBatch.from_pylist(rows, schema=SCHEMA)))
@@ -50,6 +54,47 @@ def test_every_pair_of_the_window_goes_out_once(band: float | None, seed: int) -
     want = pairs(plain, ["id", "ts", "value"], window, band)
     for batch, (given, expected) in enumerate(zip(got.updates, want, strict=True)):
         assert have_same_rows(given, expected), batch
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_key_that_is_split_by_value_has_the_same_pairs(tmp_path: Path, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    stream, window = _stream(rng, 40), int(rng.integers(1, 5))
+    engine, splits = SteppedKeyed(tmp_path, SelfJoin(window=window, band=0.0)), 0
+    plain = [(interval, rows.to_pylist()) for interval, rows in stream]
+    ids = key_ids(pa.array([f"k{n}" for n in range(5)]))
+    for batch, want in enumerate(pairs(plain, ["id", "ts", "value"], window, 0.0)):
+        if batch % 2:
+            engine.replan(random_key_plan(engine.plan, ids, rng, can_split=True))
+        splits += len(engine.plan.split_keys)
+        if rng.random() < 0.3:
+            engine.batch(batch, stream[batch].interval, stream[batch].rows, commit=False)  # an attempt that died
+        got = engine.batch(batch, stream[batch].interval, stream[batch].rows).to_pylist()
+        assert have_same_rows(got, want), batch
+    assert splits
+
+
+def test_each_part_of_a_split_key_looks_up_its_own_state_only(tmp_path: Path) -> None:
+    engine = SteppedKeyed(tmp_path, SelfJoin(ts=None, window=5, band=0.0), executors=4)
+    ids = key_ids(pa.array(["a"]))
+    engine.replan(engine.plan.with_splits(ids, np.array([4])))
+    parts = parts_of(int(ids[0]), 4)
+    engine.replan(engine.plan.with_table(parts, np.arange(4, dtype=np.int32)))
+    for batch in range(3):
+        columns = {"key": ["a"] * 400, "id": range(400), "value": np.arange(400) % 50 - 25.0}
+        engine.batch(batch, batch, pa.RecordBatch.from_pydict(columns))
+        work = {executor: report.work for executor, report in engine.worked.items()}
+        whole = 400 + 400 * batch + 50 * (8 * 8 * batch + 8 * 7 // 2)  # new rows, held rows, pairs
+        assert sum(work.values()) == whole
+        assert max(work.values()) < 0.4 * whole
+
+
+def test_only_equal_values_let_a_key_be_split() -> None:
+    assert [SelfJoin(band=band).can_split for band in (None, 0.0, 0.1)] == [False, True, False]
+    zeros = pa.RecordBatch.from_pydict({"value": [0.0, -0.0, 1.0]})
+    numbers = SelfJoin(band=0.0).part_numbers(zeros)
+    assert numbers is not None
+    assert numbers[0] == numbers[1] != numbers[2]
 
 
 def test_the_worlds_above_have_pairs_within_and_across_batches() -> None:

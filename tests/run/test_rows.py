@@ -1,6 +1,7 @@
 """What all runners share: tasks that serve several executors, and the files that tasks write."""
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,17 +35,27 @@ def test_rows_of_an_executor_stay_in_order(monkeypatch: pytest.MonkeyPatch, runs
 @pytest.mark.parametrize("tasks", [1, 2, 3, 5])
 def test_each_executor_has_its_turn_whatever_the_number_of_tasks(tasks: int) -> None:
     seen: list[tuple[int, list[int]]] = []
+    charged_s: dict[int, float] = {}
+    moments = count()  # a second passes each time the clock is read
 
-    def body(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def body(executor: int, batches: Iterator[pa.RecordBatch], received_s: float) -> Iterator[pa.RecordBatch]:
         taken = list(batches)
+        charged_s[executor] = received_s
         assert all(set(batch.column("executor").to_pylist()) == {executor} for batch in taken)
         seen.append((executor, [value for batch in taken for value in batch.column("value").to_pylist()]))
         yield from taken
 
     given = LocalRows.of_tasks(ROWS, [lambda: iter([rows(4, 0, 1)]), lambda: iter([rows(1, 4, 3)])])
-    out = given.exchange(tasks).map(for_each_executor(body, 5, tasks), ROWS).to_arrow()
+    served = for_each_executor(body, 5, tasks, lambda: float(next(moments)))
+    out = given.exchange(tasks).map(served, ROWS).to_arrow()
     assert sorted(seen) == [(0, [1]), (1, [2, 0]), (2, []), (3, [2]), (4, [0, 1])]
     assert len(out) == 6
+    if tasks < 5:  # what a task took to receive its rows is charged by bytes: the rows of this test are of one size
+        for task in range(tasks):
+            of_task = {executor: len(values) for executor, values in seen if executor % tasks == task}
+            in_all = max(1, sum(of_task.values()))
+            for executor, rows_here in of_task.items():
+                assert charged_s[executor] == pytest.approx(rows_here / in_all)
 
 
 def test_only_files_of_tasks_that_ended_are_kept(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from geoswarm.control.outcome import KeyRoundEntry
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
-from geoswarm.flow.keyed.charge import FIRST_COSTS
+from geoswarm.flow.keyed.charge import FIRST_COSTS, add_runner_time
 from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
 from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import feed_schema
@@ -46,8 +46,8 @@ def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
     routed = rows.map(route_keys(task), PACKED).exchange(tasks)
     given: pa.Schema = task.operator.given(task.fed)
     if not task.merges:
-        return routed.map(for_each_executor(work_on_keys(task), executors, tasks), given)
-    parts = routed.map(for_each_executor(work_in_parts(task), executors, tasks), PACKED)
+        return routed.map(for_each_executor(work_on_keys(task), executors, tasks, task.cpu_s), given)
+    parts = routed.map(for_each_executor(work_in_parts(task), executors, tasks, task.cpu_s), PACKED)
     return parts.exchange(tasks).map(merge_keys(task), given)
 
 
@@ -122,6 +122,7 @@ class KeyedRun:
             attempt=fresh_name(),  # tasks of a killed driver may still be reporting
             costs=self._costs if self._tuning.load_by == "time" else None,
             heavy_keys=self._heavy_keys,
+            name_task=rows.name_task,
             weighs_table=is_first_of_round,
         )
         if before.files and before.columns != str(task.columns):
@@ -180,7 +181,9 @@ class KeyedRun:
         commit = self._commit(task, worked)
         self._state.commit(commit)
         self._may_hold = True
-        self._count(task, worked)
+        spent_us = given.runner_cpu_us({r.task for r in worked.values() if r.task is not None})
+        whole = add_runner_time(worked, spent_us)
+        self._count(task, worked, whole)
         self._state.forget_reports(task.reports)
         entry = KeyedBatchEntry(
             operator=self.operator.name,
@@ -193,18 +196,21 @@ class KeyedRun:
             state_rows=sum(file.rows for file in commit.files),
             state_bytes=commit.bytes,
             files=len(commit.files),
-            executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(worked.items())},
+            executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(whole.items())},
         )
         self._journal.append(entry)
         return entry
 
-    def _count(self, task: KeyedTask, worked: dict[int, KeyedReport]) -> None:
-        """Tells the control plane what keys took. By time, the first batch after a start says nothing: in it, workers
-        load their kernels."""
-        if self._is_warm or self._tuning.load_by == "work":
+    def _count(self, task: KeyedTask, worked: dict[int, KeyedReport], whole: dict[int, KeyedReport]) -> None:
+        """Tells the control plane what keys took: the worker's time, which is divided among them already, and in the
+        same proportions the runner's, which is in `whole`. By time, the first batch after a start says nothing: in it,
+        workers load their kernels."""
+        by_time = self._tuning.load_by == "time"
+        if self._is_warm or not by_time:
             self._batches += 1
-            for executor, report in sorted(worked.items()):
-                self._loop.take(KeyLoads.unpack(self._state.loads(task.reports, executor)))
+            for executor, report in sorted(whole.items()):
+                loads = KeyLoads.unpack(self._state.loads(task.reports, executor))
+                self._loop.take(loads.scale(report.cpu_us / max(1, worked[executor].cpu_us)) if by_time else loads)
                 self._fit.add(report.keys, report.work, report.given, report.cpu_us, report.measured_us)
         self._is_warm = True
 

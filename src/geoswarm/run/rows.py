@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.flow.observe import TaskName
-from geoswarm.flow.stages.task import Body
+from geoswarm.flow.stages.task import Body, ExecutorBody
 
 RUNS_MAX = 1000
 """Runs of rows of one executor that are handed on one by one; single rows, which may be more, are sorted first."""
@@ -109,20 +109,24 @@ def add_column(name: str, value: int, schema: pa.Schema) -> tuple[Body, pa.Schem
     return run, schema.append(field)
 
 
-def for_each_executor(body: Body, executors: int, tasks: int) -> Body:
+def for_each_executor(body: ExecutorBody, executors: int, tasks: int, cpu_s: Callable[[], float]) -> Body:
     """The body of a task that serves several executors, from one for a single executor. All rows are there before the
-    first executor begins; an executor without rows has its turn, too."""
+    first executor begins; an executor without rows has its turn, too. What receiving them took, by the clock `cpu_s`,
+    is divided by bytes."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if tasks == executors:
-            yield from body(number, batches)
+            yield from body(number, batches, 0.0)
             return
+        began_s = cpu_s()
         arrived: dict[int, list[pa.RecordBatch]] = {executor: [] for executor in range(number, executors, tasks)}
         for batch in batches:
             for executor, rows in by_executor(batch):
                 arrived[executor].append(rows)
+        size = {executor: sum(part.nbytes for part in parts) for executor, parts in arrived.items()}
+        second_per_byte = (cpu_s() - began_s) / max(1, sum(size.values()))
         for executor, parts in arrived.items():
-            yield from body(executor, iter(parts))
+            yield from body(executor, iter(parts), second_per_byte * size[executor])
 
     return run
 

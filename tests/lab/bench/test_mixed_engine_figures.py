@@ -43,7 +43,7 @@ SMALL: dict[Any, Any] = {
 }
 CLAIMS = {
     mixed_fig13: {"vs_ideal", "vs_ideal_theta_008", "vs_hash", "vs_pkg"},
-    mixed_fig14: {"vs_hash", "vs_ideal", "vs_pkg_social", "vs_ideal_stock"},
+    mixed_fig14: {"vs_hash", "vs_ideal", "vs_pkg_social", "vs_ideal_stock", "vs_ideal_raw", "bound_whole_keys"},
     mixed_fig15: {"vs_ideal_social", "gain_stock"},
     mixed_fig16: {"vs_hash_q5", "vs_ideal_q5"},
 }

@@ -21,7 +21,7 @@ import numpy as np
 
 from geoswarm.config import EXECUTORS_MAX
 from geoswarm.core.arrays.jit import Bools, Ints, kernel
-from geoswarm.core.keys.hashing import KeyOwners, scramble, slot_of_key, slot_owners, stir
+from geoswarm.core.keys.hashing import KeyOwners, scramble, slot_of_key, slot_owners, slots_of_keys, stir
 from geoswarm.errors import PlanError
 
 NOT_LISTED = -1
@@ -77,14 +77,16 @@ class KeyPlan:
         """F: the executor of each key."""
         return _route(_as_ids(keys), slot_owners(self.executors), self._probe_keys, self._probe_targets)
 
-    def deal(self, keys: Ints) -> Ints:
-        """The names by which rows with these keys are routed: the key, or its parts in turn."""
+    def deal(self, keys: Ints, numbers: Ints | None = None) -> Ints:
+        """The names by which rows with these keys are routed: the key, or its parts in turn. `numbers`, if given, has
+        one for each row, and rows of a key that agree in it go to the same part."""
         if not len(self.split_keys):
             return keys
         dealt = _as_ids(keys).copy()
         for key, ways in zip(self.split_keys, self.split_ways, strict=True):
             rows = np.flatnonzero(dealt == key)
-            dealt[rows] = parts_of(int(key), int(ways))[np.arange(len(rows)) % ways]
+            places = np.arange(len(rows)) if numbers is None else slots_of_keys(numbers[rows])
+            dealt[rows] = parts_of(int(key), int(ways))[places % ways]
         return dealt
 
     def is_listed(self, keys: Ints) -> Bools:
@@ -96,6 +98,10 @@ class KeyPlan:
 
     def is_split(self, keys: Ints) -> Bools:
         return np.isin(keys, self.split_keys)
+
+    def split_keys_at(self, executor: int) -> Ints:
+        """The split keys of which the executor has a part."""
+        return self._split_keys_at.get(executor, self.split_keys[:0])
 
     def homes(self, keys: Ints) -> KeyOwners:
         """h: the executor of each key without the table."""
@@ -146,6 +152,12 @@ class KeyPlan:
         while places < 2 * len(self.keys):
             places *= 2
         return _probe_table(self.keys, self.targets, places)
+
+    @cached_property
+    def _split_keys_at(self) -> dict[int, Ints]:
+        splits = zip(self.split_keys, self.split_ways, strict=True)
+        owners = [set(self.route(parts_of(int(key), int(ways))).tolist()) for key, ways in splits]
+        return {e: self.split_keys[[e in some for some in owners]] for e in set().union(*owners)}
 
     @property
     def _probe_keys(self) -> Ints:

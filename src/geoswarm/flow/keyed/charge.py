@@ -5,13 +5,17 @@ of grouping, looking up, compiled loops and files, is divided by what a key, a u
 cost. The sum over the keys of an executor is the time that it took. `control/keyed/costs.py` fits the costs.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.operator import Answer
+from geoswarm.flow.observe import TaskName
 
 
 class KeyCosts(NamedTuple):
@@ -64,3 +68,22 @@ def charge_keys(worked: WorkedKeys, cpu_us: float, costs: KeyCosts) -> Floats:
     total = float(weights.sum())
     shares = weights / total if total else np.full(len(weights), 1.0 / max(1, len(weights)))
     return worked.took_us + (cpu_us - measured_us) * shares
+
+
+def add_runner_time(worked: Mapping[int, KeyedReport], spent_us: Mapping[TaskName, int]) -> dict[int, KeyedReport]:
+    """The reports of executors with what the runner spent on them. Its time is known for a task, and divided by the
+    rows of the executors that the task served: it reads and hands on rows. If that of any task is not known, the
+    worker's time counts alone, so that all executors of a batch are measured alike."""
+    if not all(report.task in spent_us for report in worked.values()):
+        return dict(worked)
+    rows, served = Counter[TaskName | None](), Counter[TaskName | None]()
+    for report in worked.values():
+        rows[report.task] += report.rows
+        served[report.task] += 1
+    whole = dict[int, KeyedReport]()
+    for executor, report in worked.items():
+        task = report.task
+        assert task is not None, "it is in `spent_us`"
+        share = report.rows / rows[task] if rows[task] else 1 / served[task]
+        whole[executor] = replace(report, cpu_us=report.cpu_us + round(share * spent_us[task]))
+    return whole

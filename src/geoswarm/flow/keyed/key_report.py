@@ -17,6 +17,7 @@ import numpy as np
 from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints
 from geoswarm.core.keys.hashing import SLOTS, slots_of_keys
 from geoswarm.flow.keyed.state import StateFile
+from geoswarm.flow.observe import TaskName
 
 _COUNT, _ID, _SLOT, _LOAD = (np.dtype(name) for name in ("<i8", "<i8", "<u2", "<f4"))
 _KINDS = (_ID, _LOAD, _LOAD, _SLOT, _LOAD)
@@ -33,6 +34,9 @@ class KeyedReport:
     """Rows that went to the executor of their key; the others were refused, or go out without the operator."""
     given: int = 0
     cpu_us: int = 0
+    """Of the worker, from the first row received to the last one given."""
+    task: TaskName | None = None
+    """The task in which the executor had its turn, by which the runner's part of the CPU time is asked for."""
     keys: int = 0
     work: float = 0.0
     """In the operator's own unit."""
@@ -47,7 +51,8 @@ class KeyedReport:
 
     @classmethod
     def from_json(cls, written: dict[str, Any]) -> "KeyedReport":
-        return cls(**written | {"added": [StateFile(**file) for file in written["added"]]})
+        task = written["task"] and TaskName(*written["task"])
+        return cls(**written | {"task": task, "added": [StateFile(**file) for file in written["added"]]})
 
 
 class KeyLoads(NamedTuple):
@@ -71,6 +76,10 @@ class KeyLoads(NamedTuple):
         sums = np.bincount(slots_of_keys(self.ids[light]), self.load[light], SLOTS).astype(np.float64)
         slots = np.flatnonzero(sums)
         return KeyLoads(self.ids[kept], self.load[kept], self.state[kept], slots, sums[slots])
+
+    def scale(self, factor: float) -> "KeyLoads":
+        """The same keys with other loads."""
+        return self._replace(load=self.load * factor, slot_load=self.slot_load * factor)
 
     def pack(self) -> bytes:
         counts = np.array([len(self.ids), len(self.slots)], _COUNT)

@@ -105,8 +105,9 @@ class Operator(ABC):
     merges_always: bool = False
     """Whether they are always merged, or only while some key is split."""
     can_split: bool = False
-    """Whether several places may work on a key at once, because `merge` can merge their rows. Each place gets some of
-    the key's rows of the batch, or none, and all of its state."""
+    """Whether several places may work on a key at once: because `merge` can merge their rows, or because what they give
+    does not overlap. Each place gets some of the key's rows of the batch, or none, and all of its state, or, with
+    `part_numbers`, its own part of it."""
 
     @property
     @abstractmethod
@@ -124,6 +125,11 @@ class Operator(ABC):
     def aside(self, fed: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """The rows to route by key, and the rows, in their final form, that go out without the operator's work."""
         return fed, None
+
+    def part_numbers(self, rows: pa.RecordBatch) -> Ints | None:
+        """A number for each row, fed or kept. Rows of a split key that agree in it go to one place, which gets the kept
+        rows with such numbers and no others. None: rows are dealt out in turn, and each place gets all state."""
+        return None
 
     @abstractmethod
     def update(self, turn: Turn) -> Answer:

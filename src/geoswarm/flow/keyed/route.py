@@ -30,7 +30,7 @@ def feed_schema(operator: Operator, rows: pa.Schema) -> pa.Schema:
     return fed
 
 
-def route_by_key(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
+def route_by_key(rows: pa.RecordBatch, operator: Operator, plan: KeyPlan, dead: DeadLetters) -> Iterator[Parcel]:
     """`rows` are those that `feed` returned."""
     keys = rows.column(KEY)
     if keys.null_count:
@@ -39,7 +39,8 @@ def route_by_key(rows: pa.RecordBatch, plan: KeyPlan, dead: DeadLetters) -> Iter
         rows = rows.filter(pa.array(~missing))
     if len(rows):
         ids = key_ids(rows.column(KEY))
-        yield from split_by_owner(rows, plan.route(plan.deal(ids)))
+        numbers = operator.part_numbers(rows) if len(plan.split_keys) else None
+        yield from split_by_owner(rows, plan.route(plan.deal(ids, numbers)))
 
 
 def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterator[Parcel]:

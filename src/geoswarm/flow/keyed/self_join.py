@@ -11,6 +11,9 @@ A pair goes out when its later row comes. Rows of earlier batches are earlier; w
 
 so no array is larger than the input and the output. Two values are near enough if `abs(a - b) <= band` in floats, which
 the search tests exactly: subtraction is monotone despite rounding.
+
+With a band of 0 only equal values are joined. So a key that is too heavy for one executor is split by value: each part
+has the new rows of its values and the held ones, and no pair is in two parts.
 """
 
 import numpy as np
@@ -51,6 +54,7 @@ class SelfJoin(Operator):
         self.window = check_window(window)
         self.name = check_name(name)
         self.order = tuple(field.name for field in self.kept)
+        self.can_split = band == 0.0
 
     @property
     def kept(self) -> pa.Schema:
@@ -70,6 +74,12 @@ class SelfJoin(Operator):
         found = [column(rows, sources[field.name] or "", self.name) for field in self.kept]
         cast = [self._cast(values, field) for values, field in zip(found, self.kept, strict=True)]
         return pa.RecordBatch.from_arrays([key_column(rows, self.key, self.name), *cast], names=[KEY, *self.kept.names])
+
+    def part_numbers(self, rows: pa.RecordBatch) -> Ints | None:
+        if self.band != 0.0:
+            return None
+        values = _numbers(rows) + 0.0  # -0.0 and 0.0 are equal, and so must their numbers be
+        return values.view(np.int64)
 
     def _cast(self, values: pa.Array, field: pa.Field) -> pa.Array:
         try:

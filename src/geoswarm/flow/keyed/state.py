@@ -120,9 +120,9 @@ def files_to_merge(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFi
 
 
 def keys_in_file(file: StateFile, plans: dict[int, KeyPlan], ids: Ints, owners: dict[int, Ints]) -> Bools:
-    """Which keys may have rows in the file: those that its plan gave to its executor, and split ones."""
+    """Which keys may have rows in the file: those that its plan gave to its executor, whole or in part."""
     plan = plans[file.epoch]
     if file.epoch not in owners:
         owners[file.epoch] = plan.route(ids).astype(np.int64)
     mask: Bools = owners[file.epoch] == file.executor
-    return mask | plan.is_split(ids) if len(plan.split_keys) else mask
+    return mask | np.isin(ids, plan.split_keys_at(file.executor)) if len(plan.split_keys) else mask

@@ -6,7 +6,7 @@ Keys are sorted and looked up by 64-bit ids. The id of a text is a hash; where t
 are compared, so that a collision costs time and changes nothing.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -81,14 +81,21 @@ def _ranks(keys: pa.Array) -> Ints:
 
 
 def turn_of(
-    grouped: KeyGroups, shelves: Iterable[tuple[Shelf, Bools | None]], operator: Operator, moment: Moment
+    grouped: KeyGroups,
+    shelves: Iterable[tuple[Shelf, Bools | None]],
+    operator: Operator,
+    moment: Moment,
+    belong: Callable[[Shelf, Ints], Bools] | None = None,
 ) -> Turn:
     """The turn of these keys with their state. With each shelf comes which of the keys are looked up on it; None: all.
-    Shelves come from oldest to newest."""
+    Shelves come from oldest to newest. Of the rows found on a shelf, only those that `belong` are in the turn."""
     parts: list[pa.RecordBatch] = []
     groups, batches, intervals = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for shelf, wanted in shelves:
         at, of = _find(shelf, grouped, wanted)
+        if belong is not None:
+            chosen = belong(shelf, at)
+            at, of = at[chosen], of[chosen]
         if len(at):
             parts.append(shelf.rows.take(pa.array(at)).drop_columns([KEY]))
             groups.append(of)

@@ -22,6 +22,7 @@ from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
 from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schema
 from geoswarm.flow.keyed.state_size import state_after, state_of
 from geoswarm.flow.keyed.turn import KeyGroups, Shelf, compact_shelves, group, make_shelf, turn_of
+from geoswarm.flow.observe import TaskName
 
 
 class KeyedFiles(Protocol):
@@ -68,6 +69,8 @@ class KeyedTask:
     """By these, keys are charged the time that their executor took; None: they are charged the operator's work."""
     heavy_keys: int | None = None
     """The number of keys that each executor reports one by one, the heaviest; None: all."""
+    name_task: Callable[[], TaskName] | None = None
+    """Names the task that calls it; None: nobody asks what the runner spent on it."""
     weighs_table: bool = True
     """Whether the state of the table's keys is reported, too, if they have no rows in the batch."""
 
@@ -114,7 +117,6 @@ class ExecutorWork:
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows that the operator gives for all rows of the executor in this batch."""
-        began_s = self._task.cpu_s()
         given = [*self._endings()]
         for number, rows in enumerate(_buckets(batches)):
             self.report.rows += len(rows)
@@ -128,7 +130,6 @@ class ExecutorWork:
         self.report.keys, self.report.work = len(worked.ids), float(worked.work.sum())
         self.report.measured_us = int(worked.took_us.sum())
         self.report.given = sum(map(len, given))
-        self.report.cpu_us = int((self._task.cpu_s() - began_s) * 1e6)
         yield from (part for part in given if len(part))
 
     # -- the state of keys
@@ -136,7 +137,18 @@ class ExecutorWork:
     def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
         seen = task.before.alive(task.moment.interval, task.operator.window)
-        return turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment)._replace(cpu_s=task.cpu_s)
+        belong = self._belong if task.plan.is_split(grouped.ids).any() else None
+        turn = turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment, belong)
+        return turn._replace(cpu_s=task.cpu_s)
+
+    def _belong(self, shelf: Shelf, at: Ints) -> Bools:
+        """Which of these rows of state are looked up here: of a split key those of this executor's parts."""
+        task, ids = self._task, shelf.ids[at]
+        mine, split = np.ones(len(at), np.bool_), np.flatnonzero(task.plan.is_split(ids))
+        numbers = task.operator.part_numbers(shelf.rows.take(pa.array(at[split])))
+        if numbers is not None:
+            mine[split] = task.plan.route(task.plan.deal(ids[split], numbers)) == self._executor
+        return mine
 
     def _open(self, file: StateFile) -> Shelf:
         if file.name not in self._shelves:
@@ -147,8 +159,8 @@ class ExecutorWork:
 
     @property
     def loads(self) -> KeyLoads:
-        """Load and state of the executor's keys. The time in `report` is divided as it is when this is read: a caller
-        who knows of more CPU time that the executor took adds it before."""
+        """Load and state of the executor's keys. The time that is divided is that in `report`, which the caller, who
+        knows when the executor's turn began, has noted there."""
         task, worked = self._task, WorkedKeys.join(self._worked)
         load = worked.work if task.costs is None else charge_keys(worked, self.report.cpu_us, task.costs)
         resting, resting_state = self._table_at_rest(worked.ids) if task.weighs_table else (worked.ids[:0], load[:0])

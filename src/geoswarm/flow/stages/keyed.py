@@ -18,7 +18,7 @@ from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.route import route_by_key, route_given
 from geoswarm.flow.keyed.work import ExecutorWork, KeyedTask, merge_given
 from geoswarm.flow.route import Parcel
-from geoswarm.flow.stages.task import Body
+from geoswarm.flow.stages.task import Body, ExecutorBody
 
 ROUTED_ROWS_MAX = 1_000_000
 """Rows routed at once by a task."""
@@ -37,7 +37,7 @@ def route_keys(task: KeyedTask) -> Body:
                 executor = task.plan.executors[number % len(task.plan.executors)]
                 yield pack_parcels(iter([Parcel(0, executor, aside, PASSING_PARCEL)]))
             dead = DeadLetters("row", task.moment.batch)
-            yield pack_parcels(route_by_key(fed, task.plan, dead))
+            yield pack_parcels(route_by_key(fed, task.operator, task.plan, dead))
             if len(dead):
                 part = f"{task.operator.name}-{number:05d}-{chunk:04d}"
                 task.state.file_dead_letters(task.moment.batch, part, dead.table())
@@ -48,21 +48,22 @@ def route_keys(task: KeyedTask) -> Body:
     return run
 
 
-def work_on_keys(task: KeyedTask) -> Body:
+def work_on_keys(task: KeyedTask) -> ExecutorBody:
     """The rows that the operator gives, as they go out."""
     return _work_and(lambda given: given, task)
 
 
-def work_in_parts(task: KeyedTask) -> Body:
+def work_in_parts(task: KeyedTask) -> ExecutorBody:
     """The rows that the operator gives, packed for the executor that merges them."""
     by, executors = task.operator.merge_by or "", np.array(task.plan.executors)
     return _work_and(lambda given: pack_parcels(route_given(given, by, executors)), task)
 
 
-def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask) -> Body:
+def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask) -> ExecutorBody:
     given = task.operator.given(task.fed)
 
-    def run(executor: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(executor: int, batches: Iterator[pa.RecordBatch], received_s: float) -> Iterator[pa.RecordBatch]:
+        began_s = task.cpu_s() - received_s
         rows = list[pa.RecordBatch]()
         for batch in batches:
             passing = pc.equal(batch.column("kind"), PASSING_PARCEL)
@@ -72,6 +73,8 @@ def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask
             return  # it has left; tasks are numbered without gaps
         work = ExecutorWork(task, executor)
         yield from (shape(batch) for batch in work.run(rows))
+        work.report.cpu_us = int((task.cpu_s() - began_s) * 1e6)  # with what becomes of the rows that went out
+        work.report.task = None if task.name_task is None else task.name_task()
         task.state.report_loads(task.reports, executor, work.loads.pack())
         task.state.report(task.reports, "work", executor, work.report)
 

@@ -29,6 +29,10 @@ Body = Callable[[int, Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 body may be run again, also while another attempt at the same task still runs, and then returns the same."""
 
 
+ExecutorBody = Callable[[int, Iterator[pa.RecordBatch], float], Iterator[pa.RecordBatch]]
+"""The work of a task for one of its executors; with the CPU seconds that receiving the executor's rows took before."""
+
+
 class BatchState(Protocol):
     """The checkpoint's part of one batch, which tasks read and report to. It travels to every task."""
 

@@ -8,16 +8,23 @@ What an executor takes comes from what its tasks report: their CPU times are fit
 other work (`task_costs.py`), and an executor takes what these say of what it really had. The cost per task is left out:
 at saturation batches are as large as need be. It is not the same for all: under a planner that changes its plan often,
 state lies in more files, and a task has more of them to look through. `cpu_vs_hash_...` says how much CPU all that took
-in the batches as they were, over plain hash. `_raw` figures are of CPU times as they came. For the same reason keys are
-balanced by work, not by time: a round is one batch here, and the time of one task is mostly noise.
+in the batches as they were, over plain hash.
 
-Ideal is the same work in equal shares: the paper's shuffles rows regardless of keys, and nothing can be evener. PKG is
-two operators, one behind the other (`pkg_count.py`), and takes what both take.
+`_raw` figures are of CPU times as they came: the whole turn of an executor, from its first row to its last given one,
+its part by bytes of what receiving the rows of its task took, and by rows of what Spark's side of the task took.
+Contestants with several `turns` run side by side, and an executor takes the least of them. Keys are balanced by work,
+not by time, so that all turns have the same plans.
+
+Ideal is the same work in equal shares: the paper's shuffles rows regardless of keys, and nothing can be evener. By raw
+times it is the mean executor of the contestant. No plan of whole keys reaches Ideal while one key is more than an
+executor's share: `heaviest_key` says how much it is. PKG is two operators, one behind the other (`pkg_count.py`), and
+takes what both take.
 """
 
 import json
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +34,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from geoswarm.config import KeyTuning
+from geoswarm.control.keyed.loop import add_up
 from geoswarm.core.arrays.jit import Floats
+from geoswarm.flow.keyed.key_report import KeyLoads
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.lab.bench.kit.harness import Progress, cpu_s, median
 from geoswarm.lab.bench.kit.sessions import MASTER
@@ -51,10 +60,16 @@ TRIAL_SHARES = (1.0, 0.5, 0.1, 0.25)
 class KeyedContestant:
     planner: str
     theta_max: float = 0.08
+    splits: bool = False
+    """Whether a key that is too heavy for an executor may be split, as the engine does and no paper."""
+    turns: int = 1
+    """Runs of the whole stream side by side; what an executor took is the least of them."""
 
     @property
     def name(self) -> str:
-        return self.planner if self.planner in ("hash", PKG) else f"{self.planner} {self.theta_max:g}"
+        if self.planner in ("hash", PKG):
+            return self.planner
+        return f"{self.planner} {self.theta_max:g}{', splits' if self.splits else ''}"
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,8 @@ class KeyedRound(NamedTuple):
     plan_s: float
     """CPU of the driver before the batch; what no planner takes is not taken off yet."""
     table: int
+    heaviest_key: float = 0.0
+    """The work of the heaviest key, over what an executor has on average."""
 
 
 class TimedRound(NamedTuple):
@@ -94,6 +111,7 @@ class TimedRound(NamedTuple):
     """The CPU time of the average executor over all stages."""
     plan_s: float
     table: int
+    heaviest_key: float = 0.0
 
 
 class KeyedRounds(NamedTuple):
@@ -117,17 +135,36 @@ def run_keyed_race(
     for key, value in ARROW.items():
         spark.conf.set(key, value)
     with tempfile.TemporaryDirectory() as folder:
-        lanes = [_Lane(race, contestant, Path(folder) / contestant.name) for contestant in race.contestants]
+        lanes = [
+            _Lane(race, contestant, Path(folder) / f"{contestant.name}-{turn}")
+            for contestant in race.contestants
+            for turn in range(contestant.turns)
+        ]
         report(f"{what}: compiling")
         trials = [] if nth else list(_try_shares(spark, race, batches(0), Path(folder)))
         laps = KeyedRounds({lane.name: [] for lane in lanes}, trials)
         for number in range(rounds):
             path = str(Path(folder) / f"{number}.parquet")
             pq.write_table(batches(number), path)
+            seen: dict[str, list[KeyedRound]] = {lane.name: [] for lane in lanes}
             for i in np.random.default_rng((seed, number)).permutation(len(lanes)):
                 report(f"{what}: round {number + 1} of {rounds}, {lanes[i].name}")
-                laps.of[lanes[i].name].append(lanes[i].lap(spark.read.parquet(path), number))
+                seen[lanes[i].name].append(lanes[i].lap(spark.read.parquet(path), number))
+            for name, turns in seen.items():
+                laps.of[name].append(least_of(turns))
     return laps
+
+
+def least_of(turns: Sequence[KeyedRound]) -> KeyedRound:
+    """One round in several turns, with the least time of each executor: neighbours on the machine only add. Keys are
+    balanced by work, so that the same work is done in all turns."""
+    first = turns[0]
+    stages = []
+    for alike in zip(*(lap.stages for lap in turns), strict=True):
+        for stage in alike:
+            assert np.array_equal(stage.rows, alike[0].rows), "turns with other rows for an executor do not compare"
+        stages.append(alike[0]._replace(cpu_us=np.min([stage.cpu_us for stage in alike], axis=0)))
+    return first._replace(stages=tuple(stages), plan_s=min(lap.plan_s for lap in turns))
 
 
 def _try_shares(spark: Any, race: KeyedRace, rows: pa.Table, folder: Path) -> Iterator[tuple[str, KeyedRound]]:
@@ -146,7 +183,9 @@ class _Lane:
     def __init__(self, race: KeyedRace, contestant: KeyedContestant, folder: Path) -> None:
         self.race, self.name, self.storage = race, contestant.name, Storage(str(folder))
         interval_s = ROUND_S * race.rounds_per_interval
-        planner, operators = contestant.planner, [race.operator]
+        operator = copy(race.operator)
+        operator.can_split = operator.can_split and contestant.splits
+        planner, operators = contestant.planner, [operator]
         if planner == PKG:
             planner, operators = "hash", [PkgCount(race.executors, race.operator.window), PkgTotals()]
         tuning = KeyTuning(
@@ -169,9 +208,13 @@ class _Lane:
         for run in self.runs[1:]:
             given = run.apply(given, number, now_us)
         given.run()
-        stages = tuple(self._tasks(run.operator.name, number) for run in self.runs)
+        stages = [self._tasks(run.operator.name) for run in self.runs]
+        heaviest_key = self._heaviest_key(self.runs[0].operator.name)
         entries = [run.finish() for run in self.runs]
-        return KeyedRound(number, entries[0].rows, stages, plan_s, len(self.runs[0].plan.keys))
+        for i, entry in enumerate(entries):  # with Spark's side, which is known once a batch is finished
+            executors = entry.executors.values()
+            stages[i] = stages[i]._replace(cpu_us=np.array([load.cpu_us for load in executors], np.float64))
+        return KeyedRound(number, entries[0].rows, tuple(stages), plan_s, len(self.runs[0].plan.keys), heaviest_key)
 
     def _scale(self, executors: int) -> None:
         for run in self.runs:
@@ -179,10 +222,20 @@ class _Lane:
             if isinstance(run.operator, PkgCount):
                 run.operator.executors = executors
 
-    def _tasks(self, operator: str, number: int) -> StageTasks:
-        """Read before the batch is finished: then the reports are gone."""
+    def _heaviest_key(self, operator: str) -> float:
+        """Over the mean of executors; what a key is charged by several executors is added up."""
+        folder = self._reports(operator)
+        names = [name for name in self.storage.names(folder) if name.startswith("loads-")]
+        loads = add_up([KeyLoads.unpack(self.storage.read(f"{folder}/{name}")) for name in names])
+        return float(loads.load.max() / loads.load.sum() * len(names))
+
+    def _reports(self, operator: str) -> str:
+        """Their folder, until the batch is finished."""
         (attempt,) = self.storage.folders(f"keyed/{operator}/reports")
-        folder = f"keyed/{operator}/reports/{attempt}"
+        return f"keyed/{operator}/reports/{attempt}"
+
+    def _tasks(self, operator: str) -> StageTasks:
+        folder = self._reports(operator)
         rows, keys, other, cpu_us = [], [], [], []
         for name in sorted(self.storage.names(folder)):
             if name.startswith("work-"):
@@ -211,21 +264,22 @@ def _project_rounds(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) 
     raw_s = {name: [[stage.cpu_us / 1e6 for stage in lap.stages] for lap in some] for name, some in laps.items()}
     keyed = [name for name in laps if name != PKG]
 
-    def both(times_s: dict[str, list[list[Floats]]], name: str, i: int) -> tuple[float, float]:
-        """The last executor's end, and the mean of all, whichever planner dealt out the keys."""
-        makespan_s = sum(float(stage.max()) for stage in times_s[name][i])
-        return makespan_s, median([float(times_s[other][i][0].mean()) for other in keyed])
+    def makespan_s(stages: list[Floats]) -> float:
+        return sum(float(stage.max()) for stage in stages)
 
     return {
         name: [
             TimedRound(
                 lap.round,
                 lap.rows,
-                *both(fitted_s, name, i),
-                *both(raw_s, name, i),
+                makespan_s(fitted_s[name][i]),
+                median([float(fitted_s[other][i][0].mean()) for other in keyed]),  # whichever planner dealt them out
+                makespan_s(raw_s[name][i]),
+                sum(float(stage.mean()) for stage in raw_s[name][i]),
                 sum(float(stage.mean()) for stage in raw_s[name][i]),
                 max(0.0, lap.plan_s - at_rest_s),
                 lap.table,
+                lap.heaviest_key,
             )
             for i, lap in enumerate(some)
         ]
@@ -255,5 +309,6 @@ def rounds_row(laps: Sequence[TimedRound]) -> dict[str, Any]:
         "max_over_mean_raw": sum(lap.makespan_raw_s for lap in laps) / sum(lap.ideal_raw_s for lap in laps),
         "cpu_ms_raw": 1e3 * sum(lap.cpu_raw_s for lap in laps) / len(laps),
         "plan_ms": 1e3 * sum(lap.plan_s for lap in laps) / len(laps),
+        "heaviest_key": sum(lap.heaviest_key * lap.rows for lap in laps) / rows,
         "table": laps[-1].table,
     }

@@ -29,8 +29,8 @@ class KeyedWorkload(NamedTuple):
     name: str
     operator: Operator
     batches: Callable[[int], pa.Table]
-    can_split: bool
-    """Whether PKG can run it."""
+    counts: bool
+    """Whether it is a count, which PKG can run."""
 
 
 def social(posts: int, seed: int) -> KeyedWorkload:
