@@ -5,7 +5,8 @@
 The same index and matcher as the stream's, and no exchange: every worker maps the whole index, so points are matched
 where they are read, and only pairs leave. A crowded city is no straggler, because it is spread over the splits of the
 input as it came. Where the input is sorted by place it is not, and Spark's own levelling of many splits over few cores
-must do. Parquet files are read by the tasks themselves (`table_files.py`). Distributor §4; docs/results.md has what an exchange would cost.
+must do. Parquet files are read by the tasks themselves (`table_files.py`). Distributor §4; docs/results.md has what an
+exchange would cost.
 """
 
 import atexit

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
 )
 
 from geoswarm.flow.conform import cast_columns
-from geoswarm.run.file_reading import ROWS_AT_ONCE, Piece
+from geoswarm.run.file_reading import Piece
+from geoswarm.run.parquet_reading import ROWS_AT_ONCE
 from geoswarm.run.pieces import share_out
 from geoswarm.run.spark.slots import task_slots
 from geoswarm.run.stream_log import path_of_uri
