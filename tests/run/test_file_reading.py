@@ -78,9 +78,13 @@ def test_csv_goes_by_its_header_and_keeps_what_it_cannot_read(tmp_path: Path) ->
 
 
 def test_compressed_and_empty_files_are_read(tmp_path: Path) -> None:
-    with gzip.open(tmp_path / "a.json.gz", "wt") as file:
-        file.write(json.dumps(GOOD))
-    assert [row["event_id"] for row in rows_of(tmp_path / "a.json.gz", "json")] == [1]
+    for ending in ("gz", "bz2", "zst"):
+        for kind, text in (("json", json.dumps(GOOD)), ("csv", "event_id,x\n1,2")):
+            path = tmp_path / f"a.{kind}.{ending}"
+            with pa.output_stream(str(path), compression="detect") as file:
+                file.write(text.encode())
+            assert [row["event_id"] for row in rows_of(path, kind)] == [1]
+    assert "write .gz" in str(rows_of(write(tmp_path / "a.json.snappy", "?"), "json")[0][MALFORMED])
     for name, kind in (("e.json", "json"), ("e.csv", "csv")):
         assert rows_of(write(tmp_path / name, ""), kind) == []
 

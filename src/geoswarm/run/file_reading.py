@@ -13,7 +13,7 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,12 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
-import pyarrow.parquet as pq
 
-from geoswarm.flow.conform import cast_columns
+from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.run.file_formats import COMPRESSED, FOREIGN
+from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
 
-ROWS_AT_ONCE = 65_536
 CHUNK_BYTES = 256 << 20
 FIELD_CHARS_MAX = 1 << 30
 _LINE_END = re.compile(r"\r\n|\n|\r")
@@ -52,11 +52,11 @@ def read_piece(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Record
     """`schema` has MALFORMED."""
     try:
         if kind == "parquet":
-            yield from _read_parquet(piece, schema)
+            yield from read_parquet(piece.path, piece.first, piece.end, schema)
         else:
             for table in _read_text(piece, kind, schema):
                 yield from table.to_batches(ROWS_AT_ONCE)
-    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error) as why:
+    except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error, SchemaError) as why:
         yield _unreadable(piece, why, schema)
     except OSError as why:
         if why.errno is not None:  # of the machine, not of the file: the task is tried again
@@ -69,37 +69,6 @@ def _unreadable(piece: Piece, why: Exception, schema: pa.Schema) -> pa.RecordBat
     return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
 
 
-def _read_parquet(piece: Piece, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    with pq.ParquetFile(piece.path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
-        groups = None if piece.end is None else range(piece.first, piece.end)
-        held = set(file.schema_arrow.names)
-        wanted = [field.name for field in schema if field.name in held]
-        if not wanted:
-            raise pa.ArrowInvalid(f"it has none of the columns {', '.join(schema.names)}")
-        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=wanted, use_threads=False):
-            yield _as_declared(batch, schema)
-
-
-def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    try:
-        return cast_columns(batch, schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        pass
-    odd = [f.name for f in schema if f.name in batch.schema.names and batch.schema.field(f.name).type != f.type]
-    rows = [_converted(batch.slice(i, 1), schema, odd) for i in range(len(batch))]
-    return pa.Table.from_batches(rows).combine_chunks().to_batches()[0]
-
-
-def _converted(row: pa.RecordBatch, schema: pa.Schema, odd: Sequence[str]) -> pa.RecordBatch:
-    """One row in the columns of `schema`; malformed if a value of an odd column cannot be converted."""
-    try:
-        return cast_columns(row, schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values = {name: str(row.column(name)[0]) for name in row.schema.names}
-        text = f"{json.dumps(values)}: {', '.join(odd)} cannot be converted to what the first file has"
-        return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
-
-
 def _read_text(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Table]:
     if kind == "csv":
         yield _read_csv(_read_whole(piece.path), schema)
@@ -108,6 +77,8 @@ def _read_text(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Table]
 
 
 def _read_whole(path: str) -> bytes:
+    if path.endswith(FOREIGN):
+        raise pa.ArrowInvalid(f"it is compressed in a way that only Spark reads: write {', '.join(COMPRESSED)}")
     with pa.input_stream(path, compression="detect") as stream:
         return bytes(stream.read())
 

@@ -60,7 +60,7 @@ class StreamLogReader:
     def _read(self, source: int, name: str) -> list[TakenFile]:
         lines = self.storage.read(f"sources/{source}/{name}").splitlines()[1:]
         entries = [json.loads(line) for line in lines if line.strip()]
-        return [TakenFile(_path(e["path"]), int(e["timestamp"]), int(e["batchId"])) for e in entries]
+        return [TakenFile(path_of_uri(e["path"]), int(e["timestamp"]), int(e["batchId"])) for e in entries]
 
     def _steps(self, source: int) -> dict[int, str]:
         return {int(name.split(".")[0]): name for name in self.storage.names(f"sources/{source}")}
@@ -124,7 +124,7 @@ def _uri(path: Path) -> str:
     return "file://" + "".join(c if ord(c) > 127 else quote(c, safe="/_-!.~'()*:@&=+$,;") for c in str(path))
 
 
-def _path(uri: str) -> Path:
+def path_of_uri(uri: str) -> Path:
     if "://" in uri and not uri.startswith("file:"):
         raise StreamError(f"{uri} is where only Spark can read: run the stream on Spark")
     return Path(unquote(uri.removeprefix("file:").removeprefix("//")))

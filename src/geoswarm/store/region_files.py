@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from geoswarm.core.shapes.geoparquet import geo_columns
 from geoswarm.core.shapes.parse import CRS84, crs_of
 from geoswarm.core.shapes.survey import NESTED_MAX
 from geoswarm.core.subscriptions.attributes import BESIDE_GEOMETRY
@@ -72,32 +73,10 @@ def _from_parquet(
 
 def _geometry_column(path: Path, schema: pa.Schema) -> str:
     """The name in GeoParquet's metadata, else `geometry`."""
-    try:
-        geo = json.loads((schema.metadata or {}).get(b"geo", b"{}"))
-        name = str(geo.get("primary_column", "geometry"))
-        described = geo.get("columns", {}).get(name, {})
-        encoding, edges = described.get("encoding", "WKB"), described.get("edges", "planar")
-        foreign = _foreign_crs(described.get("crs"))
-    except (ValueError, AttributeError) as error:
-        raise SchemaError(f"metadata `geo` of {path} cannot be read: {error}; write the file anew") from error
-    if name not in schema.names:
-        raise SchemaError(f"{path} has no column {name}: name the column of its WKB `geometry`")
-    if encoding != "WKB":
-        raise SchemaError(f"geometries in {path} are encoded as {encoding}: write them as WKB")
-    if edges != "planar":
-        raise SchemaError(f"edges in {path} are {edges}: regions here have edges that are straight in degrees")
-    if foreign is not None:
-        raise SchemaError(f"{path} is in coordinate system {foreign}: convert it to longitude and latitude (OGC:CRS84)")
-    return name
-
-
-def _foreign_crs(crs: Any) -> str | None:
-    """The name of a PROJJSON coordinate system that is not WGS 84 degrees; None if it is, or is not given."""
-    if crs is None:
-        return None
-    code = crs.get("id") or {}
-    name = f"{code.get('authority')}:{code.get('code')}" if code else str(crs.get("name", "without a name"))
-    return None if CRS84.search(name) or name in ("WGS 84", "WGS 84 (CRS84)") else name
+    geo = geo_columns(str(path), schema)
+    if geo is None and "geometry" not in schema.names:
+        raise SchemaError(f"{path} has no column geometry: name the column of its WKB `geometry`")
+    return "geometry" if geo is None else geo.geometry
 
 
 def _from_geojson(

@@ -126,6 +126,7 @@ def test_many_distinct_words_and_many_repeats_are_each_kept_once() -> None:
         " ".join(f"w{k}" for k in rng.integers(0, 400, size)) for size in (0, 1, 47, 48, 49, 2000)
     ]
     texts += ["a " * 5000, "a b c d e f " * 900]  # a term per two bytes: more room than usual
+    texts.append(" ".join(f"w{k} the of" for k in range(400)))  # two buckets of many, among buckets of one
     assert_as_defined(texts, tokenize(pa.array(texts)))
 
 

@@ -102,6 +102,25 @@ def test_only_wanted_columns_go_out_and_any_number_is_a_place(spark: SparkSessio
         gs.join(said, regions, x="lon", y="lat", columns=["city"])
 
 
+def test_tasks_read_parquet_files_as_spark_reads_them(spark: SparkSession, tmp_path: Path) -> None:
+    points = points_in(tmp_path)
+    folder = tmp_path / "points"
+    folder.mkdir()
+    pq.write_table(points.slice(0, 1000), folder / "0.parquet", row_group_size=100)
+    renamed = points.slice(1000, 1000).rename_columns(["Place", "LON", "lat"])
+    pq.write_table(renamed.append_column("more", pa.array(range(1000))), folder / "1.parquet")
+    pq.write_table(points.slice(2000).select(["lat", "lon"]), folder / "2.parquet")
+    regions = pa.table({"id": list(DISTRICTS), "geometry": [shapely.to_wkb(shape) for shape in DISTRICTS.values()]})
+    table = spark.read.parquet(str(folder))
+    by_tasks = gs.join(table, regions, x="lon", y="lat")
+    by_spark = gs.join(table.select("*"), regions, x="lon", y="lat")
+    assert [len(pairs.inputFiles()) for pairs in (by_tasks, by_spark)] == [0, 3]
+    assert by_tasks.schema == by_spark.schema
+    want, got = (sorted(map(str, pairs.toArrow().to_pylist())) for pairs in (by_spark, by_tasks))
+    assert got == want
+    assert len(got) == len(expected_pairs(points))
+
+
 def test_regions_without_a_name_in_words_are_called_by_their_numbers(spark: SparkSession) -> None:
     shapes = pa.array([shapely.to_wkb(shapely.box(k, 0, k + 1, 1)) for k in range(3)], pa.binary())
     rows = spark.createDataFrame(pa.table({"x": [0.5, 1.5, 2.5, 9.5], "y": [0.5] * 4}))

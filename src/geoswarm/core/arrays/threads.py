@@ -6,16 +6,17 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 T = TypeVar("T")
-PIECE_ROWS_MIN = 2048
-"""Rows of a piece: fewer are done before a thread has started."""
+PIECE_STEPS_MIN = 16_384
+"""Steps of a piece, of some nanoseconds each: fewer are done before a thread has started."""
 PIECES_PER_CORE = 4
 """Pieces for each core: rows differ in cost, and all cores should end together."""
 
 
-def run_in_pieces(work: Callable[[int, int], T], rows: int) -> list[T]:
-    """The results of `work(first, end)` for consecutive pieces of `rows`: at least one piece, which may be empty."""
+def run_in_pieces(work: Callable[[int, int], T], rows: int, steps: int) -> list[T]:
+    """The results of `work(first, end)` for consecutive pieces of `rows`: at least one piece, which may be empty.
+    `steps` is about how many times the loop within all rows goes round, as the number of their vertices."""
     cores = os.cpu_count() or 1
-    count = max(1, min(PIECES_PER_CORE * cores, rows // PIECE_ROWS_MIN)) if cores > 1 else 1
+    count = max(1, min(PIECES_PER_CORE * cores, rows, steps // PIECE_STEPS_MIN)) if cores > 1 else 1
     ends = [rows * k // count for k in range(count + 1)]
     if count == 1:
         return [work(0, rows)]

@@ -66,7 +66,7 @@ def cover(shapes: Shapes, frame: Floats, cells_max: int = COVER_CELLS_MAX) -> Co
         rows = flat._replace(first_rings=flat.first_rings[first : end + 1])
         return Cover(*_cover(rows, bounds[first:end], circles[first:end], frame, levels_max, cells_max))
 
-    parts = run_in_pieces(some, len(shapes))
+    parts = run_in_pieces(some, len(shapes), len(shapes.xy) + cells_max * len(shapes))
     if len(parts) == 1:
         return parts[0]
     counts = np.concatenate([np.diff(part.starts) for part in parts])

@@ -39,7 +39,9 @@ def repair_polygons(shapes: Shapes) -> Repairs:
     settled = Repairs({}, {}, {})
     rows: Ints = np.flatnonzero(np.diff(shapes.parts) > 0)
     flat = flat_of(shapes)
-    parts = run_in_pieces(lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows))
+    parts = run_in_pieces(
+        lambda first, end: tangles(flat, rows[first:end], PAIRS_MAX, CROSSINGS_MAX), len(rows), len(shapes.xy)
+    )
     found = Tangles(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     crossed = found.crossings > CROSSINGS_MAX
     dense = ~crossed & (found.pairs > PAIRS_MAX)

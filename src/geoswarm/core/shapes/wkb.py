@@ -1,4 +1,4 @@
-"""Reads the WKB polygons that most producers write straight into flat arrays, without GEOS.
+"""Reads the WKB polygons and points that most producers write straight into flat arrays, without GEOS.
 
 Little-endian, two dimensions, no SRID; a polygon or a multi-polygon whose rings are closed. `are_plain` checks every
 count and the last byte, so that `decode_wkb` need not. `checks.py` decides whether a polygon is valid, and GEOS reads
@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import ByteRows, rows_of
-from geoswarm.core.arrays.jit import Bools, Bytes, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, kernel
 from geoswarm.core.shapes.shapes import Shapes
 
 POLYGON, MULTIPOLYGON = 3, 6
+POINT_HEAD = b"\x01\x01\0\0\0"
 HEADER_BYTES, COUNT_BYTES, VERTEX_BYTES = 5, 4, 16
 
 
@@ -32,6 +33,17 @@ def decode_wkb(column: pa.Array) -> Shapes:
     xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
     _fill(rows, of_rows, of_parts, of_rings, xy)
     return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
+
+
+def decode_points(column: pa.Array) -> tuple[Ints, Floats]:
+    """The rows that are points, finite, and in the same form; and their places, (n, 2)."""
+    rows = _rows(column)
+    sized = np.flatnonzero(rows.ends - rows.begins == len(POINT_HEAD) + VERTEX_BYTES)
+    raw = rows.data[rows.begins[sized, None] + np.arange(len(POINT_HEAD) + VERTEX_BYTES)]
+    are_points = (raw[:, : len(POINT_HEAD)] == np.frombuffer(POINT_HEAD, np.uint8)).all(axis=1)
+    xy = np.ascontiguousarray(raw[:, len(POINT_HEAD) :]).view("<f8")
+    are_points &= np.isfinite(xy).all(axis=1)
+    return sized[are_points], xy[are_points]
 
 
 def _rows(column: pa.Array) -> ByteRows:

@@ -149,10 +149,9 @@ def same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
 
 @kernel
 def _merge_sort(hashes: Hashes, order: Ints) -> None:
-    """For long texts. numpy's argsort would do, but its stable kind takes seconds to compile."""
+    """Sort `order`, stably. numpy's argsort would do, but its stable kind takes seconds to compile."""
     count, width = len(order), 1
     merged = np.empty(count, np.int64)
-    order[:] = np.arange(count)
     while width < count:
         for low in range(0, count, 2 * width):
             a, a_end = low, min(low + width, count)
@@ -175,7 +174,7 @@ def _order(hashes: Hashes, count: int, order: Ints) -> None:
     Each hash counts those before it. For a dozen terms that is faster than any sort: no branch depends on data.
     """
     if count > RANKED_MAX:
-        _merge_sort(hashes, order[:count])
+        _bucket_sort(hashes, order[:count])
         return
     for i in range(count):
         rank = 0
@@ -184,6 +183,36 @@ def _order(hashes: Hashes, count: int, order: Ints) -> None:
         for j in range(i + 1, count):
             rank += hashes[j] < hashes[i]
         order[rank] = i
+
+
+@kernel
+def _bucket_sort(hashes: Hashes, order: Ints) -> None:
+    """For long texts. The first bits of a hash are chance, so a bucket for each value of them has about one term, and
+    the rest is insertion. A bucket with many terms, by intent or by repetition, is merged."""
+    bits = 1
+    while 1 << bits < len(order):
+        bits += 1
+    shift = np.uint64(64 - bits)
+    ends = np.zeros((1 << bits) + 1, np.int64)
+    for i in range(len(order)):
+        ends[(hashes[i] >> shift) + np.uint64(1)] += 1
+    for b in range(1 << bits):
+        ends[b + 1] += ends[b]
+    for i in range(len(order)):  # ends[b], where bucket b begins, moves on to its end
+        bucket = hashes[i] >> shift
+        order[ends[bucket]] = i
+        ends[bucket] += 1
+    first = 0
+    for b in range(1 << bits):
+        if ends[b] - first > RANKED_MAX:
+            _merge_sort(hashes, order[first : ends[b]])
+        for i in range(first + 1, ends[b]):
+            t, at = order[i], i
+            while at > first and hashes[order[at - 1]] > hashes[t]:
+                order[at] = order[at - 1]
+                at -= 1
+            order[at] = t
+        first = ends[b]
 
 
 @kernel

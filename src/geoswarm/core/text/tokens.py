@@ -95,10 +95,12 @@ def tokenize(texts: pa.StringArray) -> Tokens:
     sizes = rows.ends - rows.begins
     high = beyond_ascii(rows)
     known = tables() if len(high) else _NO_TABLES
-    whole = np.union1d(to_fold_whole(rows, high, known), np.flatnonzero(sizes > TEXT_BYTES_MAX))
     folded_before = np.zeros(len(sizes), np.uint8)
-    folded_before[whole] = 1
-    if len(whole):
+    folded_before[sizes > TEXT_BYTES_MAX] = 1
+    if len(high):
+        folded_before[to_fold_whole(rows, high, known)] = 1
+    if folded_before.any():
+        whole = np.flatnonzero(folded_before)
         known = tables()  # a long text in ASCII is among them
         rows = _with_texts(rows, whole, [fold_text(rows.text(row)) for row in whole.tolist()])
         sizes = rows.ends - rows.begins

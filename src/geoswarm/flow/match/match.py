@@ -59,8 +59,9 @@ FIRST_ROWS = 32_768
 RUN_MARGIN = 8
 """A run is expected to have an eighth of the pairs that it may have: the next place may be denser, and short arrays
 reuse memory."""
-RUN_ROOM_MIN = 1024
-"""Room for hits beyond those expected; if there are more, the arrays are made longer."""
+RUN_ROOM_MIN = 8192
+"""Room for hits beyond those expected; if there are more, the arrays are made longer. A long document alone has a
+thousand candidates, and would be searched twice."""
 
 
 class MatchRun(NamedTuple):
@@ -181,6 +182,8 @@ class _Run(NamedTuple):
     now_us: int
 
     def head(self, count: int) -> "_Run":
+        if count == len(self.points.codes):
+            return self
         tokens = self.tokens and self.tokens.between(0, count)
         return self._replace(points=self.points.between(0, count), tokens=tokens)
 

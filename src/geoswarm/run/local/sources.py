@@ -11,13 +11,12 @@ from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
-from geoswarm.run.file_formats import guess_format
+from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns
@@ -159,10 +158,10 @@ def operations_from_files(path: str, *, format: str | None = None, files_per_bat
 def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_batch: int | None) -> FileSource:
     kind = format or guess_format(path)
     if kind == "parquet":
-        first = next((p for p in sorted(Path(path).glob("*")) if not p.name.startswith((".", "_"))), None)
+        first = first_parquet(path)
         if first is None:
             raise SettingsError(f"there is no Parquet file in {path} yet, and the columns are those of the first one")
-        declared = pq.read_schema(first).remove_metadata()
+        declared = first.usable_columns()
     return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
 
 

@@ -5,7 +5,8 @@
 The same index and matcher as the stream's, and no exchange: every worker maps the whole index, so points are matched
 where they are read, and only pairs leave. A crowded city is no straggler, because it is spread over the splits of the
 input as it came. Where the input is sorted by place it is not, and Spark's own levelling of many splits over few cores
-must do. Distributor §4; docs/results.md has what an exchange would cost.
+must do. Parquet files are read by the tasks themselves (`table_files.py`). Distributor §4; docs/results.md has what an
+exchange would cost.
 """
 
 import atexit
@@ -38,6 +39,7 @@ from geoswarm.flow.merge import OUTPUT_BYTES_MAX
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import GEOMETRY
 from geoswarm.run.spark.session import check_encrypted
+from geoswarm.run.spark.table_files import map_files
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.key_source import KeySource
@@ -133,9 +135,10 @@ class JoinedPairs:
             raise
         named = LongType() if pa.types.is_integer(names.type) else StringType()
         pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION_COLUMN, named)])
-        self.pairs = _columns_to_send(points, place, wanted).mapInArrow(
-            _Matcher(index, Grid.of(contract), tuning, place, len(wanted)).run, pairs
-        )
+        matcher = _Matcher(index, Grid.of(contract), tuning, place, len(wanted))
+        read = [*wanted, *(name for name in place if name not in wanted)]
+        by_tasks = map_files(points, read, matcher.run, pairs) if _are_doubles(points, place) else None
+        self.pairs = by_tasks or _columns_to_send(points, place, wanted).mapInArrow(matcher.run, pairs)
 
     def close(self) -> None:
         shutil.rmtree(self._home, ignore_errors=True)
@@ -224,14 +227,13 @@ def _columns_to_send(points: DataFrame, place: tuple[str, ...], wanted: Sequence
     columns = [F.col(f"`{name}`") for name in wanted]
     if len(place) == 1:
         columns.append(F.col(f"`{place[0]}`").cast("binary").alias(PLACE[0]))
-    elif not _as_doubles(points, place, wanted):
+    elif not (_are_doubles(points, place) and all(name in wanted for name in place)):
         columns += [F.col(f"`{name}`").cast("double").alias(axis) for name, axis in zip(place, PLACE, strict=True)]
     return points.select(*columns)
 
 
-def _as_doubles(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> bool:
-    """Whether the columns of the result include the place, as doubles."""
-    return all(name in wanted and isinstance(points.schema[name].dataType, DoubleType) for name in place)
+def _are_doubles(points: DataFrame, place: tuple[str, ...]) -> bool:
+    return len(place) == 2 and all(isinstance(points.schema[name].dataType, DoubleType) for name in place)
 
 
 @dataclass(frozen=True)

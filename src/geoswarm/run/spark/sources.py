@@ -12,7 +12,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructField, StructType
 
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.run.file_formats import guess_format
+from geoswarm.model import GEOMETRY
+from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
 from geoswarm.run.spark.task_files import note_files
 
@@ -77,7 +78,11 @@ def _from_files(
         reader = reader.option("header", True).option("enforceSchema", False)
     if files_per_batch is not None:
         reader = reader.option("maxFilesPerTrigger", files_per_batch)
-    return note_files(reader.schema(schema).load(path), path, kind)
+    frame = reader.schema(schema).load(path)
+    first = first_parquet(path) if kind == "parquet" else None
+    if first is not None and first.geo is not None:
+        frame = frame.drop(*first.geo.covering).withColumnRenamed(first.geo.geometry, GEOMETRY.name)
+    return note_files(frame, path, kind)
 
 
 def _in_header_order(schema: StructType, header: list[str]) -> StructType:

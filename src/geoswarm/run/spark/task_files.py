@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
+from geoswarm.run.file_formats import FOREIGN
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.pieces import share_out
 from geoswarm.run.spark.rows import SparkRows
@@ -41,7 +42,9 @@ class FilesOf(NamedTuple):
     """Those of the DataFrame, and MALFORMED."""
 
     def can_read(self, files: Sequence[TakenFile]) -> bool:
-        """Not where the names of folders are columns, as in `day=1/`."""
+        """Not where the names of folders are columns, as in `day=1/`, nor text that Hadoop compressed."""
+        if self.kind != "parquet" and any(file.path.name.endswith(FOREIGN) for file in files):
+            return False
         depth = len(self.folder.parts)
         return not any("=" in part for file in files for part in file.path.parts[depth:-1])
 
