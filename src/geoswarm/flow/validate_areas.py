@@ -1,9 +1,8 @@
 """Validates events that are areas: their `geometry` is read, and gives the place by which they are routed.
 
-`core/shapes/parse.py` decides which geometries are accepted, as for subscriptions. A point as geometry is a point, and
-if it is plain WKB, as in files, the event goes on without it; lines are refused. The matcher reads the geometry once
-more (`flow/match/areas.py`): the event travels as it came, with a mark if it need not be checked again
-(`flow/sound.py`).
+`core/shapes/parse.py` decides which geometries are accepted, as for subscriptions. A point as geometry is a point;
+lines are refused. The matcher reads the geometry once more (`flow/match/areas.py`): the event travels as it came, with
+a mark if it need not be checked again (`flow/sound.py`).
 """
 
 import re
@@ -33,8 +32,7 @@ def has_areas(batch: pa.RecordBatch) -> bool:
 def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.RecordBatch:
     """Refuse geometries that cannot be read; fill in `x` and `y`, of a point always, of an area where they are null;
     and mark sound geometries."""
-    batch = _place_points(batch)
-    column = batch.column(GEOMETRY.name)
+    batch, column = _place_points(batch)
     shapes, refused, _, sound = parse_shapes(column, grid)
     boxes = bounding_rectangles(shapes, grid)
     centres = (boxes[:, :2] + boxes[:, 2:]) / 2
@@ -49,17 +47,16 @@ def validate_areas(batch: pa.RecordBatch, grid: Grid, triage: Triage) -> pa.Reco
     return _fill_places(batch, centres, are_points).append_column(SOUND, pa.array(sound))
 
 
-def _place_points(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with `x` and `y` from geometries that are points in plain WKB, which are then null."""
+def _place_points(batch: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.Array]:
+    """The batch with `x` and `y` from geometries that are points in plain WKB, and all other geometries."""
     column = batch.column(GEOMETRY.name)
     rows, xy = decode_points(column)
     if not len(rows):
-        return batch
+        return batch, column
     places, are_points = np.full((len(batch), 2), np.nan), np.zeros(len(batch), np.bool_)
     places[rows], are_points[rows] = xy, True
-    at = batch.schema.get_field_index(GEOMETRY.name)
     others = pc.if_else(pa.array(are_points), pa.scalar(None, column.type), column)
-    return _fill_places(batch.set_column(at, batch.schema.field(at), others), places, are_points)
+    return _fill_places(batch, places, are_points), others
 
 
 def _fill_places(batch: pa.RecordBatch, centres: Floats, are_points: Bools) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes, merge_by_mask, of_polygons
-from geoswarm.core.shapes.wkb import decode_wkb
+from geoswarm.core.shapes.wkb import decode_points, decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
@@ -59,6 +59,9 @@ def areas_of(events: pa.RecordBatch, grid: Grid) -> Areas | None:
         return None
     column = events.column(GEOMETRY.name)
     rows = np.flatnonzero(column.is_valid().to_numpy(zero_copy_only=False))
+    rows = np.setdiff1d(rows, decode_points(column)[0], assume_unique=True)
+    if not len(rows):
+        return None
     sound = np.zeros(len(rows), np.bool_)
     if SOUND.name in events.schema.names:
         sound = events.column(SOUND.name).to_numpy(zero_copy_only=False)[rows]
