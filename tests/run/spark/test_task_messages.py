@@ -1,6 +1,7 @@
 """Messages that tasks parse are what Spark's own parser makes of them; and rows of a source are computed once."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,6 +59,10 @@ def drawn_messages(count: int) -> list[bytes | None]:
     return found
 
 
+SPARK_ALONE_TAKES = re.compile(rb'"[+-]?([0-9]{1,3}|[0-9]{5,})-|"T?[0-9]+:|"day": "[0-9]+"|"ts": -?[0-9]{13}')
+"""Years of other than four digits, times without a day, days as a number, seconds that are too many."""
+
+
 def test_tasks_parse_messages_as_spark_does(spark: "SparkSession") -> None:
     messages, agreed = drawn_messages(1500), 0
     for message, ours, theirs in zip(messages, parsed_by_us(messages), parsed_by_spark(spark, messages), strict=True):
@@ -65,7 +70,7 @@ def test_tasks_parse_messages_as_spark_does(spark: "SparkSession") -> None:
             assert ours == theirs, message
             agreed += ours != dict.fromkeys(COLUMNS.names)
         elif theirs[MALFORMED] is None:
-            assert not is_json(message), f"Spark takes {message!r}"
+            assert SPARK_ALONE_TAKES.search(message or b"") or not is_json(message), f"Spark takes {message!r}"
     assert agreed > 200
 
 
