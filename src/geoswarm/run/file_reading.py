@@ -10,11 +10,8 @@ values of another type are converted, or, where they cannot be, their rows are m
 
 import csv
 import io
-import json
-import math
 import re
 from collections.abc import Callable, Iterator
-from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -27,6 +24,7 @@ import pyarrow.json as pajson
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.file_formats import COMPRESSED, FOREIGN
+from geoswarm.run.json_values import SPECIAL, read_day, read_moment, read_row
 from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
 
 CHUNK_BYTES = 256 << 20
@@ -35,7 +33,6 @@ _LINE_END = re.compile(r"\r\n|\n|\r")
 _ESCAPE = "\\"
 """Before a quote within quotes, as Spark writes it; a quote twice is one, too."""
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
-_SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "+Infinity": math.inf, "-Infinity": -math.inf}
 
 
 class Piece(NamedTuple):
@@ -126,47 +123,13 @@ def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
         return _cast_columns(table, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         lines = (line for line in _LINE_END.split(data.decode("utf-8-sig", errors="replace")) if line.strip())
-        return _by_rows(((_json_object(line), line) for line in lines), schema, _from_json)
+        fields = [field for field in schema if field.name != MALFORMED]
+        return pa.Table.from_pylist([read_row(line, fields) for line in lines], schema)
 
 
 def _as_text(field: pa.Field) -> pa.Field:
     """The field to read as text first, if it is a time: Arrow's reader refuses times without a zone."""
     return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
-
-
-def _json_object(line: str) -> dict[str, Any] | None:
-    try:
-        parsed = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return parsed if isinstance(parsed, dict) else None
-
-
-def _from_json(value: Any, kind: pa.DataType) -> Any:
-    """The value in the type of the column; raises ValueError if the conversion would be a guess."""
-    if value is None:
-        return None
-    if pa.types.is_string(kind):
-        return value if isinstance(value, str) else json.dumps(value)
-    if pa.types.is_binary(kind) and isinstance(value, str):
-        return value.encode()
-    if pa.types.is_boolean(kind) and isinstance(value, bool):
-        return value
-    if pa.types.is_integer(kind) and isinstance(value, int) and not isinstance(value, bool):
-        return value
-    if pa.types.is_floating(kind) and not isinstance(value, bool):
-        if isinstance(value, int | float):
-            return float(value)
-        if value in _SPECIAL:
-            return _SPECIAL[value]
-    if pa.types.is_timestamp(kind):
-        if isinstance(value, str):
-            return _moment(value)
-        if isinstance(value, int) and not isinstance(value, bool):
-            return datetime.fromtimestamp(value, UTC)
-    if pa.types.is_date(kind) and isinstance(value, str):
-        return date.fromisoformat(value)
-    raise ValueError(value)
 
 
 # -- CSV
@@ -210,14 +173,14 @@ def _from_text(value: str | None, kind: pa.DataType) -> Any:
     if pa.types.is_boolean(kind):
         return {"true": True, "false": False}[value.lower()]
     if pa.types.is_timestamp(kind):
-        return _moment(value)
+        return read_moment(value)
     if pa.types.is_date(kind):
-        return date.fromisoformat(value)
+        return read_day(value)
     if pa.types.is_integer(kind):
         return int(value)
     if pa.types.is_decimal(kind):
         return Decimal(value)
-    return _SPECIAL.get(value) if value in _SPECIAL else float(value)
+    return SPECIAL[value] if value in SPECIAL else float(value)
 
 
 # -- both
@@ -254,8 +217,3 @@ def _by_rows(
                 row = {MALFORMED: text}
         made.append(row)
     return pa.Table.from_pylist(made, schema=schema)
-
-
-def _moment(text: str) -> datetime:
-    parsed = datetime.fromisoformat(text)
-    return parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)

@@ -1,4 +1,4 @@
-"""Spark's own log of the content of each batch, read to find the files of a batch, and to notice when it was changed.
+"""Spark's own log of the content of each batch: read to find its files or messages, and to notice when it was changed.
 
 Spark writes `offsets/N` before batch N runs and reads it again for a replay. If the entry is removed, Spark makes a
 new one, perhaps with more in it, under the same number; the engine would take it for a replay and leave events out.
@@ -9,6 +9,7 @@ import json
 import xxhash
 
 from geoswarm.errors import GeoswarmError, StreamError
+from geoswarm.run.kafka_client import MessageRange
 from geoswarm.run.stream_log import StreamLogReader, TakenFile
 from geoswarm.store.storage import Storage
 
@@ -59,6 +60,26 @@ class OffsetLog:
             return sorted(log.files(source, after, until), key=lambda file: (file.modified_ms, str(file.path)))
         except (GeoswarmError, OSError, ValueError, LookupError):
             return None
+
+    def ranges(self, batch_id: int, source: int) -> list[MessageRange] | None:
+        """The messages of a batch, of a source that reads Kafka; None if this is not known. `source` may be -1."""
+        if self._storage is None:
+            return None
+        log = StreamLogReader(self._storage)
+        try:
+            offsets = log.offsets(batch_id) or [None]
+            source = source % len(offsets)
+            end, begin = offsets[source] or {}, ((log.offsets(batch_id - 1) if batch_id else None) or offsets)[source]
+            if not batch_id or begin is None:
+                begin = log.first_offset(source)
+            found = [
+                MessageRange(topic, int(number), int(begin.get(topic, {}).get(number, 0)), int(last))
+                for topic, partitions in end.items()
+                for number, last in partitions.items()
+            ]
+        except (GeoswarmError, OSError, ValueError, LookupError, AttributeError):
+            return None
+        return sorted(span for span in found if span.first < span.end)
 
     def _files(self, source: int, offset: bytes) -> list[bytes]:
         """The log entries of a file source, whose offset is only the number of an entry."""

@@ -81,7 +81,7 @@ class Rows(ABC):
         """Write files into a folder that does not exist yet."""
 
     @abstractmethod
-    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
+    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]) -> None:
         """Send one JSON message per row, keyed by the first of these columns that exists and is not null."""
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 `Parquet`, `Delta` and `Memory` are exactly once by themselves: a batch is put into place in one step. `Kafka` and
 `Console` may repeat a batch after a crash; a row carries (event_id, subscription, version), by which a reader drops
-repeats. The same sinks serve every engine; the differences are in `Rows`.
+repeats, and a message of Kafka names its batch. The same sinks serve every engine; the differences are in `Rows`.
 """
 
 from abc import ABC, abstractmethod
@@ -19,6 +19,7 @@ from rich.table import Table
 from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_arguments
 from geoswarm.run.delta import DeltaFolder, require_deltalake
+from geoswarm.run.kafka_sending import BATCH_HEADER, CHECKPOINT_HEADER
 from geoswarm.run.parquet_rolls import RollingFolder, read_folder
 from geoswarm.run.rows import Rows
 
@@ -118,13 +119,19 @@ class Delta(Sink):
 
 
 class Kafka(Sink):
-    """Send one JSON message per row, keyed by event_id, or else by what keyed operators have."""
+    """Send one JSON message per row, keyed by event_id, or else by what keyed operators have. Its headers name the
+    checkpoint, the batch and the version: a batch that is sent again after a crash has the same ones."""
 
     def __init__(self, bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
-        self._options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
+        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
+        self._checkpoint = ""
+
+    def bind(self, checkpoint: str) -> None:
+        self._checkpoint = checkpoint
 
     def write(self, matches: Rows, batch_id: int) -> None:
-        matches.write_kafka(KEYS, self._options)
+        headers = {CHECKPOINT_HEADER: self._checkpoint, BATCH_HEADER: str(batch_id)}
+        matches.write_kafka(KEYS, self.options, headers)
 
 
 class Memory(Sink):

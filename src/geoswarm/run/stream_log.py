@@ -2,7 +2,8 @@
 
     offsets/N     how far each source goes, written before batch N runs
     commits/N     written when it is complete
-    sources/S/N   the files that a file source took with its N-th step; every tenth holds all before it, too
+    sources/S/N   the files that a file source took with its N-th step; every tenth holds all before it, too;
+                  of Kafka only the first, with the offsets where it began
 
 So a checkpoint can move from this engine to Spark and back, and neither reads a file twice. `run/offsets.py` reads the
 same files to notice changes.
@@ -56,6 +57,12 @@ class StreamLogReader:
         wanted = {step: name for step, name in steps.items() if after < step <= until or after < step == compact}
         found = [file for step in sorted(wanted) for file in self._read(source, wanted[step])]
         return [file for file in dict.fromkeys(found) if after < file.step <= until]
+
+    def first_offset(self, source: int) -> Offset:
+        """Where a source that reads messages began."""
+        held = self.storage.read(f"sources/{source}/0")
+        found: Offset = json.loads(held[held.index(b"{") :])
+        return found
 
     def _read(self, source: int, name: str) -> list[TakenFile]:
         lines = self.storage.read(f"sources/{source}/{name}").splitlines()[1:]

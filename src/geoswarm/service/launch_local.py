@@ -9,12 +9,12 @@ from geoswarm.run.local.sources import Source, events_from_files, from_workload,
 from geoswarm.run.registry import WORKLOADS
 from geoswarm.run.warm import warm_in_background
 from geoswarm.service.cli.settings_file import PipelineSettings
-from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents
+from geoswarm.service.cli.settings_sections import FilesSource, GeneratedEvents, KafkaSource
 
 
 def build_engine(settings: PipelineSettings) -> LocalEngine:
-    if settings.needs_kafka:
-        raise SettingsError("the local engine has no Kafka: leave --local out, or read and write files")
+    if any(isinstance(source, KafkaSource) for source in (settings.events, settings.operations)):
+        raise SettingsError("the local engine does not read Kafka: leave --local out, or read files")
     warm_in_background()
     return LocalEngine(settings.contract, settings.tuning, checkpoint=settings.checkpoint.path, guard=settings.guard)
 

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from geoswarm.errors import MachineError
+from geoswarm.lab.crash.broker import BROKER_JARS, Broker
 from geoswarm.run.spark.jars import kafka_conf, resolve
-from run.kafka.broker import BROKER_JARS, Broker
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +28,7 @@ def connector_conf() -> dict[str, str]:
         pytest.skip(str(error))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def broker(kafka_jars: list[Path]) -> Iterator[Broker]:
     with Broker(kafka_jars) as running:
         yield running

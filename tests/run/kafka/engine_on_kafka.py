@@ -1,6 +1,7 @@
 """The engine from topic to topic until it is killed; test_kafka.py runs it as a process.
 
-Arguments: the address of the broker, the checkpoint, the session's settings as JSON.
+Arguments: the address of the broker, the checkpoint, the session's settings and the sink's options
+as JSON.
 """
 
 import json
@@ -13,14 +14,15 @@ from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
 
 
-def main(bootstrap: str, checkpoint: str, conf: str) -> None:
+def main(bootstrap: str, checkpoint: str, conf: str, options: str) -> None:
     spark = build_session("local[2]", "geoswarm-on-kafka", conf=json.loads(conf))
     events = sources.events_from_kafka(
         spark, bootstrap, "events", extra="text string", options={"maxOffsetsPerTrigger": "100"}
     )
     operations = sources.operations_from_kafka(spark, bootstrap, "operations")
     engine = Engine(spark, Contract(columns=100, rows=100, executors=4), checkpoint=checkpoint)
-    engine.start(events=events, operations=operations, sink=sinks.Kafka(bootstrap, "matches")).wait()
+    sink = sinks.Kafka(bootstrap, "matches", json.loads(options))
+    engine.start(events=events, operations=operations, sink=sink).wait()
 
 
 if __name__ == "__main__":

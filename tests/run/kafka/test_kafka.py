@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import geoswarm
+from geoswarm.lab.crash.broker import Broker
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
-from run.kafka.broker import Broker
 from worlds import BOUNDS, events, operations
 
 PHASE_S_MAX = 120.0
@@ -29,12 +29,13 @@ Match = tuple[int, int, int]  # event, subscription, version
 
 
 @contextmanager
-def engine(broker: Broker, checkpoint: Path, conf: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A driver of its own, in a process group of its own; killed with its JVM at the end, if not before."""
+def engine(broker: Broker, checkpoint: Path, conf: dict[str, str], **options: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A driver of its own, in a process group of its own; killed with its JVM at the end, if not before. `options` are
+    those of the sink."""
     path = os.pathsep.join([str(Path(geoswarm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with (checkpoint.parent / "driver.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), broker.bootstrap, str(checkpoint), json.dumps(conf)],
+            [sys.executable, str(SCRIPT), broker.bootstrap, str(checkpoint), json.dumps(conf), json.dumps(options)],
             env={**os.environ, "PYTHONPATH": path},
             stdout=log,
             stderr=log,
@@ -65,9 +66,15 @@ def rows_of(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def drain(
-    consumer: Consumer, into: list[Match], wanted: set[tuple[int, int]], process: Any, *, part: float = 1.0
+    consumer: Consumer,
+    into: list[Match],
+    wanted: set[tuple[int, int]],
+    process: Any,
+    batches: dict[int, set[bytes]],
+    *,
+    part: float = 1.0,
 ) -> None:
-    """Read until `part` of the wanted pairs have come."""
+    """Read until `part` of the wanted pairs have come. `batches` gets the names of the batches of each version."""
     give_up_s = time.monotonic() + PHASE_S_MAX
     while len({pair[:2] for pair in into} & wanted) < part * len(wanted):
         assert process.poll() is None, "the driver ended by itself"
@@ -76,6 +83,10 @@ def drain(
         if message is None:
             continue
         row = json.loads(message.value() or b"{}")
+        headers: dict[str, Any] = dict(message.headers() or ())
+        assert headers["geoswarm-version"] == str(row["version"]).encode()
+        batches.setdefault(row["version"], set()).add(headers["geoswarm-batch"] + headers["geoswarm-checkpoint"])
+        assert message.key() == str(row["event_id"]).encode()
         assert row["text"] == f"post {row['event_id']}"
         into.extend((row["event_id"], sub, row["version"]) for sub in row["sub_ids"])
 
@@ -99,19 +110,25 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["matches"])
     got: list[Match] = []
+    batches: dict[int, set[bytes]] = {}
     produce(broker, "operations", phases[0][0], "sub_id")
     produce(broker, "events", [*phases[0][1], "{broken"], "event_id")
     with engine(broker, checkpoint, connector_conf) as process:
-        drain(consumer, got, want[0], process, part=0.3)
-    with engine(broker, checkpoint, connector_conf) as process:
-        drain(consumer, got, want[0], process)
+        drain(consumer, got, want[0], process, batches, part=0.3)
+    only_java_knows = {"kafka.max.block.ms": "60000"}
+    with engine(broker, checkpoint, connector_conf, **only_java_knows) as process:
+        drain(consumer, got, want[0], process, batches)
         produce(broker, "operations", phases[1][0], "sub_id")
         time.sleep(2)  # operations and events travel by different topics: let the first arrive first
         produce(broker, "events", phases[1][1], "event_id")
-        drain(consumer, got, want[0] | want[1], process)
+        drain(consumer, got, want[0] | want[1], process, batches)
     consumer.close()
     # Kafka is not transactional: a batch cut short by the kill comes again, under the same key.
     assert {match[:2] for match in got} == want[0] | want[1]
     assert len(set(got)) == len(want[0] | want[1])
+    assert all(len(names) == 1 for names in batches.values()), "a batch that comes again has the name that it had"
+    log = (tmp_path / "driver.log").read_text()
+    assert "Spark writes to Kafka" in log, "the second driver has a setting that Java alone knows"
+    assert "Spark reads the operations" not in log
     letters = pa.concat_tables(dead_files.read(Storage(str(checkpoint)))).to_pylist()
     assert [letter["row"] for letter in letters if letter["kind"] == "event"] == ["{broken"]

@@ -330,7 +330,8 @@ def test_what_cannot_work_is_refused_before_the_stream_starts(tmp_path: Path) ->
             matches_of(engine, table.append_column("sub_id", pa.array([1] * 4)))
         with pytest.raises(SettingsError, match="no folder"):
             matches_of(engine, gs.local.events_from_files(str(tmp_path / "none"), format="json"))
-        with pytest.raises(SettingsError, match="has no Kafka sink"):
-            engine.start(events=table, sink=gs.sinks.Kafka("localhost:9092", "matches"))
+        away = gs.sinks.Kafka("localhost:9092", "matches", {"kafka.sasl.jaas.config": "for Java alone"})
+        with pytest.raises(SettingsError, match="does not take these settings: Java JAAS"):
+            engine.start(events=table, sink=away)
         with pytest.raises(SettingsError, match="never ends"):
             matches_of(engine, gs.local.from_workload(Tweets(seed=1), rows_per_batch=10))

@@ -24,9 +24,9 @@ POLL_S = 0.02
 WAIT_S_MAX = 240.0
 """Seconds to wait. A start takes about 8 s on two idle cores; after this, something hangs."""
 
-PROGRAM = "geoswarm.lab.crash.victim"
+PROGRAM, KAFKA_PROGRAM = "geoswarm.lab.crash.victim", "geoswarm.lab.crash.kafka_victim"
 MARKS = {
-    "driver": (PROGRAM, "org.apache.spark.deploy.SparkSubmit"),
+    "driver": (PROGRAM, KAFKA_PROGRAM, "org.apache.spark.deploy.SparkSubmit"),
     "executor": ("CoarseGrainedExecutorBackend",),
     "worker": ("geoswarm.run.spark.daemon",),
 }

@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.errors import SettingsError, StreamError
+from geoswarm.errors import StreamError
 from geoswarm.flow.conform import cast_columns, conform_events, without_malformed
 from geoswarm.run.engine import BaseEngine
+from geoswarm.run.kafka_sending import check_options
 from geoswarm.run.local.loop import LocalRun
 from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask, Source, TableSource
@@ -50,8 +51,9 @@ class LocalEngine(BaseEngine):
         matching, each with a sink of its own. `every_s` is the least time between two batches."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
-        if any(isinstance(as_sink(s), Kafka) for s in (sink, *(stage.sink for stage in stages))):
-            raise SettingsError("the local engine has no Kafka sink: write to Parquet, use a function, or run on Spark")
+        for target in map(as_sink, (sink, *(stage.sink for stage in stages))):
+            if isinstance(target, Kafka):
+                check_options(target.options)
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
         pipeline = self._prepare_stream(without_malformed(columns), sink, stages, every_s)

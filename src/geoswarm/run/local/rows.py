@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
+from geoswarm.run.kafka_sending import SENT, check_options, send_rows
 from geoswarm.run.parquet_parts import open_part
 from geoswarm.run.rows import Rows, add_column, by_executor, conform_batches, select_columns
 
@@ -97,10 +97,9 @@ class LocalRows(Rows):
                 for batch in task:
                     writer.write_batch(batch)
 
-    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
-        raise SettingsError(
-            "the local engine has no Kafka sink: write to Parquet, use a function sink, or run on Spark"
-        )
+    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]) -> None:
+        check_options(options)
+        self.map(send_rows(options, key_by, headers, self._schema), SENT).run()
 
     def native(self) -> pa.Table:
         return self.to_arrow()

@@ -1,6 +1,7 @@
 """Combine events and operations into one Spark stream, and convert each micro-batch for the pipeline."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
@@ -9,11 +10,13 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
 from geoswarm.run.spark.rows import SparkRows
-from geoswarm.run.spark.schemas import ORDER
-from geoswarm.run.spark.task_files import FilesOf
+from geoswarm.run.spark.schemas import ORDER, arrow_schema, conform_events, conform_operations
+from geoswarm.run.spark.task_files import FilesOf, files_of
+from geoswarm.run.spark.task_messages import MessagesOf, messages_of
 
 ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -25,7 +28,7 @@ EVENT_COLUMN, OPERATION_COLUMN = "event", "operation"
 EVENTS_SOURCE, OPERATIONS_SOURCE = 0, 1
 """Their positions among the stream's sources, in Spark's log, if each has one. A user's DataFrame may have several."""
 LAST_SOURCE = -1
-"""The position of operations that come from one folder, whatever the events come from."""
+"""The position of operations that come from one folder or one reader of Kafka, whatever the events come from."""
 
 
 def combine(events: DataFrame, operations: DataFrame | None) -> DataFrame:
@@ -45,36 +48,69 @@ class Stream(NamedTuple):
     offsets: OffsetLog
     columns: pa.Schema
     """Of events, once they are validated."""
-    events: FilesOf | None
-    """The files of the events, where tasks read them; None where Spark does."""
-    operations: FilesOf | None
+    events: FilesOf | MessagesOf | None
+    """What tasks read or parse themselves; None where Spark does."""
+    operations: FilesOf | MessagesOf | None
 
-    def batch(self, frame: DataFrame, batch_id: int) -> Batch:
+    @classmethod
+    def of(cls, events: DataFrame, operations: DataFrame | None, where: str) -> tuple["Stream", DataFrame]:
+        """The stream, whose log is in the folder `where`, and the DataFrame of it that Spark is to run."""
+        conformed = conform_events(events)
+        columns = arrow_schema(conformed)
+        came: FilesOf | MessagesOf | None = files_of(events) or messages_of(events)
+        asked: FilesOf | MessagesOf | None = files_of(operations) or messages_of(operations)
+        stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked)
+        rows_of_operations = conform_operations(operations) if operations is not None else None
+        return stream, combine(
+            came.values if isinstance(came, MessagesOf) else conformed,
+            asked.values if isinstance(asked, MessagesOf) else rows_of_operations,
+        )
+
+    @contextmanager
+    def batch(self, frame: DataFrame, batch_id: int) -> Iterator[Batch]:
+        """The batch, for as long as it runs."""
         set_arrow_limits(frame)
         content, operations = self.offsets.digest(batch_id), partial(self._operations, frame, batch_id)
-        return Batch(batch_id, self._events(frame, batch_id), self.columns, operations, content)
+        try:
+            yield Batch(batch_id, self._events(frame, batch_id), self.columns, operations, content)
+        finally:
+            if frame.is_cached:
+                frame.unpersist()
 
     def _events(self, frame: DataFrame, batch_id: int) -> SparkRows:
-        files = self.offsets.files(batch_id, EVENTS_SOURCE) if self.events is not None else None
-        if self.events is not None and files is not None and self.events.can_read(files):
-            return self.events.rows(frame.sparkSession, files)
+        if isinstance(self.events, FilesOf):
+            files = self.offsets.files(batch_id, EVENTS_SOURCE)
+            if files is not None and self.events.can_read(files):
+                return self.events.rows(frame.sparkSession, files)
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
-        return SparkRows(events.select(f"{EVENT_COLUMN}.*"))
+        events = events.select(f"{EVENT_COLUMN}.*")
+        return self.events.rows(events) if isinstance(self.events, MessagesOf) else SparkRows(events)
 
     def _operations(self, frame: DataFrame, batch_id: int) -> Iterator[pa.Table]:
-        """The operations of a batch. Where Spark reads them, it reads the events of the batch with them: its optimizer
-        cannot see into it."""
+        """The operations of a batch, from where its source has them. Only if that is not known are all rows of the
+        batch searched; then they are kept, so that no event is read twice."""
         if OPERATION_COLUMN not in frame.columns or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
             return
-        files = self.offsets.files(batch_id, LAST_SOURCE) if self.operations is not None else None
-        if self.operations is not None and files is not None:
-            yield from self.operations.tables(files)
-            return
-        table = frame.where(F.col(OPERATION_COLUMN).isNotNull()).select(f"{OPERATION_COLUMN}.*").toArrow()
-        if ORDER in table.schema.names:  # the sort is stable: rows of one file stay in order
-            table = table.take(pc.sort_indices(table[ORDER])).drop_columns([ORDER])
-        if len(table):
-            yield table
+        found = self._from_source(batch_id)
+        if found is None:
+            frame.persist()
+            rows = frame.where(F.col(OPERATION_COLUMN).isNotNull()).select(f"{OPERATION_COLUMN}.*").toArrow()
+            found = iter([self.operations.table(rows[VALUE]) if isinstance(self.operations, MessagesOf) else rows])
+        for table in found:
+            if ORDER in table.schema.names:  # the sort is stable: rows of one file stay in order
+                table = table.take(pc.sort_indices(table[ORDER])).drop_columns([ORDER])
+            if len(table):
+                yield table
+
+    def _from_source(self, batch_id: int) -> Iterator[pa.Table] | None:
+        """The operations of a batch, read in this process; None if Spark must."""
+        if isinstance(self.operations, FilesOf):
+            files = self.offsets.files(batch_id, LAST_SOURCE)
+            return None if files is None else self.operations.tables(files)
+        if isinstance(self.operations, MessagesOf):
+            ranges = self.offsets.ranges(batch_id, LAST_SOURCE)
+            return None if ranges is None else self.operations.tables(ranges)
+        return None
 
 
 def set_arrow_limits(frame: DataFrame) -> None:

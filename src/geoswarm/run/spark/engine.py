@@ -18,15 +18,12 @@ from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.errors import MachineError, SettingsError, StreamError
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.engine import BaseEngine
-from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
-from geoswarm.run.spark import schemas
-from geoswarm.run.spark.batches import Stream, combine
+from geoswarm.run.spark.batches import Stream
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
-from geoswarm.run.spark.task_files import files_of
 from geoswarm.store.key_source import KeySource
 
 SPARK_MIN = (4, 1)
@@ -93,16 +90,13 @@ class Engine(BaseEngine):
         for name, frame in (("events", events), ("operations", operations)):
             if frame is not None and not frame.isStreaming:
                 raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.sources")
-        conformed = schemas.conform_events(events)
-        stream = combine(conformed, schemas.conform_operations(operations) if operations is not None else None)
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
-        columns, files = schemas.arrow_schema(conformed), files_of(events)
-        pipeline = self._prepare_stream(columns, sink, stages, every_s)
-        source = Stream(OffsetLog(where), columns, files and files.with_columns(columns), files_of(operations))
+        source, stream = Stream.of(events, operations, where)
+        pipeline = self._prepare_stream(source.columns, sink, stages, every_s)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:
-            with self._lock:
-                pipeline.run(source.batch(frame, batch_id))
+            with self._lock, source.batch(frame, batch_id) as batch:
+                pipeline.run(batch)
 
         run = launch(stream, run_batch, where, end=pipeline.end, every_s=every_s, available_now=available_now)
         self._run = run

@@ -4,9 +4,10 @@ Spark carries parcels, not rows: what a stage gives to the next one stays in the
 rows are made. Only a sink that wants a DataFrame gets rows from Spark.
 """
 
+import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,13 +17,16 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
 from pyspark.sql.types import DataType, LongType, StructField, StructType
 
+from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
+from geoswarm.run.kafka_sending import SENT, VERSION, VERSION_HEADER, check_options, send_rows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
 from geoswarm.run.rows import Rows, add_column, conform_batches, discard, select_columns
 from geoswarm.run.spark.slots import slots_max
 from geoswarm.run.spark.task_times import jvm_cpu_us, name_task
 
+_LOG = logging.getLogger(__name__)
 Step = tuple[Body, pa.Schema]
 """A body, and the columns that it gives."""
 
@@ -137,12 +141,32 @@ class SparkRows(Rows):
         open_folder.rename(folder)  # from now on an attempt that still runs finds no folder to write to
         keep_only(folder, written.column(WRITTEN.names[0]).to_pylist())
 
-    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str]) -> None:
+    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]) -> None:
+        try:
+            check_options(options)
+        except SettingsError as why:
+            _warn_of_spark_writer(str(why))
+            self.write_kafka_by_spark(key_by, options, headers)
+            return
+        self.map(send_rows(options, key_by, headers, self.schema), SENT).run()
+
+    def write_kafka_by_spark(
+        self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]
+    ) -> None:
+        """The same, with Spark's writer: where its client has settings that ours does not know, or ours is missing."""
         # Keyed operators have other columns than matches, and digests have no event.
         named = [F.col(name).cast("string") for name in key_by if name in self.frame.columns]
         key = (F.coalesce(*named) if named else F.lit(None).cast("string")).alias("key")
         value = F.to_json(F.struct("*")).alias("value")
-        self.frame.select(key, value).write.format("kafka").options(**options).save()
+        texts = {name: F.lit(text) for name, text in headers.items()}
+        if VERSION in self.frame.columns:
+            texts[VERSION_HEADER] = F.col(VERSION)
+        pairs = [
+            F.struct(F.lit(name).alias("key"), text.cast("string").cast("binary").alias("value"))
+            for name, text in texts.items()
+        ]
+        sent = self.frame.select(key, value, F.array(*pairs).alias("headers"))
+        sent.write.format("kafka").options(**options).save()
 
     def native(self) -> DataFrame:
         return self.frame
@@ -166,3 +190,8 @@ class SparkRows(Rows):
         zone = self._spark.conf.get("spark.sql.session.timeZone")
         assert zone is not None
         return zone
+
+
+@lru_cache(maxsize=16)  # a reason is said once
+def _warn_of_spark_writer(why: str) -> None:
+    _LOG.warning("Spark writes to Kafka, which takes longer than writing from the tasks: %s", why)

@@ -1,8 +1,8 @@
 """The sources of events and operations on Spark: files and Kafka. `generator.py` has the generated workloads.
 
 Any other streaming DataFrame will do as well, and so does one that was made of these; then Spark reads the rows. Those
-that come from here unchanged are read by the tasks themselves (`task_files.py`). Text that cannot be parsed is not
-lost: it travels in the column MALFORMED to validation, which files it as a dead letter.
+that come from here unchanged are read by the tasks themselves (`task_files.py`, `task_messages.py`). Text that cannot
+be parsed is not lost: it travels in the column MALFORMED to validation, which files it as a dead letter.
 """
 
 from typing import cast
@@ -14,8 +14,10 @@ from pyspark.sql.types import StringType, StructField, StructType
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import GEOMETRY
 from geoswarm.run.file_formats import first_parquet, guess_format
+from geoswarm.run.message_reading import NO_VALUE, VALUE
 from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
 from geoswarm.run.spark.task_files import note_files
+from geoswarm.run.spark.task_messages import note_messages
 
 
 def events_from_files(
@@ -100,13 +102,13 @@ def _from_kafka(
         "startingOffsets": "earliest",
         **options,
     }
-    messages = spark.readStream.format("kafka").options(**wanted).load()
+    values = spark.readStream.format("kafka").options(**wanted).load().select(VALUE)
     parsing = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     with_malformed = StructType([*schema.fields, StructField(MALFORMED, StringType())])
-    text = F.col("value").cast("string")
     # A message without a value parses to nothing at all, which would lose it.
-    parsed = F.from_json(F.coalesce(text, F.lit("(no value)")), with_malformed, parsing)
-    return messages.select(parsed.alias("parsed")).select("parsed.*")
+    text = F.coalesce(F.col(VALUE).cast("string"), F.lit(NO_VALUE))
+    parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
+    return note_messages(parsed, values, wanted)
 
 
 def _with_extra(schema: StructType, extra: str) -> StructType:

@@ -84,10 +84,18 @@ def files_of(frame: DataFrame | None) -> FilesOf | None:
         return None
     kind, folder = _noted[frame]
     columns = StructType([field for field in frame.schema if field.name != ORDER])
-    is_simple = kind == "parquet" or all(isinstance(field.dataType, _IN_TEXT) for field in columns)
-    if not folder.is_dir() or not is_simple or frame.sparkSession.conf.get("spark.sql.session.timeZone") != "UTC":
+    if not folder.is_dir() or not (_is_in_utc(frame) if kind == "parquet" else has_simple_columns(frame)):
         return None
     return FilesOf(kind, folder, pa.schema([])).with_columns(to_arrow_schema(columns, timezone="UTC"))
+
+
+def has_simple_columns(frame: DataFrame) -> bool:
+    """Whether the tasks read text as Spark does for these columns."""
+    return _is_in_utc(frame) and all(isinstance(field.dataType, _IN_TEXT) for field in frame.schema)
+
+
+def _is_in_utc(frame: DataFrame) -> bool:
+    return frame.sparkSession.conf.get("spark.sql.session.timeZone") == "UTC"
 
 
 def _reading(tasks: Sequence[Sequence[Piece]], files: FilesOf) -> Body:

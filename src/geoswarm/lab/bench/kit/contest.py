@@ -172,20 +172,20 @@ def _null_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, 
     source = Stream(OffsetLog(storage.uri("spark")), arrow_schema(conformed), None, None)
 
     def run_batch(frame: Any, batch_id: int) -> None:
-        batch = source.batch(frame, batch_id)
-        state = StoredBatch(storage, batch_id, manifest)
-        task = BatchTask(
-            state,
-            world.contract,
-            tuning,
-            batch_id,
-            manifest.now_us,
-            batch.columns,
-            time.thread_time,
-            batch.events.name_task,
-        )
-        handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
-        sink.write(SparkRows(handed_on.native()).add_constant("version", 0), batch_id)
+        with source.batch(frame, batch_id) as batch:
+            state = StoredBatch(storage, batch_id, manifest)
+            task = BatchTask(
+                state,
+                world.contract,
+                tuning,
+                batch_id,
+                manifest.now_us,
+                batch.columns,
+                time.thread_time,
+                batch.events.name_task,
+            )
+            handed_on = exchange(batch.events, task).map(_hand_on(task.events), task.events.append(SUB_IDS))
+            sink.write(SparkRows(handed_on.native()).add_constant("version", 0), batch_id)
 
     writer = stream.writeStream.foreachBatch(run_batch).option("checkpointLocation", storage.uri("spark"))
     query = writer.trigger(availableNow=True).start()
