@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bytes, Ints, Ordinals, Packed, kernel
+from geoswarm.core.arrays.jit import Ints, Ordinals, Packed, kernel
 from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.cell_boxes import GUARDS, ONES, point_of, steps_x, steps_y
 from geoswarm.core.index.cells import BLOCK_LOG2, GROUP, GROUP_LOG2, CellIndex
@@ -42,11 +42,11 @@ class Lookups(NamedTuple):
 
 
 class Found(NamedTuple):
-    """Entries that passed the test."""
+    """Entries that passed the test. Those that turn out to be no hits lose their guard bits."""
 
     sums: Packed  # of entry and point, as in `cell_boxes.py`
-    owners: Bytes  # the point of each
-    dropped: Ints  # by point: those that were no hits; zero between turns
+    doubts: Ints  # the positions of those that their records decide
+    dropped: Ints  # by point: how many were no hits; zero between turns
 
 
 @kernel
@@ -67,7 +67,7 @@ def lookups_for(index: CellIndex) -> Lookups:
 
 @kernel
 def found_for(entries: int) -> Found:
-    return Found(np.empty(entries, np.uint64), np.empty(entries, np.uint8), np.zeros(TURN, np.int64))
+    return Found(np.empty(entries, np.uint64), np.empty(entries, np.int64), np.zeros(TURN, np.int64))
 
 
 @kernel
@@ -159,49 +159,57 @@ def test_entries(first: int, end: int, entries: Packed, lookups: Lookups, found:
     passed, guards = as_unsigned(0), np.uint64(GUARDS)
     lookups.passed[lookups.lists[first]] = 0
     for f in range(lookups.lists[first], lookups.lists[end]):
-        point, owner = lookups.boxes[f], lookups.owners[f]
+        point = lookups.boxes[f]
         for e in range(as_unsigned(lookups.begins[f]), as_unsigned(lookups.ends[f])):
             total = entries[e] + point
-            found.sums[passed], found.owners[passed] = total, owner
+            found.sums[passed] = total
             passed += as_unsigned(total & guards == guards)
         lookups.passed[f + 1] = passed
     return as_signed(passed)
 
 
 @kernel
-def keep_hits(
-    end: int,
-    turn: Points,
-    lookups: Lookups,
-    found: Found,
-    records: Records,
-    now_us: int,
-    hits: Hits,
-    at: SearchProgress,
-) -> int:
-    """Write the hits of the points from `at` to `end`, and return how many there are then: those that passed, without
-    those whose record says otherwise."""
-    rects, guards, n, dropped = records.rects, np.uint64(GUARDS), at.hits, False
+def drop_misses(
+    first: int, passed: int, turn: Points, lookups: Lookups, found: Found, records: Records, now_us: int
+) -> None:
+    """Look at the records of those that passed, from list `first` on, where the box leaves a doubt, and of all where
+    some are cancelled or expire."""
+    rects, guards, doubts, f = records.rects, np.uint64(GUARDS), as_unsigned(0), first
     all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    for h in range(as_unsigned(lookups.passed[lookups.lists[end]])):
-        s, hit = found.sums[h] >> np.uint64(32), True
-        hits.subs[as_unsigned(n)] = records.ids[s]
-        if (found.sums[h] - np.uint64(ONES)) & guards != guards:
-            x, y = turn.x[found.owners[h]], turn.y[found.owners[h]]
-            hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
-        if hit and not all_live:
-            hit = is_live(as_signed(s), records, now_us)
-        n += hit
-        if not hit:
-            found.dropped[found.owners[h]] += 1
-            dropped = True
-    less = np.int64(0)
-    for i in range(at.points, end):
-        less += found.dropped[i]
-        hits.ends[i] = at.hits + lookups.passed[lookups.lists[i + 1]] - less
-    if dropped:
-        found.dropped[:] = 0
-    return n
+    for h in range(as_unsigned(passed)):
+        found.doubts[doubts] = h
+        sure = (found.sums[h] - np.uint64(ONES)) & guards == guards
+        doubts += as_unsigned((not sure) | (not all_live))
+    for d in range(doubts):
+        h = found.doubts[d]
+        while lookups.passed[f + 1] <= h:
+            f += 1
+        total, p = found.sums[h], as_unsigned(lookups.owners[f])
+        s, x, y = total >> np.uint64(32), turn.x[p], turn.y[p]
+        hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
+        if not hit or not (all_live or is_live(as_signed(s), records, now_us)):
+            found.sums[h] = total & ~guards
+            found.dropped[p] += 1
+
+
+@kernel
+def keep_hits(passed: int, found: Found, records: Records, hits: Hits, n: int) -> int:
+    """Write those that passed and were not dropped, from hit `n` on; returns how many hits there are then."""
+    at, guards = as_unsigned(n), np.uint64(GUARDS)
+    for h in range(as_unsigned(passed)):
+        total = found.sums[h]
+        hits.subs[at] = records.ids[total >> np.uint64(32)]
+        at += as_unsigned(total & guards != np.uint64(0))
+    return as_signed(at)
+
+
+@kernel
+def mark_ends(first: int, end: int, lookups: Lookups, found: Found, hits: Hits, n: int) -> None:
+    """Where the hits of the points from `first` to `end` end, if those of the first begin at `n`."""
+    for i in range(first, end):
+        n -= found.dropped[i]
+        hits.ends[i] = n + lookups.passed[lookups.lists[i + 1]]
+        found.dropped[i] = 0
 
 
 @kernel
@@ -227,8 +235,9 @@ def match_cells(
             if n + passed > len(hits.subs):
                 wanted = n + passed
                 break
-            at = SearchProgress(i, n, wanted)
-            n = keep_hits(end, turn, lookups, found, records, now_us, turn_hits, at)
+            drop_misses(lookups.lists[i], passed, turn, lookups, found, records, now_us)
+            mark_ends(i, end, lookups, found, turn_hits, n)
+            n = keep_hits(passed, found, records, hits, n)
             i = end
         begin += i
     return SearchProgress(begin, n, wanted)
