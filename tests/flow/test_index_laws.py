@@ -44,7 +44,7 @@ class Request(NamedTuple):
 
 
 ASKED = {
-    "levels": Request(),
+    "rectangles": Request(),
     "text": Request(words=0.6),
     "regions": Request(words=0.3, shapes=0.6),
     "rest": Request(words=0.4, shapes=0.4, areas=True),
@@ -55,8 +55,7 @@ OF_EACH = {"records", "conditions"}
 
 def index_of_chosen(rects: Floats, chosen: Bools) -> CellIndex:
     ordinals = np.flatnonzero(chosen)
-    built = build(GRID, rects[chosen])
-    return {k: level._replace(entries=ordinals[level.entries].astype(np.uint32)) for k, level in built.items()}
+    return build(GRID, rects[chosen]).renumber(ordinals)
 
 
 def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable, pa.Table]:

@@ -80,7 +80,7 @@ class World:
 
     def searchable(self, frequencies: Floats | None = None, records: Records | None = None) -> Searchable:
         index = build_text(GRID, self.rects, self.words, frequencies)
-        return Searchable(records or self.records(), {}, index, conditions_of(self.words))
+        return Searchable(records or self.records(), None, index, conditions_of(self.words))
 
     def oracle(self) -> set[Pair]:
         inside = brute_force(self.points.x, self.points.y, self.rects, np.arange(len(self.rects)))
@@ -161,7 +161,7 @@ def test_terms_whose_hashes_collide_are_kept_apart_by_their_bytes(
 def test_every_match_is_under_a_token_that_a_router_sends(seed: int) -> None:
     world = World(seed, subs=15)
     segment = world.searchable()
-    asked = wanted_tokens(world.points, world.tokens, [segment, Searchable(world.records(), {})])
+    asked = wanted_tokens(world.points, world.tokens, [segment, Searchable(world.records(), None)])
     assert sorted(find_pairs(world.points, world.tokens, segment, probe=asked)) == sorted(world.oracle())
 
 
@@ -176,7 +176,7 @@ def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None
     index = build_text(
         GRID, rects, words, np.array([{"flood": 1, "river": 9, "dam": 2}[w] for w in words.vocabulary.to_pylist()])
     )
-    segment = Searchable(Records.of(rects, np.arange(2), NO_EXPIRY, NONE_DEAD), {}, index, conditions_of(words))
+    segment = Searchable(Records.of(rects, np.arange(2), NO_EXPIRY, NONE_DEAD), None, index, conditions_of(words))
     asked = wanted_tokens(Points.of(codes[order], x[order], y[order]), tokens, [segment])
     told = {
         (i, term)
@@ -191,7 +191,7 @@ def test_a_segment_without_subscriptions_for_words_has_an_empty_index() -> None:
     world = World(1)
     words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
     index = build_text(GRID, world.rects, words)
-    segment = Searchable(world.records(), {}, index, conditions_of(words))
+    segment = Searchable(world.records(), None, index, conditions_of(words))
     assert len(index.boxed) == 0
     assert find_pairs(world.points, world.tokens, segment) == []
     assert not wanted_tokens(world.points, world.tokens, [segment]).any()
@@ -238,7 +238,7 @@ def test_an_index_is_good_for_the_same_words_wherever_they_lie() -> None:
     shifted = pa.concat_arrays([pa.array(["before"]), world.words.vocabulary]).slice(1)
     stored = Expressions.from_arrays(world.words.to_arrays())
     index = build_text(GRID, world.rects, world.words._replace(vocabulary=shifted))
-    segment = Searchable(world.records(), {}, index, conditions_of(stored))
+    segment = Searchable(world.records(), None, index, conditions_of(stored))
     assert sorted(find_pairs(world.points, world.tokens, segment)) == sorted(world.oracle())
 
 
@@ -246,7 +246,10 @@ def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
     words, _ = compile_expressions(pa.array(["w7 AND w4999", "w7 AND w5000", "w1 OR w2"]))
     rects = np.tile(np.array(BOUNDS), (3, 1))
     segment = Searchable(
-        Records.of(rects, np.arange(3), NO_EXPIRY, NONE_DEAD), {}, build_text(GRID, rects, words), conditions_of(words)
+        Records.of(rects, np.arange(3), NO_EXPIRY, NONE_DEAD),
+        None,
+        build_text(GRID, rects, words),
+        conditions_of(words),
     )
     codes = codes_of(np.zeros(2), np.zeros(2), frame_of(GRID))
     tokens = tokenize(pa.array([" ".join(f"w{i}" for i in range(5000)), "w5000 w7"]))
@@ -260,7 +263,7 @@ def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> No
     rects = np.tile(np.array(BOUNDS), (len(asks) + len(crowd), 1))
     ids = np.arange(len(rects))
     index = build_text(GRID, rects, words)
-    segment = Searchable(Records.of(rects, ids, NO_EXPIRY, NONE_DEAD), {}, index, conditions_of(words))
+    segment = Searchable(Records.of(rects, ids, NO_EXPIRY, NONE_DEAD), None, index, conditions_of(words))
     here = np.zeros(1)
     points = Points.of(codes_of(here, here, frame_of(GRID)), here, here)
     want = [0, 1, 2, 4, *range(len(asks), len(rects))]

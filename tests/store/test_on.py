@@ -10,6 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.config import Contract, Tuning
+from geoswarm.core.arrays.jit import Array
+from geoswarm.core.index.cells import CellIndex
 from geoswarm.core.subscriptions.trigger import ON_ARRAYS
 from geoswarm.model import ENTER, EXIT, INSIDE
 from geoswarm.run.oracle.oracle import Oracle
@@ -92,17 +94,27 @@ def test_a_bulk_load_may_say_what_subscriptions_are_on(open_checkpoint: Checkpoi
     assert on(open_checkpoint, open_checkpoint.manifest, 0, 1, 2, 3) == [EXIT, INSIDE, 250_000, INSIDE]
 
 
-def test_an_index_of_an_older_version_is_made_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("replaced", "before"),
+    [
+        (("text_boxed", "text_frame"), {"text_entries": np.zeros(1, np.uint32)}),
+        (tuple(f"cells_{field}" for field in CellIndex._fields), {"0_keys": np.zeros(1, np.uint32)}),
+    ],
+)
+def test_an_index_of_an_older_version_is_made_again(
+    tmp_path: Path, replaced: tuple[str, ...], before: dict[str, Array]
+) -> None:
     contract = Contract(columns=20, rows=20, executors=2)
-    words = registers(1, [None, None]).append_column("keywords", pa.array(["flood", "dam"]))
+    words = registers(1, [None, None, None]).append_column("keywords", pa.array(["flood", "dam", None]))
     held = Checkpoint(str(tmp_path / "old"), contract, Tuning())
     held.submit(words)
     held.fold(0)
     (entry,) = held.manifest.segments
     file = f"{SEGMENTS_FOLDER}/{entry.name}.index"
     new = held.storage.map_arrays(file)
-    old = {name: np.array(array) for name, array in new.items() if name not in ("text_boxed", "text_frame")}
-    held.storage.write_arrays(file, old | {"text_entries": np.zeros(1, np.uint32)})
+    old = {name: np.array(array) for name, array in new.items() if name not in replaced}
+    assert len(old) == len(new) - len(replaced)
+    held.storage.write_arrays(file, old | before)
     held.close()
     again = Checkpoint(str(tmp_path / "old"), contract, Tuning())
     made = again.storage.map_arrays(file)

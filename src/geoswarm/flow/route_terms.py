@@ -72,7 +72,7 @@ def route_terms(
     # The index is searched in Z-order; all arrays below are in that order.
     tokens = tokenize(texts.take(pa.array(order)))
     asked = wanted_tokens(Points.of(codes[order], x[order], y[order]), tokens, segments)
-    plain = every or any(s.levels or (s.regions is not None and s.regions.cells) for s in segments)
+    plain = every or any(s.rectangles is not None or (s.regions is not None and s.regions.cells) for s in segments)
     whole = np.zeros(len(events), np.bool_)
     if GEOMETRY.name in events.schema.names:
         whole = events.column(GEOMETRY.name).is_valid().to_numpy(zero_copy_only=False)[order]

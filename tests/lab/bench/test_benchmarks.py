@@ -27,9 +27,9 @@ def drawn_lines(result: Result, module: Any) -> int:
 
 def test_the_kernel_benchmark_sets_the_flat_index_beside_its_rivals() -> None:
     result = kernel.measure(kernel.KernelSizes((300, 3_000), 4_000, 1_000, 3_000), 0, silent)
-    expect(result, "vs_strtree", "vs_strtree_boxes", "vs_rtree", "points_per_s_1m")
-    assert len(result.rows) == 2 * 2 * 4
-    assert drawn_lines(result, kernel) == 2 * 4
+    expect(result, "vs_strtree", "vs_strtree_boxes", "vs_rtree", "vs_strtree_32k", "vs_boxes_32k", "points_per_s_1m")
+    assert len(result.rows) == 2 * 2 * 5
+    assert drawn_lines(result, kernel) == 2 * 5
 
 
 def test_a_rival_that_finds_other_matches_is_not_measured() -> None:

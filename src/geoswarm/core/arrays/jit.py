@@ -45,3 +45,4 @@ ZCodes = npt.NDArray[np.uint32]  # the same cells along the Z-order curve
 PartitionIds = npt.NDArray[np.int32]
 SubIds = npt.NDArray[np.int64]
 Ordinals = npt.NDArray[np.uint32]  # positions of subscriptions within one segment
+Packed = npt.NDArray[np.uint64]  # several numbers in one

@@ -1,51 +1,69 @@
 """The index of the rectangles of one segment: a grid at every scale, and the subscriptions of each cell.
 
 Built once from rectangles, never changed. The world is cut into 2^16 × 2^16 cells at level 0, and into cells of twice
-the side at each level above. A rectangle is entered at the finest level where it meets at most 9 cells, so a city block
-costs as many entries as a continent, and the cell that a point is looked up in is about the size of what it may find:
+the side at each level above. A rectangle is entered at the finest level whose cells are as wide and as high as itself,
+so it meets at most 4 of them, and the cell that a point is looked up in is about the size of what it may find:
 
     level 0  ▪▪▪▪▪▪▪▪     level 3  ┌───┬───┐      a point visits its one cell at each level
                                    │ ▄▄│▄  │      that has entries, and tests what it finds
                                    ├─▀▀┼▀──┤
                                    └───┴───┘
 
-This grid is not the plan's: how finely work is divided has nothing to do with how densely subscriptions lie. Each level
-is three arrays, and cells are numbered along the Z-order curve, so the code of a cell is a prefix of its children's:
+This grid is not the plan's: how finely work is divided has nothing to do with how densely subscriptions lie. Cells are
+numbered along the Z-order curve, so 8 × 8 of them, a block, are one range of 64 codes. All levels share the arrays:
 
-    keys      sorted codes that have entries        [ 3 | 9 | 12 ]
-    starts    where a key's entries begin           [ 0 | 2 | 3 | 7 ]
-    entries   ordinals of subscriptions             [ a b | a | c d e f ]
+    tops      every 16th block                       [ 2 | 91 ]                       `kernels.py` looks here first,
+    blocks    ascending, padded to 16 by level       [ 2 | 5 | 7 ... | 91 | 92 ... ]  then among 16 in one cache line,
+    bits      which cells have entries, cells before [ 0010 0100, 0 | 1000 0000, 2 ]  then whether the cell has any,
+    starts    where the entries of a cell begin      [ 0 | 2 | 3 | 7 ]                which they are,
+    entries   subscription and box (`cell_boxes.py`) [ a b | a | c d e f ]            and which of them may be hits
 
-PS2Stream §IV-D keeps one grid per worker. Subscriptions that ask for words are in `words.py` instead.
+Most of the work is waiting for memory, so few lines of it are read, and each step depends on one before it only.
+PS2Stream §IV-D keeps one grid per worker. Subscriptions that ask for words are in `words.py` instead, regions that are
+no rectangles in `regions.py`.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Floats, Ints, Ordinals, ZCodes, kernel, read_only
-from geoswarm.core.arrays.radix import sort_order
+from geoswarm.core.arrays.jit import Bytes, Floats, Ints, Ordinals, Packed, ZCodes, kernel, read_only
+from geoswarm.core.arrays.radix import sort_with
+from geoswarm.core.index.cell_boxes import STEPS, STEPS_LOG2, side_of, steps_x, steps_y
+from geoswarm.core.index.word_tables import as_signed
 from geoswarm.core.space.grid import Grid, column_of, row_of, zcode
 
 LEVELS = 17
 """The number of levels: at level 16 the world is one cell."""
-ENTRIES_MAX = 9
-"""Entries of one subscription: about 6 on average, 25 bytes. More would test fewer candidates, at more memory."""
+ENTRIES_MAX = 4
+"""Entries of one subscription: about 3 on average, 24 bytes."""
 CODE_MAX = (1 << 32) - 1
+BLOCK_LOG2 = 6
+"""The bits of a cell's code within its block."""
+BLOCK_SIDE = 8
+GROUP_LOG2 = 4
+GROUP = 1 << GROUP_LOG2
+"""Blocks in a cache line."""
+NO_BLOCK = CODE_MAX
+"""Fills up the last group of a level."""
 
 
-class Level(NamedTuple):
-    keys: ZCodes
+class CellIndex(NamedTuple):
+    """Files name the arrays like these fields: an array with a new meaning needs a new name."""
+
+    frame: Floats  # of the grid at level 0
+    levels: Ints  # that have entries
+    level_starts: Ints  # in `tops`
+    tops: Ordinals
+    blocks: Ordinals
+    bits: Packed  # (blocks, 2)
     starts: Ordinals
-    entries: Ordinals
+    entries: Packed
 
-    def renumber(self, ordinals: Ints | Ordinals) -> "Level":
-        """The same cells, with `ordinals[e]` in place of entry e."""
-        return self._replace(entries=read_only(ordinals[self.entries].astype(np.uint32, copy=False)))
-
-
-CellIndex = dict[int, Level]
-"""The levels that have entries, by their number."""
+    def renumber(self, ordinals: Ints | Ordinals) -> "CellIndex":
+        """The same cells, with `ordinals[s]` in place of subscription s."""
+        numbers = ordinals[self.entries >> np.uint64(32)].astype(np.uint64)
+        return self._replace(entries=read_only(numbers << np.uint64(32) | self.entries & np.uint64(CODE_MAX)))
 
 
 def frame_of(grid: Grid) -> Floats:
@@ -56,21 +74,25 @@ def frame_of(grid: Grid) -> Floats:
 
 def build(grid: Grid, rects: Floats) -> CellIndex:
     """`rects` is (n, 4): xmin, ymin, xmax, ymax, within the grid's bounds."""
-    levels, boxes, counts = _choose(read_only(rects), frame_of(grid))
-    index: CellIndex = {}
+    frame = frame_of(grid)
+    boxes, levels, counts = _choose(read_only(rects), frame)
+    keys, entries = _enter(boxes, levels, counts)
+    ends = np.cumsum(counts)
     for level in np.flatnonzero(counts).tolist():
-        keys, ordinals = _enter(level, levels, boxes, int(counts[level]))
-        index[level] = build_level(keys, ordinals, CODE_MAX >> (2 * level))
-    return index
-
-
-def build_level(keys: ZCodes, ordinals: Ordinals, key_max: int) -> Level:
-    order = sort_order(keys, key_max)
-    ascending = keys[order]
-    first = np.ones(len(keys), np.bool_)
-    first[1:] = ascending[1:] != ascending[:-1]
-    starts = np.append(np.flatnonzero(first), len(keys)).astype(np.uint32)
-    return Level(read_only(ascending[first]), read_only(starts), read_only(ordinals[order]))
+        here = slice(int(ends[level] - counts[level]), int(ends[level]))
+        keys[here], entries[here] = sort_with(keys[here], entries[here], CODE_MAX >> (2 * level))
+    used = np.flatnonzero(counts)
+    starts, tops, blocks, bits, cell_starts = _tables(keys, np.append(ends[used] - counts[used], len(keys)))
+    return CellIndex(
+        read_only(frame),
+        read_only(used),
+        read_only(starts),
+        read_only(tops),
+        read_only(blocks),
+        read_only(bits),
+        read_only(cell_starts),
+        read_only(entries),
+    )
 
 
 @kernel
@@ -83,33 +105,73 @@ def codes_of(x: Floats, y: Floats, frame: Floats) -> ZCodes:
 
 
 @kernel
-def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints, Ints]:
-    """The level of each rectangle, the cells it meets there (row0, col0, row1, col1), and the entries per level."""
-    levels, boxes = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
+def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Bytes, Ints]:
+    """Each rectangle in steps (left, top, right, bottom), its level, and the entries of each level."""
+    boxes, levels = np.empty((len(rects), 4), np.int64), np.empty(len(rects), np.uint8)
     counts = np.zeros(LEVELS, np.int64)
     for i in range(len(rects)):
-        row0, col0 = row_of(rects[i, 3], frame), column_of(rects[i, 0], frame)
-        row1, col1 = row_of(rects[i, 1], frame), column_of(rects[i, 2], frame)
-        level = 0
-        while (row1 - row0 + 1) * (col1 - col0 + 1) > ENTRIES_MAX:
-            row0, col0, row1, col1 = row0 >> 1, col0 >> 1, row1 >> 1, col1 >> 1
+        left, top = steps_x(rects[i, 0], frame), steps_y(rects[i, 3], frame)
+        right, bottom = steps_x(rects[i, 2], frame), steps_y(rects[i, 1], frame)
+        level, longer = 0, max(right - left, bottom - top)
+        while longer > STEPS << level:
             level += 1
+        boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3] = left, top, right, bottom
         levels[i] = level
-        boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3] = row0, col0, row1, col1
-        counts[level] += (row1 - row0 + 1) * (col1 - col0 + 1)
-    return levels, boxes, counts
+        shift = level + STEPS_LOG2
+        counts[level] += ((right >> shift) - (left >> shift) + 1) * ((bottom >> shift) - (top >> shift) + 1)
+    return boxes, levels, counts
 
 
 @kernel
-def _enter(level: int, levels: Ints, boxes: Ints, count: int) -> tuple[ZCodes, Ordinals]:
-    keys, ordinals = np.empty(count, np.uint32), np.empty(count, np.uint32)
-    at = 0
+def _enter(boxes: Ints, levels: Bytes, counts: Ints) -> tuple[ZCodes, Packed]:
+    """The cell and the entry of each rectangle in each of its cells, one level after another."""
+    at = np.zeros(LEVELS, np.int64)
+    at[1:] = np.cumsum(counts)[:-1]
+    keys, entries = np.empty(counts.sum(), np.uint32), np.empty(counts.sum(), np.uint64)
     for i in range(len(levels)):
-        if levels[i] != level:
-            continue
-        for row in range(boxes[i, 0], boxes[i, 2] + 1):
-            for col in range(boxes[i, 1], boxes[i, 3] + 1):
-                keys[at] = zcode(row, col)
-                ordinals[at] = i
+        level = as_signed(levels[i])
+        shift = level + STEPS_LOG2
+        left, top, right, bottom = boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3]
+        for row in range(top >> shift, (bottom >> shift) + 1):
+            below = i << 32 | side_of(top, bottom, row, level)
+            for column in range(left >> shift, (right >> shift) + 1):
+                keys[at[level]] = zcode(row, column)
+                entries[at[level]] = below | side_of(left, right, column, level) << 16
+                at[level] += 1
+    return keys, entries
+
+
+@kernel
+def _count_cells(keys: ZCodes, level_ends: Ints) -> tuple[Ints, int]:
+    """The groups before each level, and the cells of all."""
+    groups, cells = np.zeros(len(level_ends), np.int64), 0
+    for k in range(len(level_ends) - 1):
+        blocks = 0
+        for i in range(level_ends[k], level_ends[k + 1]):
+            fresh = i == level_ends[k]
+            cells += fresh or keys[i] != keys[i - 1]
+            blocks += fresh or keys[i] >> BLOCK_LOG2 != keys[i - 1] >> BLOCK_LOG2
+        groups[k + 1] = groups[k] + (blocks + GROUP - 1) // GROUP
+    return groups, cells
+
+
+@kernel
+def _tables(keys: ZCodes, level_ends: Ints) -> tuple[Ints, Ordinals, Ordinals, Packed, Ordinals]:
+    groups, cells = _count_cells(keys, level_ends)
+    blocks = np.full(groups[-1] * GROUP, NO_BLOCK, np.uint32)
+    bits, starts = np.zeros((len(blocks), 2), np.uint64), np.empty(cells + 1, np.uint32)
+    cell = 0
+    for k in range(len(level_ends) - 1):
+        at = groups[k] * GROUP - 1
+        for i in range(level_ends[k], level_ends[k + 1]):
+            fresh = i == level_ends[k]
+            if not fresh and keys[i] == keys[i - 1]:
+                continue
+            if fresh or keys[i] >> BLOCK_LOG2 != keys[i - 1] >> BLOCK_LOG2:
                 at += 1
-    return keys, ordinals
+                blocks[at], bits[at, 1] = keys[i] >> BLOCK_LOG2, cell
+            bits[at, 0] |= np.uint64(1) << np.uint64(keys[i] & 63)
+            starts[cell] = i
+            cell += 1
+    starts[cell] = len(keys)
+    return groups, blocks[::GROUP].copy(), blocks, bits, starts

@@ -1,7 +1,7 @@
-"""The loops that match points against one level of one segment. Arrays only; `flow/match/match.py` checks and packs.
+"""What searches of an index take and return, and the loop that puts the hits of several searches together.
 
-Points come sorted by Z-order code, so the position in a level's keys only ever moves forward: a gallop finds the
-next key in a step or two.
+Points come sorted by Z-order code, so a search only ever moves forward. The searches are those of `cell_kernels.py`,
+`regions.py` and `flow/match/word_match.py`; `flow/match/match.py` calls them.
 """
 
 from typing import NamedTuple
@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, kernel, read_only
-from geoswarm.core.index.cells import Level
 
 NO_EXPIRY: Ints = np.empty(0, np.int64)
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
@@ -62,22 +61,6 @@ class SearchProgress(NamedTuple):
 
 
 @kernel
-def gallop(keys: ZCodes, at: int, wanted: int) -> int:
-    """The first position from `at` on whose key is not below `wanted`."""
-    step = 1
-    while at + step < len(keys) and keys[at + step] < wanted:
-        step *= 2
-    low, high = at + step // 2, min(at + step, len(keys))
-    while low < high:
-        middle = (low + high) // 2
-        if keys[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-@kernel
 def is_live(ordinal: int, records: Records, now_us: int) -> bool:
     if len(records.dead) > 0 and (records.dead[ordinal >> 3] >> (ordinal & 7)) & 1:
         return False
@@ -92,47 +75,6 @@ def are_live(ordinals: Ints, records: Records, now_us: int) -> Bools:
     for i in range(len(ordinals)):
         live[i] = is_live(ordinals[i], records, now_us)
     return live
-
-
-@kernel
-def match_level(
-    points: Points, shift: int, level: Level, records: Records, now_us: int, hits: Hits, done: SearchProgress
-) -> SearchProgress:
-    """Test every entry of each point's cell at one level, `shift` being the bits by which its codes are shorter.
-
-    A candidate is written before it is tested, and the next one overwrites it if it is no hit: no branch depends on the
-    outcome, which no processor can predict. The search continues from `done` and stops at a point whose cell might not
-    fit into the room that is left; `wanted` is then the room that it needs."""
-    keys, starts, entries, rects = level.keys, level.starts, level.entries, records.rects
-    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    at, n, i, wanted = int(np.int64(0)), done.hits, done.points, np.int64(0)
-    while i < len(points.codes) and at < len(keys):
-        key = points.codes[i] >> shift
-        if keys[at] < key:
-            at = gallop(keys, at, key)
-        if at < len(keys) and keys[at] == key:
-            begin, end = np.int64(starts[at]), np.int64(starts[at + 1])
-            if n + end - begin > len(hits.subs):
-                wanted = n + end - begin
-                break
-            x, y, before = points.x[i], points.y[i], n
-            for e in range(begin, end):
-                s = entries[e]
-                hits.subs[n] = s
-                n += (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
-            if not all_live:
-                tested, n = n, before
-                for h in range(before, tested):
-                    hits.subs[n] = hits.subs[h]
-                    n += is_live(hits.subs[h], records, now_us)
-        hits.ends[i] = n
-        i += 1
-    if wanted == 0:
-        hits.ends[i:] = n
-        i = len(points.codes)
-    for h in range(done.hits, n):
-        hits.subs[h] = records.ids[hits.subs[h]]
-    return SearchProgress(i, n, int(wanted))
 
 
 @kernel

@@ -5,7 +5,11 @@ point there is a hit; in *boundary* cells the point itself is tested (`core/shap
 asks for words is found by its words, with the rectangle round the region (`words.py`), and tested here afterwards.
 Events that are areas find regions by their rectangles (`flow/match/areas.py`). Distributor §4.2.
 
-    entries   number of the region among the segment's, and whether the cell is core
+Each level of the quadtree is three arrays:
+
+    keys      sorted codes of cells that have entries                              [ 3 | 9 | 12 ]
+    starts    where a key's entries begin                                          [ 0 | 2 | 3 | 7 ]
+    entries   number of the region among the segment's, and whether the cell is core   [ a b | a | c d e f ]
 """
 
 from typing import NamedTuple
@@ -13,9 +17,10 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, kernel
-from geoswarm.core.index.cells import CODE_MAX, CellIndex, Level, build_level, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live, gallop
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, kernel, read_only
+from geoswarm.core.arrays.radix import sort_order
+from geoswarm.core.index.cells import CODE_MAX, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live
 from geoswarm.core.shapes.cover import cover
 from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes
@@ -27,13 +32,23 @@ CORE = 1 << 31
 """The bit of an entry whose cell is core; a segment has fewer regions than that."""
 
 
+class Level(NamedTuple):
+    keys: ZCodes
+    starts: Ordinals
+    entries: Ordinals
+
+
+RegionCells = dict[int, Level]
+"""The levels that have entries, by their number."""
+
+
 class Regions(NamedTuple):
     """The subscriptions of a segment that have a shape."""
 
     shapes: Shapes
     ordinals: Ordinals
     """The subscription of each shape; ascending."""
-    cells: CellIndex
+    cells: RegionCells
     """The index of those that ask for no words."""
     worded: npt.NDArray[np.int64]
     """The numbers of those that ask for words, in order of the subscription's id."""
@@ -41,17 +56,26 @@ class Regions(NamedTuple):
     """The predicate of each, as its code in `model.PREDICATES`; empty: all of them intersect."""
 
 
-def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> CellIndex:
+def build_regions(grid: Grid, shapes: Shapes, chosen: Bools) -> RegionCells:
     """The index of the chosen shapes; the others cannot be met by a point."""
     numbers = np.flatnonzero(chosen)
     covered = cover(shapes.take(numbers), frame_of(grid))
     entries = np.repeat(numbers, np.diff(covered.starts)).astype(np.uint32)
     entries[covered.core] |= np.uint32(CORE)
-    index: CellIndex = {}
+    index: RegionCells = {}
     for level in np.unique(covered.levels).tolist():
         here = covered.levels == level
-        index[level] = build_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
+        index[level] = _build_level(covered.codes[here], entries[here], CODE_MAX >> (2 * level))
     return index
+
+
+def _build_level(keys: ZCodes, entries: Ordinals, key_max: int) -> Level:
+    order = sort_order(keys, key_max)
+    ascending = keys[order]
+    first = np.ones(len(keys), np.bool_)
+    first[1:] = ascending[1:] != ascending[:-1]
+    starts = np.append(np.flatnonzero(first), len(keys)).astype(np.uint32)
+    return Level(read_only(ascending[first]), read_only(starts), read_only(entries[order]))
 
 
 def match_regions(
@@ -64,7 +88,7 @@ def match_regions(
     hits: Hits,
     done: SearchProgress,
 ) -> SearchProgress:
-    """Like `kernels.match_level`, for one level of the cells of regions."""
+    """Like `match_cells` in `cell_kernels.py`, for one level of the cells of regions."""
     found = _gather(points, shift, level, hits, done)
     begin, end = done.hits, found.hits
     if begin == end:  # as for most levels of a small parcel
@@ -100,6 +124,22 @@ def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints)
         predicate: Predicate = "contains" if strict else "intersects"
         answers[asked] = points_in(regions.shapes, x, y, points[asked], numbers[asked], predicate)
     return answers
+
+
+@kernel
+def gallop(keys: ZCodes, at: int, wanted: int) -> int:
+    """The first position from `at` on whose key is not below `wanted`."""
+    step = 1
+    while at + step < len(keys) and keys[at + step] < wanted:
+        step *= 2
+    low, high = at + step // 2, min(at + step, len(keys))
+    while low < high:
+        middle = (low + high) // 2
+        if keys[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 @kernel

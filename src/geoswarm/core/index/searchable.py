@@ -22,17 +22,17 @@ class RestIndex:
     def __init__(self) -> None:
         self._held: tuple[Grid, CellIndex] | None = None
 
-    def levels(self, grid: Grid, segment: "Searchable") -> CellIndex:
+    def cells(self, grid: Grid, segment: "Searchable") -> CellIndex:
         if self._held is None or self._held[0] != grid:
             chosen = np.flatnonzero(segment.is_rest())
-            found = build(grid, segment.records.rects[chosen])
-            self._held = grid, {k: level.renumber(chosen) for k, level in found.items()}
+            self._held = grid, build(grid, segment.records.rects[chosen]).renumber(chosen)
         return self._held[1]
 
 
 class Searchable(NamedTuple):
     records: Records
-    levels: CellIndex
+    rectangles: CellIndex | None
+    """None: no subscription is a rectangle without words."""
     text: TextIndex | None = None
     """None: no subscription of the segment asks for words."""
     conditions: Conditions | None = None
@@ -42,7 +42,7 @@ class Searchable(NamedTuple):
     """The index for areas, kept while the segment is open; None: it is built for each search."""
 
     def is_rest(self) -> Bools:
-        """Whether each subscription is missing from `levels`."""
+        """Whether each subscription is missing from `rectangles`."""
         rest = np.zeros(len(self.records.ids), np.bool_)
         if self.conditions is not None:
             rest |= np.diff(self.conditions.conjunctions_offsets) > 0
@@ -50,7 +50,9 @@ class Searchable(NamedTuple):
             rest[self.regions.ordinals] = True
         return rest
 
-    def rest_levels(self, grid: Grid) -> CellIndex:
-        if self.conditions is None and self.regions is None:
-            return {}
-        return (self.rest or RestIndex()).levels(grid, self)
+    def by_rectangles(self, grid: Grid) -> list[CellIndex]:
+        """Together they have all subscriptions, by their rectangles."""
+        found = [] if self.rectangles is None else [self.rectangles]
+        if self.conditions is not None or self.regions is not None:
+            found.append((self.rest or RestIndex()).cells(grid, self))
+        return found

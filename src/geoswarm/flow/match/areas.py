@@ -14,7 +14,6 @@ import pyarrow as pa
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
-from geoswarm.core.index.cells import frame_of
 from geoswarm.core.index.kernels import Hits
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.shapes.areas import areas_in
@@ -122,16 +121,15 @@ def _candidates(
     areas: Areas, start: int, end: int, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
 ) -> _Candidates:
     """The candidates of as many areas as have `pairs_max` together, and of one at least."""
-    frame, pairs, parts = frame_of(grid), np.zeros(end - start, np.int64), list[_Part]()
+    pairs, parts = np.zeros(end - start, np.int64), list[_Part]()
     for segment in segments:
         owners, ordinals = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-        for levels in (segment.levels, segment.rest_levels(grid)):
-            for level, cells in levels.items():
-                boxes = areas.boxes[start : start + len(pairs)]
-                found, ends = find_boxes(boxes, frame, level, cells, segment.records, now_us, pairs, pairs_max)
-                pairs = pairs[: len(ends)] + ends
-                owners.append(start + np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)))
-                ordinals.append(found)
+        for cells in segment.by_rectangles(grid):
+            boxes = areas.boxes[start : start + len(pairs)]
+            found, ends = find_boxes(boxes, cells, segment.records, now_us, pairs, pairs_max)
+            pairs = pairs[: len(ends)] + ends
+            owners.append(start + np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0)))
+            ordinals.append(found)
         owner = np.concatenate(owners)
         order = np.argsort(owner, kind="stable")
         parts.append(_Part(owner[order], np.concatenate(ordinals)[order]))

@@ -1,4 +1,4 @@
-"""Finds the subscriptions that each event meets. Checks and packs; `core/index/kernels.py` loops.
+"""Finds the subscriptions that each event meets. Checks and packs; `core/index/` has the loops.
 
 Exact: a point on a rectangle's border is inside, and every live subscription is found once, whichever segment holds it.
 `run/oracle/oracle.py` finds the same the slow way. Events that are areas are matched in `areas.py`, and added here.
@@ -13,9 +13,10 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
-from geoswarm.core.index.cells import Level, codes_of, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, interleave, match_level
-from geoswarm.core.index.regions import Regions, match_regions, outside
+from geoswarm.core.index.cell_kernels import match_cells
+from geoswarm.core.index.cells import CellIndex, codes_of, frame_of
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, interleave
+from geoswarm.core.index.regions import Level, Regions, match_regions, outside
 from geoswarm.core.index.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.core.index.word_kernels import Conditions, TextIndex
 from geoswarm.core.space.grid import Grid
@@ -55,7 +56,7 @@ class TermShare(NamedTuple):
 _ALL: Bools = np.empty(0, np.bool_)
 
 FIRST_ROWS = 32_768
-"""Rows of the first run, about a parcel. A run searches each level of each segment, so short runs are slow."""
+"""Rows of the first run, about a parcel. A run searches each segment, so short runs are slow."""
 RUN_MARGIN = 8
 """A run is expected to have an eighth of the pairs that it may have: the next place may be denser, and short arrays
 reuse memory."""
@@ -249,12 +250,12 @@ def _drop_outside(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits
 def _searches(
     run: _Run, segments: Sequence[Searchable]
 ) -> Iterator[Callable[[_Run, Hits, SearchProgress], SearchProgress]]:
-    """One search for each level of each segment that may have hits, and one for the words of each segment."""
+    """The searches of each segment that may have hits: one for rectangles, one for each level of regions, and one for
+    words."""
     points = run.points
-    for records, levels, text, conditions, regions, _ in segments:
-        for level, cells in levels.items() if run.plain else ():
-            if _may_meet(points, 2 * level, cells):
-                yield partial(_places, 2 * level, cells, records)
+    for records, rectangles, text, conditions, regions, _ in segments:
+        if rectangles is not None and run.plain:
+            yield partial(_rectangles, rectangles, records)
         if regions is not None and run.plain:
             for level, cells in regions.cells.items():
                 if _may_meet(points, 2 * level, cells):
@@ -268,8 +269,8 @@ def _may_meet(points: Points, shift: int, cells: Level) -> bool:
     return bool(cells.keys[-1] >= points.codes[0] >> shift and cells.keys[0] <= points.codes[-1] >> shift)
 
 
-def _places(shift: int, cells: Level, records: Records, run: _Run, hits: Hits, done: SearchProgress) -> SearchProgress:
-    return match_level(run.points, shift, cells, records, run.now_us, hits, done)
+def _rectangles(cells: CellIndex, records: Records, run: _Run, hits: Hits, done: SearchProgress) -> SearchProgress:
+    return match_cells(run.points, cells, records, run.now_us, hits, done)
 
 
 def _regions(

@@ -60,7 +60,7 @@ def match_text(
     hits: Hits,
     done: SearchProgress,
 ) -> SearchProgress:
-    """Look up the words of every event, and test the entries listed for them. Like `match_level`, it continues from
+    """Look up the words of every event, and test the entries listed for them. Like `match_cells`, it continues from
     `done` and stops where the room might not suffice. A subscription is found in the list of the first conjunction that
     the event satisfies, so executors that divide the terms report it once."""
     entries, rects = index.boxed, records.rects

@@ -18,7 +18,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import row_bytes, xy
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds, read_only
 from geoswarm.core.arrays.radix import argsort
-from geoswarm.core.index.cells import CellIndex, build, frame_of
+from geoswarm.core.index.cells import CellIndex, build
 from geoswarm.core.index.regions import WITHIN
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan, Slots
@@ -47,29 +47,28 @@ class ReplicatedIndex(NamedTuple):
     slots: Slots
 
 
-def index_boxes(segment: Searchable, grid: Grid) -> CellIndex:
+def index_boxes(segment: Searchable, grid: Grid) -> CellIndex | None:
     """The index, by the rectangle round each, of the regions that are not rectangles, that a point may meet, and that
     have no words."""
     regions = segment.regions
     if regions is None:
-        return {}
+        return None
     chosen = np.ones(len(regions.ordinals), np.bool_)
     chosen[regions.worded] = False
     if len(regions.predicates):
         chosen &= regions.predicates != WITHIN
     ordinals = regions.ordinals[chosen]
-    levels = build(grid, segment.records.rects[ordinals])
-    return {k: level.renumber(ordinals) for k, level in levels.items()}
+    return build(grid, segment.records.rects[ordinals]).renumber(ordinals)
 
 
-def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex, Slots]]) -> ReplicatedIndex:
+def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex | None, Slots]]) -> ReplicatedIndex:
     """`parts` has for each segment: itself, its regions as `index_boxes`, and its slots as `home_slots`."""
     for_points, for_areas, first = list[Searchable](), list[Searchable](), 0
     for segment, boxes, _ in parts:
         count = len(segment.records.ids)
         records = segment.records._replace(ids=read_only(np.arange(first, first + count)))
-        for_points.append(Searchable(records, segment.levels, segment.text, segment.conditions))
-        if boxes:
+        for_points.append(Searchable(records, segment.rectangles, segment.text, segment.conditions))
+        if boxes is not None:
             for_points.append(Searchable(records, boxes))
         for_areas.append(segment._replace(records=records))
         first += count
@@ -116,10 +115,8 @@ def _near_areas(
         boxes, found = areas.boxes[start:], list[tuple[Ints, SubIds]]()
         pairs = np.zeros(len(boxes), np.int64)
         for segment in index.for_areas:
-            for level, cells in (*segment.levels.items(), *segment.rest_levels(grid).items()):
-                near, ends = find_boxes(
-                    boxes[: len(pairs)], frame_of(grid), level, cells, segment.records, now_us, pairs, pairs_max
-                )
+            for cells in segment.by_rectangles(grid):
+                near, ends = find_boxes(boxes[: len(pairs)], cells, segment.records, now_us, pairs, pairs_max)
                 pairs = pairs[: len(ends)] + ends
                 rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
                 says = _words_hold(start + rows, near, segment, tokens)

@@ -132,7 +132,7 @@ class SubscriptionList(NamedTuple):
             worded = worded[np.argsort(self.ids[self.shaped[worded]], kind="stable")]
             ordinals = self.shaped.astype(np.uint32)
             regions = Regions(self.shapes, ordinals, {}, worded, predicates=self.predicates)
-        return Searchable(records, {}, None, conditions_of(self.words) if asks.any() else None, regions)
+        return Searchable(records, None, None, conditions_of(self.words) if asks.any() else None, regions)
 
     def build_index(self, grid: Grid) -> Searchable:
         """The list as a segment with an index."""
@@ -144,9 +144,9 @@ class SubscriptionList(NamedTuple):
             regions = regions._replace(cells=build_regions(grid, regions.shapes, for_points))
             plain[regions.ordinals] = False
         chosen = np.flatnonzero(plain)
-        levels = {k: level.renumber(chosen) for k, level in build(grid, self.rects[chosen]).items()}
+        rectangles = build(grid, self.rects[chosen]).renumber(chosen) if len(chosen) else None
         text = build_text(grid, self.rects, self.words) if asks.any() else None
-        return Searchable(bare.records, levels, text, bare.conditions, regions, RestIndex())
+        return Searchable(bare.records, rectangles, text, bare.conditions, regions, RestIndex())
 
 
 def subscription_parcels(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:

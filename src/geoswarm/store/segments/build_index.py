@@ -1,14 +1,17 @@
 """The index of a segment, from its records alone, as arrays of a file and back.
 
-0_keys ...      the levels of `core/index/cells.py`, of plain rectangles that ask for no words
+cells_...       the cells of `core/index/cells.py`, of plain rectangles that ask for no words
 text_...        the lists of `core/index/words.py`, of all that ask for words
 region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no words
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from geoswarm.core.index.cells import CellIndex, Level, build
-from geoswarm.core.index.regions import WITHIN, Regions, build_regions
+from geoswarm.core.arrays.jit import Array
+from geoswarm.core.index.cells import CellIndex, build
+from geoswarm.core.index.regions import WITHIN, Level, RegionCells, Regions, build_regions
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text
 from geoswarm.core.space.grid import Grid
@@ -17,7 +20,7 @@ from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
 from geoswarm.errors import CorruptState
 
-TEXT, REGION_CELLS = "text_", "region_"
+CELLS, TEXT, REGION_CELLS = "cells_", "text_", "region_"
 """The prefixes of the names of such arrays."""
 
 
@@ -25,37 +28,39 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     rects = regions.rects
     if words is None and regions.shapes is None:
-        return _level_arrays(build(grid, rects))
+        return _named(CELLS, build(grid, rects))
     plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
     arrays: Arrays = {}
     if words is not None:
-        text = build_text(grid, rects, words, records[RARITY])
-        arrays |= {f"{TEXT}{part}": array for part, array in text._asdict().items()}
+        arrays |= _named(TEXT, build_text(grid, rects, words, records[RARITY]))
     if regions.shapes is not None:
         for_points = plain[regions.shaped]
         if len(regions.predicates):
             for_points &= regions.predicates != WITHIN
         cells = build_regions(grid, regions.shapes, for_points)
-        arrays |= {f"{REGION_CELLS}{name}": array for name, array in _level_arrays(cells).items()}
+        for level, keys in cells.items():
+            arrays |= _named(f"{REGION_CELLS}{level}_", keys)
         plain[regions.shaped] = False
     chosen = np.flatnonzero(plain)
-    levels = {level: found.renumber(chosen) for level, found in build(grid, rects[chosen]).items()}
-    return arrays | _level_arrays(levels)
+    return arrays | _named(CELLS, build(grid, rects[chosen]).renumber(chosen))
 
 
-def read_levels(index: Arrays) -> CellIndex:
-    levels = sorted({int(name.split("_")[0]) for name in index if not name.startswith((TEXT, REGION_CELLS))})
-    return {level: Level(*(index[f"{level}_{field}"] for field in Level._fields)) for level in levels}
+def read_cells(name: str, index: Arrays) -> CellIndex | None:
+    """The index of rectangles; None if no subscription is a rectangle without words."""
+    cells = CellIndex(*_parts(name, index, CELLS, CellIndex._fields))
+    return cells if len(cells.levels) else None
 
 
 def read_text_index(name: str, records: Arrays, index: Arrays) -> TextIndex | None:
     """The index of words; None if no subscription asks for words."""
-    if RARITY not in records:
-        return None
-    parts = [f"{TEXT}{part}" for part in TextIndex._fields]
+    return TextIndex(*_parts(name, index, TEXT, TextIndex._fields)) if RARITY in records else None
+
+
+def _parts(name: str, index: Arrays, prefix: str, fields: Sequence[str]) -> list[Array]:
+    parts = [f"{prefix}{field}" for field in fields]
     if any(part not in index for part in parts):
         raise CorruptState(f"the index of segment {name} is of an older version of geoswarm: start the engine again")
-    return TextIndex(*(index[part] for part in parts))
+    return [index[part] for part in parts]
 
 
 def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
@@ -63,11 +68,16 @@ def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     if regions.shapes is None:
         return None
-    cells = {name.removeprefix(REGION_CELLS): array for name, array in index.items() if name.startswith(REGION_CELLS)}
     worded = np.empty(0, np.int64) if words is None else np.flatnonzero(~asks_for_none(words)[regions.shaped])
     worded = worded[np.argsort(records["ids"][regions.shaped[worded]], kind="stable")]
-    return Regions(regions.shapes, regions.shaped, read_levels(cells), worded, regions.predicates)
+    return Regions(regions.shapes, regions.shaped, _region_cells(index), worded, regions.predicates)
 
 
-def _level_arrays(index: CellIndex) -> Arrays:
-    return {f"{level}_{field}": array for level, cells in index.items() for field, array in cells._asdict().items()}
+def _region_cells(index: Arrays) -> RegionCells:
+    names = [name.removeprefix(REGION_CELLS) for name in index if name.startswith(REGION_CELLS)]
+    levels = sorted({int(name.split("_")[0]) for name in names})
+    return {k: Level(*(index[f"{REGION_CELLS}{k}_{field}"] for field in Level._fields)) for k in levels}
+
+
+def _named(prefix: str, parts: CellIndex | TextIndex | Level) -> Arrays:
+    return {f"{prefix}{field}": array for field, array in parts._asdict().items()}

@@ -3,7 +3,7 @@
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attributes import ATTRIBUTES
 from geoswarm.errors import CorruptState
-from geoswarm.store.segments.build_index import derive_index, read_levels, read_regions_index, read_text_index
+from geoswarm.store.segments.build_index import derive_index, read_cells, read_regions_index, read_text_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment
 from geoswarm.store.storage import Storage
 
@@ -16,7 +16,7 @@ def open_segment(storage: Storage, name: str) -> Segment:
         records["ids_sorted"],
         records["order_by_id"],
         {attribute.name: attribute.open(records) for attribute in ATTRIBUTES},
-        read_levels(index),
+        read_cells(name, index),
         read_text_index(name, records, index),
         read_regions_index(records, index),
     )
@@ -27,7 +27,9 @@ def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
     raises if the records are damaged."""
     records = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.records")
     try:
-        read_text_index(name, records, storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.index"))
+        index = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.index")
+        read_cells(name, index)
+        read_text_index(name, records, index)
         return False
     except CorruptState:
         storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))

@@ -54,7 +54,7 @@ class Segment:
     ids_sorted: SubIds
     order_by_id: Ordinals
     stored: dict[str, Any]
-    index: CellIndex
+    index: CellIndex | None  # None: no subscription is a rectangle without words
     text: TextIndex | None  # None: no subscription asks for words
     regions: Regions | None  # None: every region is its rectangle
     rest: RestIndex = field(default_factory=RestIndex, compare=False)

@@ -3,8 +3,9 @@
 No Spark, no files: `pipeline.py` has the whole road. All contestants get the same coordinates in stream order and hand
 back every match as arrays; each pays for what it must do first (we sort by Z-order, shapely makes its points). The
 STRtree runs twice: with `predicate="intersects"`, which any geometry needs, and by bounding boxes alone, which is exact
-for rectangles and its best case. The rivals take points one by one and get fewer of them; we get as many as the engine
-matches at once. CPU time of one thread, interleaved; the matches must be equal.
+for rectangles and its best case. The rivals take points one by one and get fewer of them. We get as many as the engine
+matches at once, and the same points again in runs as short as a parcel, each of which is sorted by itself. CPU time of
+one thread, interleaved; the matches must be equal.
 """
 
 import gc
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FLAT, STRTREE, STRTREE_BOXES, RTREE = "flat index", "STRtree intersects", "STRtree boxes", "rtree"
+FLAT_PARCELS = "flat index, parcels"
+PARCEL_POINTS = 32_768
+"""Events of a parcel in `pipeline.py`, about."""
 SPARSE, DENSE = 1.0, 17.0
 """Matches per event."""
 REPEATS = 3
@@ -45,8 +49,8 @@ class KernelSizes:
     rectangles: tuple[int, ...]
     points: int
     rival_points: int
-    """The first of them. A rival's time per point does not depend on how many there are; ours falls as runs grow, which
-    favours us: docs/results.md has the ratios for equal and shorter runs."""
+    """The first of them. A rival's time per point does not depend on how many there are; ours falls as runs grow, so
+    there are ratios for runs of the length of a parcel, too."""
     claim_at: int
     """The count of rectangles that the claims are about."""
 
@@ -87,9 +91,11 @@ def measure(sizes: KernelSizes, seed: int, report: Progress) -> Result:
             _check_equal(contestants, x[: sizes.rival_points], y[: sizes.rival_points])
             found = contestants[FLAT].count(contestants[FLAT].find(x, y)) / sizes.points
             turns = {name: _time_per_point(c, x[: given[name]], y[: given[name]]) for name, c in contestants.items()}
+            turns[FLAT_PARCELS] = _time_per_point(contestants[FLAT], x, y, PARCEL_POINTS)
             times[count, density] = interleave(turns, REPEATS, rng)
-            for name, contestant in contestants.items():
-                if name == FLAT or density == SPARSE:  # later builds reuse memory that the rivals of this one freed
+            for name, contestant in (contestants | {FLAT_PARCELS: contestants[FLAT]}).items():
+                # Later builds of the rivals reuse memory that earlier ones freed.
+                if contestant is contestants[FLAT] or density == SPARSE:
                     weights[count, name] = contestant.index_bytes / count
                 points_per_s = 1 / best(times[count, density][name])
                 rows.append(
@@ -112,9 +118,12 @@ def measure(sizes: KernelSizes, seed: int, report: Progress) -> Result:
         summary[f"vs_strtree{suffix}"] = ratio(taken[STRTREE], taken[FLAT])
         summary[f"vs_strtree_boxes{suffix}"] = ratio(taken[STRTREE_BOXES], taken[FLAT])
         summary[f"vs_rtree{suffix}"] = ratio(taken[RTREE], taken[FLAT])
+        summary[f"vs_strtree_32k{suffix}"] = ratio(taken[STRTREE], taken[FLAT_PARCELS])
+        summary[f"vs_boxes_32k{suffix}"] = ratio(taken[STRTREE_BOXES], taken[FLAT_PARCELS])
     config = {
         "points": sizes.points,
         "rival_points": sizes.rival_points,
+        "parcel_points": PARCEL_POINTS,
         "repeats": REPEATS,
         "claims_at_rectangles": sizes.claim_at,
         "side_share": sides,
@@ -133,7 +142,7 @@ def _index_contestants(rects: Floats) -> dict[str, IndexContestant]:
     grid, tuning, numbers = Grid.of(Contract()), Tuning(), np.arange(len(rects))
     held, flat_s, _ = _measure_build(lambda: segment_of(grid, rects))
     flat_bytes = held.records.rects.nbytes + held.records.ids.nbytes
-    flat_bytes += sum(array.nbytes for level in held.levels.values() for array in level)
+    flat_bytes += sum(array.nbytes for array in held.rectangles or ())
 
     def flat(x: Floats, y: Floats) -> Any:
         points, order = pa.record_batch({"x": x, "y": y}), z_order(grid, x, y)
@@ -206,15 +215,19 @@ def _check_equal(contestants: dict[str, IndexContestant], x: Floats, y: Floats) 
             )
 
 
-def _time_per_point(contestant: IndexContestant, x: Floats, y: Floats) -> Callable[[], float]:
-    """A turn returns the seconds of one point."""
+def _time_per_point(
+    contestant: IndexContestant, x: Floats, y: Floats, at_once: int | None = None
+) -> Callable[[], float]:
+    """A turn returns the seconds of one point; `at_once` are those that are looked up together, if not all."""
+    runs = [slice(first, first + (at_once or len(x))) for first in range(0, len(x), at_once or len(x))]
 
     def turn() -> float:
         gc.collect()
         gc.disable()  # a rival that makes an object per point would pay for a walk over all of ours
         try:
             began_s = cpu_s()
-            found = contestant.find(x, y)
+            for run in runs:
+                found = contestant.find(x[run], y[run])
             took_s = cpu_s() - began_s
         finally:
             gc.enable()

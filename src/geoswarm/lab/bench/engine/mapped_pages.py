@@ -16,7 +16,7 @@ from geoswarm.store.subscriptions import View
 def unmap_pages(view: View) -> None:
     """Unmap the pages, so that only what is touched from now on counts. Opening touched all, to check the seals."""
     for held in view.segments.values():
-        for array in (held.rects, next(iter(held.index.values())).keys):  # one of each of its two files
+        for array in (held.rects, *(held.index or ())[-1:]):  # one of each of its two files
             _mmap_of(array).madvise(mmap.MADV_DONTNEED)
 
 
