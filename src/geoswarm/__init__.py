@@ -8,7 +8,7 @@ once in `_LATER`, for lookup at run time. `tests/docs/test_public_names.py` comp
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from geoswarm.config import Contract, KeyTuning, Tuning
+from geoswarm.config import Contract, KeyTuning, Tuning, WindowSettings
 from geoswarm.version import __version__
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from geoswarm.run import sinks as sinks
     from geoswarm.run.local.engine import LocalEngine as LocalEngine
     from geoswarm.run.local.keyed_stream import LocalKeyedStream as LocalKeyedStream
+    from geoswarm.run.past import Past as Past
     from geoswarm.run.side_stages import Stage as Stage
     from geoswarm.run.spark import sources as sources
     from geoswarm.run.spark.batch_join import join as join
@@ -51,11 +52,12 @@ _LATER = {
     "join": "geoswarm.run.spark.batch_join",
     "KeyedStream": "geoswarm.run.spark.keyed_stream",
     "Stage": "geoswarm.run.side_stages",
+    "Past": "geoswarm.run.past",
     "operators": "geoswarm.flow.keyed.operators",
 }
 """The module of each public name, or the module that the name is."""
 
-__all__ = ["Contract", "KeyTuning", "Tuning", "__version__", *_LATER]
+__all__ = ["Contract", "KeyTuning", "Tuning", "WindowSettings", "__version__", *_LATER]
 
 
 def __dir__() -> list[str]:

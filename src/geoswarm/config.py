@@ -3,6 +3,7 @@
 Every limit of the engine has its name, unit and reason here. `settings_file.py` reads them from TOML.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -82,6 +83,56 @@ class ExecutorRange(_Settings):
         return min(max(executors, self.min), self.max)
 
 
+class WindowSettings(_Settings):
+    """Which events are kept for queries about the past, and for how long (SWARM §5.2)."""
+
+    keep: str
+    """How much of the stream: a time such as "1 hour", a number such as "5000000 events", or a size such as "2 GB". At
+    least so much; what is older goes batch by batch."""
+    columns: tuple[str, ...] | None = Field(default=None, strict=False)
+    """The columns that are kept beside `event_id`, `ts`, `x` and `y`; None: all."""
+    bytes_max: int = Field(default=64 * 1024**3, ge=1 << 20)
+    """Bytes on disk, whatever `keep` asks for: beyond it the oldest batches go early, and `status` counts them."""
+
+    @field_validator("keep")
+    @classmethod
+    def _readable(cls, text: str) -> str:
+        amount_of(text)
+        return text
+
+    @property
+    def seconds(self) -> float | None:
+        """None if it is not a time."""
+        number, unit = amount_of(self.keep)
+        return number * KEPT_SECONDS[unit] if unit in KEPT_SECONDS else None
+
+    @property
+    def events(self) -> float | None:
+        number, unit = amount_of(self.keep)
+        return number if unit in KEPT_EVENTS else None
+
+    @property
+    def bytes(self) -> float:
+        """Bytes that may be kept."""
+        number, unit = amount_of(self.keep)
+        return min(number * KEPT_BYTES[unit], self.bytes_max) if unit in KEPT_BYTES else self.bytes_max
+
+
+KEPT_SECONDS = {"s": 1.0, "second": 1.0, "min": 60.0, "minute": 60.0, "h": 3600.0, "hour": 3600.0, "day": 86_400.0}
+KEPT_EVENTS = {"event": 1.0}
+KEPT_BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, "gib": 1024.0**3}
+
+
+def amount_of(text: str) -> tuple[float, str]:
+    """A number and the singular of its unit."""
+    found = re.fullmatch(r"\s*(\d+(?:_?\d+)*(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    unit = found[2].lower() if found else ""
+    unit = unit if unit in KEPT_SECONDS | KEPT_EVENTS | KEPT_BYTES else unit.removesuffix("s")
+    if not found or unit not in KEPT_SECONDS | KEPT_EVENTS | KEPT_BYTES or not float(found[1].replace("_", "")):
+        raise ValueError(f'{text!r} is no amount of the stream: write "1 hour", "5000000 events" or "2 GB"')
+    return float(found[1].replace("_", "")), unit
+
+
 class Tuning(_Settings):
     """Settings that may change from one start to the next."""
 
@@ -131,6 +182,8 @@ class Tuning(_Settings):
     """Subscriptions in all: about 17 GB on disk at the size of a city block."""
     dead_share_max: float = Field(default=0.25, gt=0, le=1)
     """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
+    window: WindowSettings | None = None
+    """Events that are kept for queries; None: none. In a settings file the section [window]."""
     dead_letter_folders_max: int = Field(default=10_000, ge=1)
     """Batches whose dead letters are kept; the oldest are removed first."""
 

@@ -19,6 +19,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.stats.cell_counts import CellCounts
 from geoswarm.core.stats.triostat import TrioStat
+from geoswarm.flow.keep import KeptPart
 from geoswarm.model import TEXT
 
 
@@ -92,6 +93,8 @@ class LoadReport:
     """Some of the events, if any subscription asks for words."""
     cells: CellCounts = field(default_factory=CellCounts.none)
     """Events and matches by cell, if the strategy asks for them; counted from some of the events."""
+    kept: list[KeptPart] = field(default_factory=list)
+    """The files of events that the task has kept."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
         self.partitions[partition] = self.partitions.get(partition, NO_LOAD) + load
@@ -108,6 +111,7 @@ class LoadReport:
             self.add_stat(partition, stat)
         self.said += other.said
         self.cells += other.cells
+        self.kept += other.kept
 
     def __add__(self, other: "LoadReport") -> "LoadReport":
         total = LoadReport()
@@ -142,6 +146,7 @@ class LoadReport:
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
             "said": [list(one) for one in self.said],
             "cells": b64encode(self.cells.to_bytes()).decode(),
+            "kept": self.kept,
         }
 
     @classmethod
@@ -152,9 +157,10 @@ class LoadReport:
         stats = {int(k): TrioStat.from_bytes(b64decode(v)) for k, v in written.get("stats", {}).items()}
         said = [Quote(*one) for one in written.get("said", ())]
         cells = CellCounts.from_bytes(b64decode(written.get("cells", "")))
+        kept = [KeptPart.of(part) for part in written.get("kept", ())]
         counts = {name: written[name] for name in COUNT_NAMES}
         of_task = {"task": written["task"] and TaskName(*written["task"]), "task_cpu_us": written["task_cpu_us"]}
-        return cls(partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells)
+        return cls(partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells, kept=kept)
 
 
 def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:

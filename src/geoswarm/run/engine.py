@@ -29,6 +29,7 @@ from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER
+from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.side_stages import Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
@@ -80,6 +81,7 @@ class BaseEngine:
             self._take_over(made, draw, waits=sample is None and draws_from_sample(made))
         self._lock = threading.Lock()
         self._run: Run | None = None
+        self._past = Past(self._checkpoint.storage)
 
     def __enter__(self) -> Self:
         return self
@@ -162,6 +164,8 @@ class BaseEngine:
         for stage in stages:
             as_sink(stage.sink).bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint
+        if self._run is not None:
+            self._run.stop()  # it has ended, but perhaps nobody has waited for its end
         return Pipeline(
             held, self.contract, self.tuning, made, target, self._clock, stages, every_s, self._cluster_slots
         )
@@ -180,6 +184,34 @@ class BaseEngine:
     @property
     def is_running(self) -> bool:
         return self._run is not None and self._run.is_active
+
+    # -- the past
+
+    def query(
+        self,
+        rectangle: Rectangle | None = None,
+        *,
+        geometry: str | bytes | None = None,
+        keywords: str | None = None,
+        predicate: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        columns: Sequence[str] | None = None,
+        limit: int | None = None,
+    ) -> pa.Table:
+        """The kept events (`Tuning(window=...)`) that a subscription with this region and these keywords would have
+        matched, from `since` on and before `until`, the newest first. As of the newest committed batch, also while the
+        stream runs."""
+        return self._past.query(
+            rectangle,
+            geometry=geometry,
+            keywords=keywords,
+            predicate=predicate,
+            since=since,
+            until=until,
+            columns=columns,
+            limit=limit,
+        ).events
 
     # -- users
 

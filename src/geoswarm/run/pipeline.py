@@ -48,6 +48,7 @@ from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.kept.keeper import Keeper
 from geoswarm.store.manifest import Manifest
 
 
@@ -86,6 +87,7 @@ class Pipeline:
         self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
         self._following = TransitionRun(checkpoint, tuning)
+        self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
         self._stages = [(stage, as_sink(stage.sink), self._keyed_run(stage)) for stage in stages]
 
     def _keyed_run(self, stage: Stage) -> KeyedRun:
@@ -115,6 +117,7 @@ class Pipeline:
         with matches.keep() if is_shared else nullcontext():
             self._sink.write(matches, batch.number)
             reports = _whole_reports(matches, state)
+            self._keep(batch.number, manifest, reports.get("route", []))
             self._following.finish(batch.number)
             self._run_stages(batch.events, matches, task)
         said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
@@ -133,6 +136,14 @@ class Pipeline:
         """Called when the stream has ended, for any reason."""
         for sink in (self._sink, *(sink for _, sink, _ in self._stages)):
             sink.end()
+        if self._keeper is not None:
+            self._keeper.close()
+
+    def _keep(self, batch: int, manifest: Manifest, routed: Sequence[LoadReport]) -> None:
+        """Seal the events that the tasks have kept; the batch is not committed before."""
+        if self._keeper is not None:
+            parts = [part for report in routed for part in report.kept]
+            self._keeper.seal(manifest, batch, parts, sum(report.events_in - report.dead for report in routed))
 
     def _prepare(self, batch: Batch) -> Manifest:
         """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch, or

@@ -6,16 +6,17 @@ come from it, not even when a checkpoint is removed and made again in the same f
 """
 
 import json
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.arrays.jit import Array, Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
 from geoswarm.store import dead_files, plans
+from geoswarm.store.kept import files as kept_files
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
@@ -58,6 +59,9 @@ class StoredBatch:
 
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
         dead_files.write(self.storage, self._dead_folder, part, letters)
+
+    def keep(self, part: str, arrays: Mapping[str, Array]) -> tuple[str, int]:
+        return kept_files.write(self.storage, f"{self.batch_id:012d}-{part}", arrays)
 
     def reports(self) -> dict[str, list[LoadReport]]:
         """What each stage's tasks reported, in their order; stages that reported nothing are absent."""

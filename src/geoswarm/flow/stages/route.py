@@ -7,6 +7,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack_parcels
+from geoswarm.flow.keep import KeptPart, arrays_of_rows, choose_columns, part_of, sort_by_place
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import route_candidates
 from geoswarm.flow.rivals.route_areas import route_areas
@@ -82,6 +83,8 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
                 valid = valid.cast(wanted)
             if len(dead):
                 task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
+            if task.tuning.window is not None and len(valid):
+                counted.kept.append(_keep(valid, task, f"{number:05d}-{chunk:04d}"))
             for out in forward(valid, number, counted):
                 counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
                 yield out
@@ -92,6 +95,13 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
         task.state.report("route", number, counted)
 
     return run
+
+
+def _keep(valid: pa.RecordBatch, task: BatchTask, part: str) -> KeptPart:
+    assert task.tuning.window is not None
+    events = sort_by_place(choose_columns(valid, task.tuning.window.columns), task.grid)
+    arrays = arrays_of_rows(events, task.grid)
+    return part_of(*task.state.keep(part, arrays), len(events), arrays)
 
 
 def send_subscriptions(task: BatchTask) -> Body:

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.arrays.jit import Array, Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -60,6 +60,10 @@ class BatchState(Protocol):
 
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
         """Keep the rows that a task refused; `part` names the task and its chunk."""
+
+    def keep(self, part: str, arrays: Mapping[str, Array]) -> tuple[str, int]:
+        """Write the events of a task for queries about the past. Returns the name of the file, which no other attempt
+        at the task has, and its bytes."""
 
 
 @dataclass(frozen=True)

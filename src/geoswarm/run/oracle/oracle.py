@@ -161,7 +161,7 @@ class Oracle:
     ) -> set[Pair]:
         """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
         when the interval of its last event is out of the window. `met` are the matches, where they are known."""
-        events = events.filter(pa.array([self._is_fit(row) for row in events.to_pylist()], pa.bool_()))
+        events = events.filter(pa.array([self.is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us) if met is None else met
         pairs = {(event, sub) for event, sub in met if sub not in self.on}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
@@ -184,7 +184,7 @@ class Oracle:
                     pairs.add((event, sub))
         return pairs
 
-    def _is_fit(self, event: dict[str, object]) -> bool:
+    def is_fit(self, event: dict[str, object]) -> bool:
         west, south, east, north = self._bounds
         needed = ["event_id", "ts", "x", "y"]
         if event.get("geometry") is not None:

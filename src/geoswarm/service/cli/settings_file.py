@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import Field, ValidationError
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import Contract, Tuning, WindowSettings
 from geoswarm.control.keyed.registry import check_planner
 from geoswarm.control.registry import STRATEGIES
 from geoswarm.errors import GeoswarmError, SettingsError
@@ -50,6 +50,8 @@ from geoswarm.service.cli.toml_lines import Location, find_line, key_lines
 class PipelineSettings(Section):
     contract: Contract = Contract()
     tuning: Tuning = Tuning()
+    window: WindowSettings | None = None
+    """Events that are kept; it becomes part of the tuning."""
     checkpoint: CheckpointSection
     encryption: EncryptionSection | None = None
     guard: GuardSettings | None = None
@@ -117,6 +119,8 @@ def _at_home(settings: PipelineSettings, folder: Path) -> PipelineSettings:
         changed["encryption"] = EncryptionSection(key_file=str(folder / settings.encryption.key_file))
     for name in ("delivery", "trending"):
         changed[name] = getattr(settings, name) and _stage_at_home(getattr(settings, name), folder)
+    if settings.window is not None:
+        changed["tuning"] = settings.tuning.model_copy(update={"window": settings.window})
     changed["stages"] = [_stage_at_home(stage, folder) for stage in settings.stages]
     return settings.model_copy(update=changed)
 

@@ -22,6 +22,14 @@ def write_segment(
     terms are rare in the stream."""
     tolerated = min(int(dead_share_max * len(subs)), len(subs) - 1)
     stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
+    records = records_of(grid, subs, counts)
+    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records)
+    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
+    return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))
+
+
+def records_of(grid: Grid, subs: Subs, counts: TermCounts | None = None) -> Arrays:
+    """The arrays of subscriptions, in Z-order."""
     rects = subs[REGION].rects
     corners = codes_of(np.ascontiguousarray(rects[:, 0]), np.ascontiguousarray(rects[:, 3]), frame_of(grid))
     subs = subs.take(sort_order(corners, CODE_MAX))
@@ -30,6 +38,4 @@ def write_segment(
     records: Arrays = {"ids": subs.ids, "ids_sorted": subs.ids[by_id], "order_by_id": by_id.astype(np.uint32)}
     for attribute in ATTRIBUTES:
         records |= attribute.write(subs.values[attribute.name], placement)
-    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
-    return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))
+    return records

@@ -121,7 +121,7 @@ def _contestants(
     for subscriptions, density in _worlds(sizes):
         report(f"loading {subscriptions:,} subscriptions, {density:g} matches per event")
         name = f"{subscriptions}-{density:g}"
-        worlds[subscriptions, density] = _load_world(root / name, subscriptions, density, seed, spark)
+        worlds[subscriptions, density] = load_world(root / name, subscriptions, density, seed, spark)
     claim, full = _name(sizes.claim_at), worlds[sizes.claim_at, SPARSE]
     dense, crowded = worlds[sizes.claim_at, DENSE], worlds[sizes.claim_at, CROWDED]
     found = {"null": PipelineContestant(null, many)}
@@ -162,7 +162,7 @@ def _null_world(root: Path) -> PipelineWorld:
     return world
 
 
-def _load_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
+def load_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
     (root / "events").mkdir(parents=True)
     world = PipelineWorld(root, subscriptions, density)
     if subscriptions:

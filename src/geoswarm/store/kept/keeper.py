@@ -1,0 +1,114 @@
+"""Seal what each batch has kept, and forget what is older than the window.
+
+The window is counted in whole batches: a batch is kept as long as it is younger than `keep`, or as long as the batches
+behind it have fewer events than `keep`, or as long as all together have no more bytes. So at least `keep` is there, and
+which batches are does not depend on how files were merged. SWARM §5.2: data expires with the window.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from geoswarm.config import WindowSettings
+from geoswarm.core.space.grid import Grid
+from geoswarm.errors import StreamError
+from geoswarm.flow.keep import KeptPart
+from geoswarm.store.kept.files import (
+    PARTS_FOLDER,
+    RUNS_FOLDER,
+    KeptBatch,
+    KeptRun,
+    read_run,
+    remove_part,
+    remove_runs,
+    run_names,
+    write_run,
+)
+from geoswarm.store.kept.merge import BackgroundMerge
+from geoswarm.store.manifest import Manifest
+from geoswarm.store.storage import Storage
+
+
+class Keeper:
+    """The driver's side of kept events. One engine at a time has one."""
+
+    def __init__(self, storage: Storage, grid: Grid, window: WindowSettings) -> None:
+        self._storage, self._window = storage, window
+        self._merge = BackgroundMerge(storage, grid, window)
+        storage.sweep(PARTS_FOLDER)
+        self._runs = [read_run(storage, name) for name in run_names(storage)]
+        self._remove_orphans()
+
+    def seal(self, manifest: Manifest, batch: int, parts: Sequence[KeptPart], events: int) -> None:
+        """Commit what a batch has kept, which are so many events, and forget what is too old by now. The same batch may
+        be sealed again, after a crash."""
+        rows = sum(part.rows for part in parts)
+        if rows != events:
+            raise StreamError(
+                f"batch {batch}: {events} events came in, but {rows} were kept, so the batch is not committed: start "
+                "again from the checkpoint"
+            )
+        before = self._runs.pop() if self._runs and self._runs[-1].first == batch else None
+        size = sum(part.bytes for part in parts)
+        sealed = KeptBatch(batch, manifest.now_us, rows, size, manifest.plan_epoch)
+        since, cut = (self._runs[-1].first_kept, self._runs[-1].cut) if self._runs else (batch, 0)
+        held = [b for run in self._runs for b in run.batches if b.number >= since]
+        first_kept, early = _first_kept([*held, sealed], self._window)
+        self._runs.append(KeptRun((sealed,), tuple(parts), first_kept, cut + early))
+        write_run(self._storage, self._runs[-1])
+        if before is not None:
+            for part in set(before.parts) - set(parts):
+                remove_part(self._storage, part.name)
+        self._forget([run for run in self._runs if run.last < first_kept])
+        merged = self._merge.take_result()
+        if merged is not None:
+            self._adopt(merged)
+        self._merge.begin(self._runs)
+
+    def close(self) -> None:
+        self._merge.close()
+
+    def _adopt(self, merged: KeptRun) -> None:
+        """Put a run in the place of those of its batches, of which none is the newest."""
+        inside = [run for run in self._runs if merged.first <= run.first and run.last <= merged.last]
+        if not inside or inside[0].first != merged.first:
+            for part in merged.parts:  # some of its batches have been forgotten meanwhile
+                remove_part(self._storage, part.name)
+            return
+        merged = replace(merged, first_kept=self._runs[-1].first_kept, cut=self._runs[-1].cut)
+        write_run(self._storage, merged)
+        at = self._runs.index(inside[0])
+        self._runs[at : at + len(inside)] = [merged]
+        remove_runs(self._storage, inside)
+
+    def _forget(self, old: Sequence[KeptRun]) -> None:
+        remove_runs(self._storage, old)
+        self._runs = [run for run in self._runs if run not in old]
+
+    def _remove_orphans(self) -> None:
+        """Remove what a crash left: runs that lie in others, and parts that no run names."""
+        for name in set(self._storage.names(RUNS_FOLDER)) - {run.name for run in self._runs}:
+            self._storage.remove(f"{RUNS_FOLDER}/{name}")
+        named = {part.name for run in self._runs for part in run.parts}
+        for name in self._storage.names(PARTS_FOLDER):
+            if name not in named:
+                remove_part(self._storage, name)
+
+
+def _first_kept(batches: Sequence[KeptBatch], window: WindowSettings) -> tuple[int, int]:
+    """The oldest batch that is kept, and how many that `keep` would have kept go because of `bytes_max`."""
+    newest, wanted = batches[-1], len(batches)
+    events = size = 0
+    for place, batch in enumerate(reversed(batches)):
+        too_old = window.seconds is not None and batch.now_us <= newest.now_us - window.seconds * 1e6
+        if place and (too_old or (window.events is not None and events >= window.events)):
+            wanted = place
+            break
+        events += batch.rows
+    held = 0
+    for place, batch in enumerate(reversed(batches[len(batches) - wanted :])):
+        size += batch.bytes
+        if place and size > window.bytes:
+            break
+        held = place + 1
+    early = wanted - held if window.bytes == window.bytes_max else 0
+    return batches[len(batches) - held].number, early

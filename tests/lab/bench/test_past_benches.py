@@ -1,0 +1,35 @@
+"""`bench snapshot` and `bench window` at a tiny size: everyone finds the same, and the keys are there."""
+
+from typing import Any
+
+import pytest
+
+from geoswarm.errors import StreamError
+from geoswarm.lab.bench.engine import snapshot, window
+
+
+def silent(what: str) -> None: ...
+
+
+def test_snapshot_queries_find_what_their_rivals_find(spark: Any) -> None:
+    result = snapshot.measure(snapshot.SnapshotSizes(2_000, 4, 4), 0, silent, spark)
+    assert {"p50_ms_0.1pct", "vs_scan", "touched_share", "touched_files"} <= set(result.summary)
+    assert result.summary["plans"] == 4
+    rows = {(row["share"], row["what"]): row["events"] for row in result.rows}
+    assert rows[0.01, "geoswarm"] == rows[0.01, "pyarrow scan"] > 40
+    assert 0 < result.summary["touched_share"] <= 1
+    assert len(snapshot.plot(result).axes) == 1
+
+
+def test_a_rival_that_finds_something_else_ends_the_race(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
+    monkeypatch.setattr(snapshot, "_inside", lambda box: snapshot.pc.field("x") < -1000.0)
+    with pytest.raises(StreamError, match="pyarrow scan found other events"):
+        snapshot.measure(snapshot.SnapshotSizes(2_000, 2, 2), 0, silent, spark)
+
+
+def test_a_window_is_measured_beside_none(spark: Any) -> None:
+    result = window.measure(window.KeepSizes(500, 2_000, 1, 2, 1, 200, 80), 0, silent, spark)
+    assert [row["pipeline"] for row in result.rows] == ["without", "an hour kept"]
+    assert result.summary["vs_without"] > 0
+    assert result.summary["bytes_per_event"] > 32
+    assert 0 < result.summary["expiry_ms_median"] <= result.summary["expiry_ms_p99"]
