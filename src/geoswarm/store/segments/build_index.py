@@ -5,9 +5,14 @@ text_...        the lists of `core/index/words.py`, of all that ask for words
 region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no words
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
+from geoswarm.core.arrays.jit import Ordinals
 from geoswarm.core.index.cells import CellIndex, Level, build
+from geoswarm.core.index.merge_cells import merge_levels
 from geoswarm.core.index.regions import WITHIN, Regions, build_regions
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text
@@ -41,6 +46,11 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     chosen = np.flatnonzero(plain)
     levels = {level: found.renumber(chosen) for level, found in build(grid, rects[chosen]).items()}
     return arrays | _level_arrays(levels)
+
+
+def merge_indexes(parts: Sequence[CellIndex], places: Sequence[Ordinals]) -> ArrayPieces:
+    """The index of a segment that is merged from segments of plain rectangles, from their indexes."""
+    return ((f"{level}_{field}", pieces) for level, field, pieces in merge_levels(parts, places))
 
 
 def read_levels(index: Arrays) -> CellIndex:
