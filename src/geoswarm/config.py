@@ -125,9 +125,9 @@ class Tuning(_Settings):
     """Calls of `subscribe` and `cancel` that may wait for the next batch; each is a file."""
     deltas_max: int = Field(default=8, ge=1, le=64)
     """Small segments before they are merged; each costs one look-up per event. A batch waits for a merge only where
-    there are eight times as many."""
+    there are sixteen times as many."""
     segment_subs_max: int = Field(default=50_000_000, ge=1000, le=400_000_000)
-    """Subscriptions in one segment: the process that merges it needs some 10 bytes of memory for each. Entries of its
+    """Subscriptions in one segment: the process that merges it needs some 30 bytes of memory for each. Entries of its
     index are numbered with 32 bits, which is enough for 9 entries of each at the upper limit."""
     subscriptions_max: int = Field(default=200_000_000, ge=1)
     """Subscriptions in all: about 17 GB on disk at the size of a city block."""

@@ -35,6 +35,7 @@ from geoswarm.store.key_source import KeySource, make_key_file
 from geoswarm.store.loading import load
 from geoswarm.store.manifest import Manifest, read, versions
 from geoswarm.store.merging import process
+from geoswarm.store.merging.merging import WAIT_FACTOR
 from geoswarm.store.merging.order import MergeOrder
 from geoswarm.store.merging.process import MergerProcess
 from geoswarm.store.segments import merge
@@ -260,7 +261,7 @@ def test_many_cancellations_during_a_merge_are_in_force_when_it_is_adopted(tmp_p
 
 def test_where_segments_come_faster_than_they_are_merged_a_batch_waits(tmp_path: Path, gate: Gate) -> None:
     world = World(tmp_path, 7, EAGER.model_copy(update={"deltas_max": 1}))
-    while len(world.checkpoint.manifest.segments) < 9:
+    while len(world.checkpoint.manifest.segments) <= WAIT_FACTOR:
         world.step(40)
     waiting = threading.Thread(target=world.step, args=(40,))
     waiting.start()
@@ -277,10 +278,10 @@ def test_a_merge_that_always_fails_is_reported_and_stops_the_stream_at_the_limit
     world = World(tmp_path, 8, EAGER.model_copy(update={"deltas_max": 1}))
     gate.error = "disk on fire"
     gate.may_end.set()
-    while len(world.checkpoint.manifest.segments) < 9:
+    while len(world.checkpoint.manifest.segments) <= WAIT_FACTOR:
         world.step(40)
         world.checkpoint.merging.wait()
-    with pytest.raises(MachineError, match="9 segments wait to be merged, and merging fails: disk on fire"):
+    with pytest.raises(MachineError, match="17 segments wait to be merged, and merging fails: disk on fire"):
         world.prepare(world.batch, world.storm(40), 10 * world.batch)
     (entry,) = JournalReader(world.checkpoint.storage).read(MergeEntry)
     assert entry.error == "failed 3 times: disk on fire"

@@ -13,6 +13,7 @@ from geoswarm.store.vault import Chunks
 SYNC_BYTES = 16 << 20
 """Bytes of a file that go to the disk at once. A small file of another process, such as the manifest of a batch, waits
 behind them; behind all of a large file it would wait for seconds."""
+_flushers = ThreadPoolExecutor(4, "geoswarm-flush")
 
 
 def claim_folder(folder: Path) -> None:
@@ -57,9 +58,7 @@ def publish(path: Path, chunks: Chunks, place: Callable[[str, Path], None], dura
 def make_durable(paths: Iterable[Path]) -> None:
     """Flush files that are in place, and their folders, to the disk: all at once, since each flush waits."""
     files = list(paths)
-    if files:
-        with ThreadPoolExecutor(len(files) + 1) as pool:
-            list(pool.map(_sync, {*files, *(file.parent for file in files)}))
+    list(_flushers.map(_sync, {*files, *(file.parent for file in files)}))
 
 
 def _sync(path: Path) -> None:

@@ -25,13 +25,14 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging.choose import choose_segments, size_max
 from geoswarm.store.merging.lane import Lane, Merged
 from geoswarm.store.merging.order import MergeOrder
+from geoswarm.store.merging.process import HERE_SUBS_MAX
 from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.view import View
 
 LIGHT_SUBS_MAX = 1_000_000
 """Subscriptions of a light merge, which takes less than a second."""
-WAIT_FACTOR = 8
+WAIT_FACTOR = 16
 """A batch waits for a merge where there are more than so many times `deltas_max` small segments."""
 REST_BATCHES = 100
 """Batches between two tries of a merge that fails."""
@@ -74,6 +75,7 @@ class Merging:
         if self._rest:
             self._rest -= 1
             return
+        self._prepare_process(manifest, view)
         chosen = self._choose(manifest, view, self._tuning.segment_subs_max)
         if sum(entry.subs for entry in chosen) > LIGHT_SUBS_MAX:
             if self._heavy.order is None:
@@ -116,8 +118,15 @@ class Merging:
     def close(self) -> None:
         for lane in self._lanes:
             lane.process.end()
-        while self.is_running:
-            self.wait()
+        with self._changed:
+            self._changed.wait_for(lambda: not self.is_running)
+
+    def _prepare_process(self, manifest: Manifest, view: View) -> None:
+        """Start the process of light merges with the first deltas that will need it: a start takes many batches."""
+        delta = manifest.segments[-1].subs if manifest.segments else 0
+        is_large = delta * self._tuning.deltas_max > HERE_SUBS_MAX and self._count_small(manifest, view) > 1
+        if is_large and self._light.process.pid is None:
+            threading.Thread(target=self._light.process.prepare, daemon=True).start()
 
     def _choose(self, manifest: Manifest, view: View, subs_max: int) -> list[SegmentEntry]:
         taken = {name for lane in self._lanes if lane.order is not None for name in lane.order.sources}
@@ -159,9 +168,11 @@ class Merging:
         return draft, view
 
     def _has_too_many(self, draft: Manifest, view: View) -> bool:
+        return self._count_small(draft, view) > WAIT_FACTOR * self._tuning.deltas_max
+
+    def _count_small(self, draft: Manifest, view: View) -> int:
         most = self._tuning.segment_subs_max
-        small = sum(entry.subs <= size_max(view.segments[entry.name], most) // 2 for entry in draft.segments)
-        return small > WAIT_FACTOR * self._tuning.deltas_max
+        return sum(entry.subs <= size_max(view.segments[entry.name], most) // 2 for entry in draft.segments)
 
     def _note_errors(self) -> None:
         for lane in self._lanes:

@@ -1,5 +1,6 @@
 """A process that merges segments, as the engine sees it: started when it is needed, and again after it has died."""
 
+import contextlib
 import os
 import pickle
 import subprocess
@@ -39,6 +40,11 @@ class MergerProcess:
             raise MachineError(f"merging {len(order.sources)} segments failed: {answer}")
         assert answer is None or isinstance(answer, SegmentEntry)
         return answer
+
+    def prepare(self) -> None:
+        """Start the process, so that the first merge need not wait for it."""
+        with contextlib.suppress(MachineError, OSError):  # the merge will report it
+            self._started()
 
     def end(self) -> None:
         """End the process, now and for good. Called by another thread than the one that waits for it."""

@@ -1,8 +1,8 @@
 """Merge segments into one, without cancelled and expired subscriptions.
 
 Segments of plain rectangles are merged in pieces, from mapped files into a file that is written as it is made. What is
-in memory is 9 bytes for each subscription, 8 more if some expire, and a piece (`core/arrays/merged_rows.py`), so a
-segment may be far larger than memory. Where regions are shapes, or subscriptions ask for words, the index needs all of
+in memory is 9 bytes for each subscription, 8 more if some expire, 8 for each cell of one level of the index, and a
+piece. Where regions are shapes, or subscriptions ask for words, the index needs all of
 them at once: such segments are merged in memory, and stay small (`store/merging/choose.py`).
 """
 
