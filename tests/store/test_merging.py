@@ -38,7 +38,7 @@ from geoswarm.store.merging import process
 from geoswarm.store.merging.merging import WAIT_FACTOR
 from geoswarm.store.merging.order import MergeOrder
 from geoswarm.store.merging.process import MergerProcess
-from geoswarm.store.segments import merge
+from geoswarm.store.segments import build_index, merge
 from geoswarm.store.segments.merge import merge_segments
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SegmentEntry
@@ -196,6 +196,10 @@ def test_a_segment_merged_in_pieces_is_that_of_its_subscriptions_at_once(
         assert set(one) == set(other)
         for name in one:
             assert name.startswith("user") or (one[name] == other[name]).all(), name
+    monkeypatch.setattr(build_index, "STEP_ROWS", 100)  # as for an index that is lost, and too large to build at once
+    again = build_index.derive_index(grid, storage.map_arrays("subscriptions/merged.records"))
+    assert set(again) == set(one)
+    assert all((again[name] == one[name]).all() for name in one)
     users = [open_segment(storage, name)[USER] for name in ("merged", "whole")]
     one, other = (USER.read(stored, np.arange(whole.subs)).cast(pa.string()) for stored in users)
     assert one.equals(other)

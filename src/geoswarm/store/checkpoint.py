@@ -125,6 +125,7 @@ class Checkpoint:
         with self._undo_if_it_fails():
             draft = self._draft([operations], now_us, -1, is_trusted=True)
             self._adopt(draft, batch=None, loads=dict(kept))
+        self.take_churn()  # no stream runs during a load, and one that starts counts what is live
         self._collect_garbage()
         return self.manifest
 

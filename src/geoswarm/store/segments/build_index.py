@@ -6,11 +6,12 @@ region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from geoswarm.core.arrays.flat_arrays import ArrayPieces
-from geoswarm.core.arrays.jit import Ordinals
+from geoswarm.core.arrays.jit import Floats, Ordinals
 from geoswarm.core.index.cells import CellIndex, Level, build
 from geoswarm.core.index.merge_cells import merge_levels
 from geoswarm.core.index.regions import WITHIN, Regions, build_regions
@@ -22,6 +23,7 @@ from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
 from geoswarm.errors import CorruptState
 
+STEP_ROWS = 4_000_000
 TEXT, REGION_CELLS = "text_", "region_"
 """The prefixes of the names of such arrays."""
 
@@ -30,7 +32,7 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     rects = regions.rects
     if words is None and regions.shapes is None:
-        return _level_arrays(build(grid, rects))
+        return _level_arrays(_build_in_steps(grid, rects))
     plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
     arrays: Arrays = {}
     if words is not None:
@@ -46,6 +48,19 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     chosen = np.flatnonzero(plain)
     levels = {level: found.renumber(chosen) for level, found in build(grid, rects[chosen]).items()}
     return arrays | _level_arrays(levels)
+
+
+def _build_in_steps(grid: Grid, rects: Floats) -> CellIndex:
+    """`build` takes some 200 bytes for each rectangle, and an index that is rebuilt may have tens of millions."""
+    if len(rects) <= STEP_ROWS:
+        return build(grid, rects)
+    starts = range(0, len(rects), STEP_ROWS)
+    parts = [build(grid, rects[start : start + STEP_ROWS]) for start in starts]
+    places = [np.arange(start, min(start + STEP_ROWS, len(rects)), dtype=np.uint32) for start in starts]
+    index: dict[int, dict[str, Any]] = {}
+    for level, field, pieces in merge_levels(parts, places):
+        index.setdefault(level, {})[field] = np.concatenate(list(pieces))
+    return {level: Level(**fields) for level, fields in index.items()}
 
 
 def merge_indexes(parts: Sequence[CellIndex], places: Sequence[Ordinals]) -> ArrayPieces:
