@@ -78,7 +78,9 @@ def collect_garbage(
             guards.add(held.guard)
     for name in storage.names(SEGMENTS_FOLDER):
         stem, _, kind = name.rpartition(".")
-        if (name if kind == "dead" else stem) not in used and int(name.split("-")[0]) <= newest.version:
+        number = name.partition("-")[0]
+        is_past = not number.isdecimal() or int(number) <= newest.version
+        if (name if kind == "dead" else stem) not in used and is_past:
             unused.append(f"{SEGMENTS_FOLDER}/{name}")
     janitor.remove(unused)
     guard_files.collect_garbage(storage, guards)
