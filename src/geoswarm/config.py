@@ -175,9 +175,11 @@ class Tuning(_Settings):
     inbox_files_max: int = Field(default=100_000, ge=1)
     """Calls of `subscribe` and `cancel` that may wait for the next batch; each is a file."""
     deltas_max: int = Field(default=8, ge=1, le=64)
-    """Small segments before they are merged; each costs one look-up per event."""
-    segment_subs_max: int = Field(default=2_000_000, ge=1000, le=100_000_000)
-    """Subscriptions in one segment; writing one takes about a second per million, and the stream waits for it."""
+    """Small segments before they are merged; each costs one look-up per event. A batch waits for a merge only where
+    there are sixteen times as many."""
+    segment_subs_max: int = Field(default=50_000_000, ge=1000, le=400_000_000)
+    """Subscriptions in one segment: the process that merges it needs some 30 bytes of memory for each. Entries of its
+    index are numbered with 32 bits, which is enough for 9 entries of each at the upper limit."""
     subscriptions_max: int = Field(default=200_000_000, ge=1)
     """Subscriptions in all: about 17 GB on disk at the size of a city block."""
     dead_share_max: float = Field(default=0.25, gt=0, le=1)

@@ -133,6 +133,7 @@ def test_files_that_no_version_needs_are_removed(open_checkpoint: Checkpoint) ->
     for batch_id in range(30):
         open_checkpoint.prepare(batch_id, lambda: [operations(rng, 30, ids=100)], 0)
         open_checkpoint.finish(batch_id)
+    open_checkpoint.settle(0)
     assert len(open_checkpoint.storage.names("manifests")) <= 2
     assert len(open_checkpoint.storage.names("subscriptions")) <= 2 * 2 * (EAGER.deltas_max + 2) + 2
 
@@ -150,7 +151,8 @@ def test_expired_subscriptions_are_cleared_away_in_time(open_checkpoint: Checkpo
     short_lived = pa.table(rows).append_column("expires", pa.array([100] * n).cast(pa.timestamp("us", "UTC")))
     open_checkpoint.prepare(0, lambda: [short_lived], 0)
     one = pa.table({"op": ["register"], "sub_id": [n], "xmin": [0.0], "ymin": [0.0], "xmax": [1.0], "ymax": [1.0]})
-    assert open_checkpoint.prepare(1, lambda: [one], 200).subs == 1
+    assert open_checkpoint.prepare(1, lambda: [one], 200).subs == n + 1
+    assert open_checkpoint.settle(200).subs == 1
 
 
 def test_places_for_subscriptions_are_limited(tmp_path: Path) -> None:

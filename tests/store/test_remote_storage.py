@@ -14,13 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from geoswarm.config import Contract
+from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.run import sinks
 from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.fence import Fence
 from geoswarm.store.scale_requests import put_request, waiting_requests
 from geoswarm.store.storage import Storage
@@ -116,6 +117,21 @@ def test_without_locks_the_later_engine_fences_off_the_earlier(bucket: str) -> N
     second.check()
     with pytest.raises(FencedOut, match="number 2 has started since"):
         first.check()
+
+
+def test_segments_on_an_object_store_are_merged_by_a_process(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("geoswarm.store.merging.process.HERE_SUBS_MAX", 0)
+    drawn, oracle = np.random.default_rng(10), Oracle(BOUNDS)
+    held = Checkpoint(bucket.format("f"), Contract(columns=50, rows=50, executors=3), Tuning(deltas_max=1))
+    for number in range(3):
+        storm = operations(drawn, 60, ids=50)
+        held.prepare(number, lambda storm=storm: [storm], 0)  # type: ignore[misc]
+        oracle.operate(storm, 0)
+    assert len(held.settle(0).segments) == 1
+    live = [sides for *sides, expires_us in oracle.live.values() if expires_us is None or expires_us > 0]
+    assert sorted(held.live_rects().tolist()) == sorted(live)
+    assert live
+    held.close()
 
 
 def test_the_engine_runs_from_an_object_store_and_resumes(bucket: str, spark: SparkSession, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ import pyarrow.parquet as pq
 from geoswarm.core.arrays.batches import gather
 from geoswarm.errors import StreamError
 from geoswarm.run.parquet_parts import open_part
-from geoswarm.store.local_files import sync_folder
+from geoswarm.store.local_files import sync_to_disk
 
 BATCHES_MAX = 1000
 """Batches in one file: rolling them up opens all of their files, one after the other."""
@@ -221,7 +221,7 @@ class RollingFolder:
                 self._waiting.popleft()
             self._changed.notify_all()
         if len(batches) > 1:
-            sync_folder(self.path)
+            sync_to_disk(self.path)
             for batch in batches:
                 shutil.rmtree(self._place(batch.number))
 
@@ -283,7 +283,7 @@ def _write_rolled(path: Path, parts: Sequence[Path], schema: pa.Schema, group_ro
             writer.write_batch(batch)
     with path.open("rb") as file:
         os.fsync(file.fileno())  # the small files are removed, so this one must survive a power cut
-    sync_folder(path.parent)
+    sync_to_disk(path.parent)
 
 
 def _read(parts: Sequence[Path]) -> Iterator[pa.RecordBatch]:

@@ -37,11 +37,12 @@ from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
 from geoswarm.store.founding import create_or_check
 from geoswarm.store.guard_files import GuardFiles
-from geoswarm.store.housekeeping import collect_garbage, repair
+from geoswarm.store.housekeeping import Janitor, collect_garbage, repair
 from geoswarm.store.journal import Journal
 from geoswarm.store.journal.entries import RepairEntry
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.manifest import Manifest
+from geoswarm.store.merging import Merging
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
 
@@ -70,6 +71,7 @@ class Checkpoint:
         self.fence = Fence(self.storage)
         self._tuning = tuning
         self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
+        self._janitor = Janitor(self.storage)
         try:
             self.identity = create_or_check(self.storage, contract, executors, first_plan, self.fence)
             self.journal = Journal(self.storage)
@@ -77,8 +79,9 @@ class Checkpoint:
             self.manifest = manifest.newest(self.storage)
             for name in repair(self.storage, self.grid, self.manifest, self.plan):
                 self.journal.append(RepairEntry(name, "index rebuilt from its records"))
-            self._collect_garbage()
             self._view = View.open(self.storage, self.manifest)
+            self.merging = Merging(self.storage, self.grid, tuning, self.journal, self._store.counts, self._view)
+            self._collect_garbage()
             self.guarding: GuardFiles | None = None
             if guard is not None:
                 seed = int(self.identity[:16], 16)
@@ -122,7 +125,20 @@ class Checkpoint:
         with self._undo_if_it_fails():
             draft = self._draft([operations], now_us, -1, is_trusted=True)
             self._adopt(draft, batch=None, loads=dict(kept))
+        self.take_churn()  # no stream runs during a load, and one that starts counts what is live
         self._collect_garbage()
+        return self.manifest
+
+    def settle(self, now_us: int) -> Manifest:
+        """Wait until no segments are left that are worth merging, outside any batch, and what is not needed any more is
+        removed."""
+        self.merging.begin(self.manifest, self._view)
+        while not self.merging.is_idle:
+            self.merging.wait()
+            with self._undo_if_it_fails():
+                self._adopt(self._draft([], now_us, -1), batch=None)
+        self._collect_garbage()
+        self._janitor.wait()
         return self.manifest
 
     def prepare(
@@ -211,6 +227,8 @@ class Checkpoint:
         self._collect_garbage()
 
     def close(self) -> None:
+        self.merging.close()
+        self._janitor.close()
         self.fence.release()
 
     # -- making versions
@@ -219,14 +237,19 @@ class Checkpoint:
         before, view = self.manifest, self._view
         now_us = max(now_us, before.now_us)  # a clock set back must not revive what has expired
         begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token)
-        return make_draft(self._store, begun, view, tables, before.now_us, batch, self.guarding, is_trusted=is_trusted)
+        return make_draft(
+            self._store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted
+        )
 
     def _adopt(self, draft: Draft, **changes: Any) -> None:
         """Put a draft in force: the one atomic step. A draft that fails to be written leaves no trace."""
         self.fence.check()
         new = replace(draft.manifest, **changes)
+        self.storage.make_durable(new.files_since(self.manifest))
         manifest.write(self.storage, new)
         self.manifest, self._view = new, draft.view
+        self.merging.confirm(new)
+        self.merging.begin(new, draft.view)
         self._churn.came += draft.churn.came
         self._churn.went += draft.churn.went
         if self.guarding is not None:
@@ -245,4 +268,5 @@ class Checkpoint:
             raise
 
     def _collect_garbage(self) -> None:
-        collect_garbage(self.storage, self.manifest, self._tuning.dead_letter_folders_max)
+        needed = self.merging.names()
+        collect_garbage(self.storage, self.manifest, self._tuning.dead_letter_folders_max, needed, self._janitor)

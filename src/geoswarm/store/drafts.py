@@ -15,6 +15,7 @@ from geoswarm.flow.validate import conform_operations
 from geoswarm.store import dead_files
 from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.manifest import Manifest
+from geoswarm.store.merging import Merging
 from geoswarm.store.subscriptions import Churn, Store, View
 
 
@@ -32,28 +33,26 @@ def make_draft(
     since_us: int,
     batch: int,
     guarding: GuardFiles | None,
+    merging: Merging,
     *,
     is_trusted: bool = False,
 ) -> Draft:
     """`begun` has the time, term and token of the draft; `view` shows the version before it, which was made at
-    `since_us`. Refused operations are in dead/ when this returns."""
-    draft, now_us = begun, begun.now_us
+    `since_us`. Segments that were merged meanwhile are adopted. Refused operations are in dead/ when this returns."""
+    before, now_us = view, begun.now_us
+    draft, view = merging.adopt(begun, view)
     dead, churn = DeadLetters("operation", batch), Churn()
     expired = view.find_expired(since_us, now_us)
     churn.went.append(view.rects_at(expired))
     if guarding is not None:
         guarding.went(view, expired)
         for removal in guarding.begin(now_us):
-            draft = store.remove(draft.next(), view, removal, churn, guarding)
-            view = View.open(store.storage, draft, view)
+            draft, view = store.remove(draft.next(), view, removal, churn, guarding)
     for table in tables:
         whole = conform_operations(table).combine_chunks()
         for rows in whole.to_batches(max_chunksize=store.tuning.operations_at_once_max):
-            draft = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
-            view = View.open(store.storage, draft, view)
-            merged = store.compact(draft, view)
-            if merged is not draft:
-                draft, view = merged, View.open(store.storage, merged, view)
+            draft, view = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
+    draft = store.write_bitmaps(draft, view, before)
     if guarding is not None:
         draft = guarding.finish(draft, dead)
     if len(dead):

@@ -1,7 +1,10 @@
 """Keep a checkpoint's folder in order: verify and rebuild at a start, and remove files that are not needed any more.
 
-Only an index can be rebuilt; any other file that is damaged or missing is an error that names what to restore.
+Only an index can be rebuilt; any other file that is damaged or missing is an error that names what to restore. Large
+files are removed in a thread of its own, since the stream would wait for the disk.
 """
+
+from concurrent.futures import ThreadPoolExecutor
 
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
@@ -34,15 +37,42 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
     return [name for name in names if repair_index(storage, grid, name)]
 
 
-def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max: int) -> None:
-    """Remove versions that no replay needs, and files that no version names."""
+class Janitor:
+    """Removes files, one call after the other, in the order of each call."""
+
+    def __init__(self, storage: Storage) -> None:
+        self._storage = storage
+        self._thread = ThreadPoolExecutor(1, "geoswarm-janitor")
+
+    def remove(self, names: list[str]) -> None:
+        """Names that nothing will be written to any more."""
+        self._thread.submit(self._remove, names)
+
+    def wait(self) -> None:
+        """Wait until all is removed."""
+        self._thread.submit(lambda: None).result()
+
+    def close(self) -> None:
+        self._thread.shutdown()
+
+    def _remove(self, names: list[str]) -> None:
+        for name in names:
+            self._storage.remove(name)
+
+
+def collect_garbage(
+    storage: Storage, newest: Manifest, dead_letter_folders_max: int, needed: set[str | None], janitor: Janitor
+) -> None:
+    """Remove versions that no replay needs, and files that no version names, except for those that merges have made or
+    still need (`needed`), and those that a later version may write again."""
     kept = manifest.versions(storage)
     replayable = manifest.for_batch(storage, newest.last_batch)
     oldest = min(newest.version, replayable.version if replayable else newest.version)
     for version in kept:
-        if version < oldest:
-            manifest.remove(storage, version)
-    used, guards = set[str | None](), set[str | None]()
+        if version < oldest:  # at once, before what they name: the list of versions is read by others
+            storage.remove(manifest.file_name(version))
+    unused = list[str]()
+    used, guards = set(needed), set[str | None]()
     for version in kept:
         if version >= oldest:
             held = manifest.read(storage, version)
@@ -51,8 +81,11 @@ def collect_garbage(storage: Storage, newest: Manifest, dead_letter_folders_max:
             guards.add(held.guard)
     for name in storage.names(SEGMENTS_FOLDER):
         stem, _, kind = name.rpartition(".")
-        if (name if kind == "dead" else stem) not in used:
-            storage.remove(f"{SEGMENTS_FOLDER}/{name}")
+        number = name.partition("-")[0]
+        is_past = not number.isdecimal() or int(number) <= newest.version
+        if (name if kind == "dead" else stem) not in used and is_past:
+            unused.append(f"{SEGMENTS_FOLDER}/{name}")
+    janitor.remove(unused)
     guard_files.collect_garbage(storage, guards)
     dead_files.forget(storage, dead_letter_folders_max, newest.version)
     plans.forget_old(storage)

@@ -1,7 +1,8 @@
 """Bulk loading: a Parquet file of subscriptions, or a file of regions, into a checkpoint, many rows at a time.
 
 Each step is one version, and the version remembers how far the file has been loaded: a load that was cut short goes
-on where it stopped, and a file that has been loaded is not loaded again.
+on where it stopped, and a file that has been loaded is not loaded again. Segments are merged beside a load as beside a
+stream; it ends when all of them are.
 """
 
 import time
@@ -50,6 +51,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: LoadProgress 
             taken += len(table)
         if progress:
             progress(done, max(done, rows_all))
+    checkpoint.settle(now_us)
     return LoadResult(taken - dead, dead, time.perf_counter() - began_s)
 
 

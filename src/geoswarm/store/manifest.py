@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from geoswarm.errors import CorruptState
-from geoswarm.store.segments.segment import SegmentEntry
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.storage import Storage
 
 MANIFESTS_FOLDER = "manifests"
@@ -55,6 +55,15 @@ class Manifest:
     def bytes(self) -> int:
         return sum(entry.bytes for entry in self.segments)
 
+    def files_since(self, before: "Manifest") -> list[str]:
+        """The files of subscriptions that it names and the version before does not, but for indexes, which can be built
+        again."""
+        known = {entry.name for entry in before.segments}
+        fresh = [f"{SEGMENTS_FOLDER}/{entry.name}.records" for entry in self.segments if entry.name not in known]
+        if self.tombstones not in (None, before.tombstones):
+            fresh.append(f"{SEGMENTS_FOLDER}/{self.tombstones}")
+        return fresh
+
     def next(self, **changes: Any) -> "Manifest":
         return replace(self, version=self.version + 1, **changes)
 
@@ -78,15 +87,17 @@ EMPTY = Manifest(
 
 
 def write(storage: Storage, manifest: Manifest) -> None:
-    storage.write_document(_name(manifest.version), {"format": FORMAT, **asdict(manifest)}, replace=False)
+    storage.write_document(file_name(manifest.version), {"format": FORMAT, **asdict(manifest)}, replace=False)
     # Only to notice that the newest was removed, so it need not survive a power cut.
     storage.write(HEAD, f"{manifest.version} {manifest.version}".encode(), durable=False)
 
 
 def read(storage: Storage, version: int) -> Manifest:
-    body = storage.read_document(_name(version))
+    body = storage.read_document(file_name(version))
     if body.pop("format") != FORMAT:
-        raise CorruptState(f"{_name(version)} was written by another version of geoswarm: use that one, or load anew")
+        raise CorruptState(
+            f"{file_name(version)} was written by another version of geoswarm: use that one, or load anew"
+        )
     body["segments"] = tuple(SegmentEntry(**entry) for entry in body["segments"])
     return Manifest(**body)
 
@@ -127,8 +138,8 @@ def _head(storage: Storage) -> int:
 
 
 def remove(storage: Storage, version: int) -> None:
-    storage.remove(_name(version))
+    storage.remove(file_name(version))
 
 
-def _name(version: int) -> str:
+def file_name(version: int) -> str:
     return f"{MANIFESTS_FOLDER}/{version:012d}.json"

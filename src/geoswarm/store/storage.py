@@ -12,13 +12,13 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pyarrow.fs as pafs
 
-from geoswarm.core.arrays.flat_arrays import checksum, pack_arrays, unpack_arrays
+from geoswarm.core.arrays.flat_arrays import ArrayPieces, checksum, pack_pieces, unpack_arrays
 from geoswarm.core.arrays.jit import Array
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.store import local_files
@@ -140,11 +140,17 @@ class Storage:
         for file in self.names(name):
             self.remove(f"{name}/{file}")
 
-    def sweep(self, folder: str) -> None:
-        """Remove incomplete files of killed processes from a folder that no other process writes to."""
+    def sweep(self, folder: str, name: str = "") -> None:
+        """Remove incomplete files of killed processes: those whose name is to begin with `name`, or all of a folder
+        that no other process writes to."""
         if self._remote is None:
-            for file in Path(self.path(folder)).glob(".*"):
+            for file in Path(self.path(folder)).glob(f".{name}*"):
                 file.unlink(missing_ok=True)
+
+    def make_durable(self, names: Iterable[str]) -> None:
+        """Flush files that were written without being `durable`."""
+        if self._remote is None:
+            local_files.make_durable(Path(self.path(name)) for name in names)
 
     def local(self, name: str) -> Path:
         """A local file with the content of `name`, which must never change: fetched once per host if remote."""
@@ -246,11 +252,22 @@ class Storage:
 
     # -- flat files of arrays
 
-    def write_arrays(self, name: str, arrays: Mapping[str, Array]) -> int:
+    def write_arrays(self, name: str, arrays: Mapping[str, Array], *, durable: bool = True) -> int:
         """Returns the bytes written."""
-        chunks = pack_arrays(arrays)
-        self.write(name, *chunks)
-        return sum(map(len, chunks))
+        return self.write_pieces(name, ((key, [array]) for key, array in arrays.items()), durable=durable)
+
+    def write_pieces(self, name: str, arrays: ArrayPieces, *, durable: bool = True) -> int:
+        """The same, for arrays that are made piece by piece: no more than a piece of them is in memory."""
+        size = 0
+
+        def counted() -> Iterator[bytes | memoryview]:
+            nonlocal size
+            for chunk in pack_pieces(arrays):
+                size += len(chunk)
+                yield chunk
+
+        self._put(name, self.vault.encrypt(name, counted()), durable)
+        return size
 
     def map_arrays(self, name: str) -> dict[str, Array]:
         """Read-only arrays over the mapped file. Its checksum is verified on the way: call it once per process."""

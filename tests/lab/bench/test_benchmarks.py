@@ -8,6 +8,7 @@ import pytest
 
 from geoswarm.errors import GeoswarmError
 from geoswarm.lab.bench.engine import kernel, pipeline, subscriptions
+from geoswarm.lab.bench.engine.many_subscriptions import ManySizes
 from geoswarm.lab.bench.kit import density
 from geoswarm.lab.bench.kit.harness import Result
 
@@ -49,9 +50,11 @@ def test_rectangles_are_made_as_large_as_the_wanted_matches_take(wanted: float) 
 
 
 def test_the_subscriptions_benchmark_counts_what_it_registers_and_cancels() -> None:
-    sizes = subscriptions.SubscriptionSizes(4_000, 2_000, ((50, 12), (200, 3)), 2_000)
+    many = ManySizes(3_000, 1_000, events=2_000, turns=1)
+    sizes = subscriptions.SubscriptionSizes(4_000, 2_000, ((50, 12), (200, 3)), 2_000, many)
     result = subscriptions.measure(sizes, 0, silent)
     expect(result, "bulk_register_per_s", "bulk_cancel_per_s", "bytes_per_subscription", "cold_start_s")
+    expect(result, "pause_ms_p99", "events_100m_vs_1m", "register_per_s_100m", "start_s_100m", "rss_gb_100m")
     registered = next(row for row in result.rows if row["what"] == "register in bulk")
     assert registered["operations"] == 6_000
     assert drawn_lines(result, subscriptions) > 0

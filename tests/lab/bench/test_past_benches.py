@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 
 from geoswarm.errors import StreamError
@@ -22,7 +23,7 @@ def test_snapshot_queries_find_what_their_rivals_find(spark: Any) -> None:
 
 
 def test_a_rival_that_finds_something_else_ends_the_race(monkeypatch: pytest.MonkeyPatch, spark: Any) -> None:
-    monkeypatch.setattr(snapshot, "_inside", lambda box: snapshot.pc.field("x") < -1000.0)
+    monkeypatch.setattr(snapshot, "_inside", lambda box: pc.field("x") < -1000.0)
     with pytest.raises(StreamError, match="pyarrow scan found other events"):
         snapshot.measure(snapshot.SnapshotSizes(2_000, 2, 2), 0, silent, spark)
 

@@ -82,7 +82,7 @@ def build(grid: Grid, rects: Floats) -> CellIndex:
         here = slice(int(ends[level] - counts[level]), int(ends[level]))
         keys[here], entries[here] = sort_with(keys[here], entries[here], CODE_MAX >> (2 * level))
     used = np.flatnonzero(counts)
-    starts, tops, blocks, bits, cell_starts = _tables(keys, np.append(ends[used] - counts[used], len(keys)))
+    starts, tops, blocks, bits, cell_starts = tables_of(keys, np.append(ends[used] - counts[used], len(keys)))
     return CellIndex(
         read_only(frame),
         read_only(used),
@@ -156,7 +156,8 @@ def _count_cells(keys: ZCodes, level_ends: Ints) -> tuple[Ints, int]:
 
 
 @kernel
-def _tables(keys: ZCodes, level_ends: Ints) -> tuple[Ints, Ordinals, Ordinals, Packed, Ordinals]:
+def tables_of(keys: ZCodes, level_ends: Ints) -> tuple[Ints, Ordinals, Ordinals, Packed, Ordinals]:
+    """All but the entries, from the cell of each: `level_starts`, `tops`, `blocks`, `bits` and `starts`."""
     groups, cells = _count_cells(keys, level_ends)
     blocks = np.full(groups[-1] * GROUP, NO_BLOCK, np.uint32)
     bits, starts = np.zeros((len(blocks), 2), np.uint64), np.empty(cells + 1, np.uint32)

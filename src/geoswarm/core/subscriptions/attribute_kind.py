@@ -19,7 +19,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds
+from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.frequencies import TermCounts
 
@@ -110,6 +112,14 @@ class Attribute(ABC, Generic[V, S]):
     @abstractmethod
     def read(self, stored: S, ordinals: Ints) -> V:
         """The values of some of the segment's subscriptions."""
+
+    def merge(self, parts: Sequence[S], rows: MergedRows) -> ArrayPieces:
+        """What `write` makes of the merged rows of several segments, whose stored arrays are `parts`. All values are in
+        memory here; attributes of which a segment may have gigabytes do it piece by piece."""
+        values = self.concatenate([self.read(stored, rows.kept(number)) for number, stored in enumerate(parts)])
+        ids = np.concatenate(list(rows.gather(rows.ids)))
+        arrays = self.write(self.take(values, rows.order()), Placement(ids, np.argsort(ids), None))
+        return [(name, [array]) for name, array in arrays.items()]
 
     @abstractmethod
     def show(self, values: V) -> dict[str, pa.Array]:

@@ -10,7 +10,9 @@ from typing import ClassVar
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.core.text import expression
 from geoswarm.core.text.expression import Expressions, compile_expressions, no_conditions
@@ -52,6 +54,9 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
             return {}
         arrays: Arrays = {f"{WORDS_ARRAYS}{part}": array for part, array in values.to_arrays().items()}
         return arrays | {RARITY: _rarity(values, placement.counts)}
+
+    def merge(self, parts: Sequence[Expressions | None], rows: MergedRows) -> ArrayPieces:
+        return super().merge(parts, rows) if any(part is not None for part in parts) else []
 
     def open(self, records: Arrays) -> Expressions | None:
         parts = {

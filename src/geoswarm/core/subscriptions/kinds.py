@@ -5,14 +5,16 @@ shown, and never interpreted. Attributes that decide about matches have files of
 `trigger.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Ints, Ordinals
+from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import NEVER_US, TIMESTAMP
 
@@ -46,6 +48,13 @@ class ExpiryAttribute(Attribute[Ints, Ints]):
     def write(self, values: Ints, placement: Placement) -> Arrays:
         return {self.name: values if (values != NEVER_US).any() else np.empty(0, np.int64)}
 
+    def merge(self, parts: Sequence[Ints], rows: MergedRows) -> ArrayPieces:
+        if not any(len(part) for part in parts):
+            return [(self.name, [np.empty(0, np.int64)])]
+        lengths = [len(part) for part in rows.places]
+        whole = [part if len(part) else np.broadcast_to(NEVER_US, n) for part, n in zip(parts, lengths, strict=True)]
+        return [(self.name, rows.gather(whole))]
+
     def open(self, records: Arrays) -> Ints:
         stored: Ints = records[self.name]
         return stored
@@ -74,6 +83,13 @@ class BirthAttribute(Attribute[Ints, Ints]):
 
     def write(self, values: Ints, placement: Placement) -> Arrays:
         return {self.name: values[:1] if (values == values[0]).all() else values}
+
+    def merge(self, parts: Sequence[Ints], rows: MergedRows) -> ArrayPieces:
+        if all(len(part) == 1 and part[0] == parts[0][0] for part in parts):
+            return [(self.name, [parts[0]])]
+        lengths = [len(places) for places in rows.places]
+        whole = [np.broadcast_to(part, n) if len(part) == 1 else part for part, n in zip(parts, lengths, strict=True)]
+        return [(self.name, rows.gather(whole))]
 
     def open(self, records: Arrays) -> Ints:
         stored: Ints = records.get(self.name, np.full(1, LONG_AGO_US))
@@ -113,6 +129,26 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
         plain = values.cast(pa.string()).fill_null("").dictionary_encode()  # only names that are still used
         names, codes = plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
         return {"user_codes": codes} | _text_arrays("user", names)
+
+    def merge(self, parts: Sequence[StoredNames], rows: MergedRows) -> ArrayPieces:
+        every = pa.concat_arrays([part.names for part in parts]).dictionary_encode()
+        codes = np.split(np.asarray(every.indices), np.cumsum([len(part.names) for part in parts])[:-1])
+        used = np.zeros(len(every.dictionary), np.bool_)
+        for piece in rows.pieces():
+            for number, _, taken in piece.parts:
+                used[codes[number][parts[number].codes[taken]]] = True
+        names = every.dictionary.take(pa.array(np.flatnonzero(used)))
+        renamed = (np.cumsum(used) - 1).astype(np.uint32)
+        table = [renamed[code] for code in codes]
+
+        def merged() -> Iterator[Ordinals]:
+            for piece in rows.pieces():
+                gathered = np.empty(piece.rows, np.uint32)
+                for number, positions, taken in piece.parts:
+                    gathered[positions] = table[number][parts[number].codes[taken]]
+                yield gathered
+
+        return [("user_codes", merged()), *((name, [array]) for name, array in _text_arrays("user", names).items())]
 
     def open(self, records: Arrays) -> StoredNames:
         return StoredNames(records["user_codes"], _text_of("user", records))

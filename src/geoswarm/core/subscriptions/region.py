@@ -12,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import shapely
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals
+from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes, of_polygons
@@ -130,6 +132,11 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
             if values.predicates is not None and values.predicates.any():
                 arrays[PREDICATE_CODES] = values.predicates[shaped]
         return arrays
+
+    def merge(self, parts: Sequence[StoredRegions], rows: MergedRows) -> ArrayPieces:
+        if any(part.shapes is not None for part in parts):
+            return super().merge(parts, rows)
+        return [("rects", rows.gather([part.rects for part in parts]))]
 
     def open(self, records: Arrays) -> StoredRegions:
         if SHAPED not in records:

@@ -11,7 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Ints, Ordinals, SubIds
+from geoswarm.core.arrays.merged_rows import GONE, MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.model import ENTER, EXIT, INSIDE
 
@@ -77,6 +79,17 @@ class OnAttribute(Attribute[Ints, StoredTransitions]):
             return {}
         parts = StoredTransitions(placement.ids[chosen], chosen.astype(np.uint32), values[chosen])
         return {f"{ON_ARRAYS}{part}": array for part, array in parts._asdict().items()}
+
+    def merge(self, parts: Sequence[StoredTransitions], rows: MergedRows) -> ArrayPieces:
+        ordinals = [places[part.ordinals] for part, places in zip(parts, rows.places, strict=True)]
+        kept = [place != GONE for place in ordinals]
+        ids = np.concatenate([part.ids[chosen] for part, chosen in zip(parts, kept, strict=True)])
+        if not len(ids):
+            return []
+        codes = np.concatenate([part.codes[chosen] for part, chosen in zip(parts, kept, strict=True)])
+        order = np.argsort(ids)
+        merged = StoredTransitions(ids[order], np.concatenate(ordinals)[np.concatenate(kept)][order], codes[order])
+        return [(f"{ON_ARRAYS}{part}", [array]) for part, array in merged._asdict().items()]
 
     def open(self, records: Arrays) -> StoredTransitions:
         if f"{ON_ARRAYS}ids" not in records:

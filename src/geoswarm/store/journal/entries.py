@@ -186,6 +186,22 @@ class RepairEntry(JournalEntry):
     what: str
 
 
+@dataclass(frozen=True)
+class MergeEntry(JournalEntry):
+    """Segments that were merged beside the stream and adopted, or a merge that failed."""
+
+    kind: ClassVar[str] = "merge"
+
+    segment: str
+    """The new segment; "none" if it failed."""
+    sources: int
+    """The number of segments that it replaces."""
+    subscriptions: int
+    seconds: float
+    """From its beginning until the segment could be adopted."""
+    error: str = ""
+
+
 ENTRY_KINDS: dict[str, type[JournalEntry]] = {
     kind.kind: kind
     for kind in (
@@ -197,6 +213,7 @@ ENTRY_KINDS: dict[str, type[JournalEntry]] = {
         DetectionEntry,
         CommandEntry,
         RepairEntry,
+        MergeEntry,
     )
 }
 """The kinds of entries, by their names on disk."""

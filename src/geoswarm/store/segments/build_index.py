@@ -6,11 +6,14 @@ region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no 
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Array
+from geoswarm.core.arrays.flat_arrays import ArrayPieces
+from geoswarm.core.arrays.jit import Array, Floats, Ordinals
 from geoswarm.core.index.cells import CellIndex, build
+from geoswarm.core.index.merge_cells import merge_cells
 from geoswarm.core.index.regions import WITHIN, Level, RegionCells, Regions, build_regions
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text
@@ -20,6 +23,7 @@ from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
 from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
 from geoswarm.errors import CorruptState
 
+STEP_ROWS = 4_000_000
 CELLS, TEXT, REGION_CELLS = "cells_", "text_", "region_"
 """The prefixes of the names of such arrays."""
 
@@ -28,7 +32,7 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     rects = regions.rects
     if words is None and regions.shapes is None:
-        return _named(CELLS, build(grid, rects))
+        return _named(CELLS, _build_in_steps(grid, rects))
     plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
     arrays: Arrays = {}
     if words is not None:
@@ -43,6 +47,22 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
         plain[regions.shaped] = False
     chosen = np.flatnonzero(plain)
     return arrays | _named(CELLS, build(grid, rects[chosen]).renumber(chosen))
+
+
+def _build_in_steps(grid: Grid, rects: Floats) -> CellIndex:
+    """`build` takes some 200 bytes for each rectangle, and an index that is rebuilt may have tens of millions."""
+    if len(rects) <= STEP_ROWS:
+        return build(grid, rects)
+    starts = range(0, len(rects), STEP_ROWS)
+    parts = [build(grid, rects[start : start + STEP_ROWS]) for start in starts]
+    places = [np.arange(start, min(start + STEP_ROWS, len(rects)), dtype=np.uint32) for start in starts]
+    fields: dict[str, Any] = {field: np.concatenate(list(pieces)) for field, pieces in merge_cells(parts, places)}
+    return CellIndex(**fields)
+
+
+def merge_indexes(parts: Sequence[CellIndex], places: Sequence[Ordinals]) -> ArrayPieces:
+    """The index of a segment that is merged from segments of plain rectangles, from their indexes."""
+    return ((f"{CELLS}{field}", pieces) for field, pieces in merge_cells(parts, places))
 
 
 def read_cells(name: str, index: Arrays) -> CellIndex | None:

@@ -9,7 +9,7 @@ Cancelled subscriptions stay in their segment until it is merged; the bitmap tha
 store, not to the segment (`dead_bits.py`, `store/subscriptions/`). This is PS2Stream's lazy deletion (§IV-D).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,7 +22,7 @@ from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
 from geoswarm.core.subscriptions.attribute_kind import Attribute
-from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, KEYWORDS, REGION
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, KEYWORDS, ON, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
@@ -44,6 +44,10 @@ class SegmentEntry:
     """When enough of its subscriptions will have expired that it is worth rewriting."""
     transitions: int = 0
     """The number of its subscriptions that are not cancelled and not on `inside`."""
+
+    def without(self, dead: int, transitions: int) -> "SegmentEntry":
+        """The entry after so many more subscriptions have been cancelled, some of them on a transition."""
+        return replace(self, dead=self.dead + dead, transitions=self.transitions - transitions)
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,11 @@ class Segment:
     def expires_us(self) -> Ints:
         """When each subscription expires; empty if none does."""
         return self[EXPIRY]
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its regions are rectangles, and none of its subscriptions asks for words."""
+        return self.text is None and self.regions is None
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
         words = self[KEYWORDS]
@@ -102,6 +111,11 @@ class Segment:
         if len(self.expires_us):
             alive &= self.expires_us[ordinals] > now_us
         return alive
+
+    def count_transitions(self, ordinals: Ints) -> int:
+        """How many of some subscriptions are not on `inside`."""
+        asking = self[ON].ids
+        return int(np.count_nonzero(places(asking, self.ids[ordinals]) >= 0)) if len(asking) else 0
 
     def subs(self, ordinals: Ints) -> Subs:
         """Some of its subscriptions, with all their attributes."""

@@ -1,7 +1,11 @@
-"""Write a segment: subscriptions in Z-order, the arrays of their attributes, and the index that follows from them."""
+"""Write a segment: subscriptions in Z-order, the arrays of their attributes, and the index that follows from them.
+
+The new subscriptions of a batch are small and in memory; segments that are merged are not (`merge.py`).
+"""
 
 import numpy as np
 
+from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
@@ -16,15 +20,22 @@ from geoswarm.store.storage import Storage
 
 
 def write_segment(
-    storage: Storage, grid: Grid, name: str, subs: Subs, dead_share_max: float, counts: TermCounts | None = None
+    storage: Storage,
+    grid: Grid,
+    name: str,
+    subs: Subs,
+    dead_share_max: float,
+    counts: TermCounts | None = None,
+    *,
+    durable: bool = True,
 ) -> SegmentEntry:
     """`subs` has at least one row, each id once, every rectangle within the grid's bounds. `counts` show which of its
-    terms are rare in the stream."""
-    tolerated = min(int(dead_share_max * len(subs)), len(subs) - 1)
-    stale_us = int(np.partition(subs[EXPIRY], tolerated)[tolerated])
+    terms are rare in the stream. If it is not `durable`, the caller makes the records so: an index can be built again
+    from them."""
+    stale_us = stale_at(subs[EXPIRY], dead_share_max)
     records = records_of(grid, subs, counts)
-    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records)
-    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))
+    size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records, durable=durable)
+    size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records), durable=durable)
     return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))
 
 
@@ -39,3 +50,9 @@ def records_of(grid: Grid, subs: Subs, counts: TermCounts | None = None) -> Arra
     for attribute in ATTRIBUTES:
         records |= attribute.write(subs.values[attribute.name], placement)
     return records
+
+
+def stale_at(expires_us: Ints, dead_share_max: float) -> int:
+    """When so large a share of some subscriptions will have expired that their segment is worth rewriting."""
+    tolerated = min(int(dead_share_max * len(expires_us)), len(expires_us) - 1)
+    return int(np.partition(expires_us, tolerated)[tolerated])

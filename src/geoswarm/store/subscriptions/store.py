@@ -1,7 +1,7 @@
 """Apply operations: make the next version of the subscriptions.
 
-New subscriptions go into a small segment of their own (a delta); cancelled ones are marked in a bitmap; when deltas are
-many, or a segment is mostly dead, segments are merged (`merge.py`).
+New subscriptions go into a small segment of their own (a delta); cancelled ones are marked in a bitmap. Segments are
+merged beside the stream (`store/merging/`).
 
     version 7   [ base ████████ ] [ delta ██ ]               bitmap 7
     register    [ base ████████ ] [ delta ██ ] [ delta █ ]   bitmap 7
@@ -14,32 +14,33 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import Tuning
-from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.jit import Bytes, Ints
+from geoswarm.core.index.kernels import NONE_DEAD
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import BIRTH, ON, REGION
+from geoswarm.core.subscriptions.attributes import BIRTH, REGION
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
-from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
+from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.validate import validate_operations
 from geoswarm.guard.door import Removal
-from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
+from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
 from geoswarm.store.subscriptions.door_protocol import Door
-from geoswarm.store.subscriptions.merge import segments_to_merge
 from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, group_by_id, replay
 from geoswarm.store.subscriptions.view import View, find_live
 
 
 @dataclass(frozen=True)
 class Store:
-    """Makes versions. The files of a new version are on disk when it is returned; its manifest is not."""
+    """Makes versions. The files of a new version are written when it is returned, but not yet durable; its bitmaps are
+    written by `write_bitmaps`, once for all steps, and its manifest by the checkpoint."""
 
     storage: Storage
     grid: Grid
@@ -57,7 +58,7 @@ class Store:
         door: Door | None = None,
         *,
         is_trusted: bool = False,
-    ) -> Manifest:
+    ) -> tuple[Manifest, View]:
         """`draft` already has the version, token and time of the next version; `view` shows its segments. Trusted
         operations are not shown to the `door`, and count as no user's change: they have no birth."""
         asks = door is not None and not is_trusted
@@ -87,61 +88,54 @@ class Store:
             door.done(full, draft.now_us)
         ended, born = is_live & (final != UNCHANGED), final >= 0
         if ended.any():
-            draft = self._end(draft, view, found[:, ended], churn, door)
+            draft, view = self._end(draft, view, found[:, ended], churn, door)
         if born.any():
             subs = validated.subs(final[born])
             subs.values[BIRTH.name] = np.full(len(subs), draft.now_us if asks else LONG_AGO_US)
             churn.came.append(subs[REGION].rects)
             if door is not None:
                 door.came(subs)
-            draft = self._add(draft, "", subs)
-        return draft
+            draft, view = self._add(draft, view, subs)
+        return draft, view
 
-    def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> Manifest:
+    def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> tuple[Manifest, View]:
         """Cancel subscriptions of some users. As `apply`, it needs a version of its own."""
         found = view.find_for_removal(removal, draft.now_us)
-        return self._end(draft, view, found, churn, door) if found.size else draft
+        return self._end(draft, view, found, churn, door) if found.size else (draft, view)
 
-    def compact(self, draft: Manifest, view: View) -> Manifest:
-        """Merge the segments that `segments_to_merge` names, without cancelled and expired subscriptions."""
-        names = segments_to_merge(draft.segments, draft.now_us, self.tuning)
-        if not names:
+    def write_bitmaps(self, draft: Manifest, view: View, before: View) -> Manifest:
+        """Write the bitmaps of a version, unless they are those of the version before, whose file it names."""
+        if all(before.dead.get(name, NONE_DEAD) is bits for name, bits in view.dead.items()):
             return draft
-        merged = {name: view.segments[name] for name in names}
-        parts = [held.subs(np.flatnonzero(held.live(view.dead[n], draft.now_us))) for n, held in merged.items()]
-        draft = replace(draft, segments=tuple(e for e in draft.segments if e.name not in names))
-        subs = concatenate_subs(parts)
-        return self._add(draft, "-m", subs) if len(subs) else draft
+        name = f"{draft.version:012d}-{draft.token[:8]}.dead"
+        bitmaps = {of: bits for of, bits in view.dead.items() if len(bits)}
+        self.storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", bitmaps, durable=False)
+        return replace(draft, tombstones=name)
 
-    def _add(self, draft: Manifest, suffix: str, subs: Subs) -> Manifest:
-        name = f"{draft.version:012d}-{draft.token[:8]}{suffix}"
-        entry = write_segment(self.storage, self.grid, name, subs, self.tuning.dead_share_max, self.counts)
-        return replace(draft, segments=(*draft.segments, entry))
+    def _add(self, draft: Manifest, view: View, subs: Subs) -> tuple[Manifest, View]:
+        name = f"{draft.version:012d}-{draft.token[:8]}"
+        share_max = self.tuning.dead_share_max
+        entry = write_segment(self.storage, self.grid, name, subs, share_max, self.counts, durable=False)
+        held = open_segment(self.storage, name)
+        return replace(draft, segments=(*draft.segments, entry)), view.with_segment(name, held)
 
-    def _end(self, draft: Manifest, view: View, found: Ints, churn: Churn, door: Door | None) -> Manifest:
+    def _end(self, draft: Manifest, view: View, found: Ints, churn: Churn, door: Door | None) -> tuple[Manifest, View]:
         churn.went.append(view.rects_at(found))
         if door is not None:
             door.went(view, found)
         return self._mark_dead(draft, view, found)
 
-    def _mark_dead(self, draft: Manifest, view: View, found: Ints) -> Manifest:
+    def _mark_dead(self, draft: Manifest, view: View, found: Ints) -> tuple[Manifest, View]:
         """Mark the subscriptions at some places as cancelled, in copies of the bitmaps."""
-        bitmaps = {name: bits for name, bits in view.dead.items() if len(bits)}
-        entries = list(draft.segments)
+        fresh, entries = dict[str, Bytes](), list(draft.segments)
         for number in np.unique(found[0]):
             entry = entries[number]
-            before = bitmaps.get(entry.name)
-            bits = before.copy() if before is not None else np.zeros((entry.subs + 7) // 8, np.uint8)
+            before = view.dead[entry.name]
+            bits = before.copy() if len(before) else np.zeros((entry.subs + 7) // 8, np.uint8)
             ordinals = found[1, found[0] == number]
-            fresh = mark(bits, ordinals)
-            asking = 0
-            if entry.transitions:
-                asking = int(np.count_nonzero(ON.read(view.segments[entry.name][ON], ordinals) != INSIDE))
-            entries[number] = replace(entry, dead=entry.dead + fresh, transitions=entry.transitions - asking)
-            bitmaps[entry.name] = bits
-        name = f"{draft.version:012d}-{draft.token[:8]}.dead"
-        self.storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", bitmaps)
-        return replace(draft, segments=tuple(entries), tombstones=name)
+            entries[number] = entry.without(mark(bits, ordinals), view.segments[entry.name].count_transitions(ordinals))
+            fresh[entry.name] = bits
+        return replace(draft, segments=tuple(entries)), view.with_dead(fresh)
 
 
 def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, detail: str) -> None:

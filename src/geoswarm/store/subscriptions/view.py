@@ -37,6 +37,13 @@ class View:
         bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
 
+    def with_segment(self, name: str, held: Segment) -> "View":
+        return View(self.segments | {name: held}, self.dead | {name: NONE_DEAD})
+
+    def with_dead(self, dead: dict[str, Bytes]) -> "View":
+        """The same with other bitmaps for some segments."""
+        return View(self.segments, self.dead | dead)
+
     def searchables(self) -> list[Searchable]:
         return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
 

@@ -1,7 +1,8 @@
 """Subscriptions at rest: how fast they come and go, in bulk and in a stream, what they weigh, how soon they serve.
 
 No Spark: the driver's own work, through `store/checkpoint.py`, on a temporary folder; every figure includes the fsync
-that acknowledges it. The wall clock counts here, because the stream waits for it.
+that acknowledges it. The wall clock counts here, because the stream waits for it. `many_subscriptions.py` measures as
+many as the machine holds.
 """
 
 import gc
@@ -23,6 +24,7 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.errors import GeoswarmError
 from geoswarm.flow.match.match import Searchable, match
 from geoswarm.flow.route import route
+from geoswarm.lab.bench.engine.many_subscriptions import ManySizes, measure_many
 from geoswarm.lab.bench.engine.mapped_pages import evict_files, mapped_bytes, unmap_pages
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import figure
@@ -48,12 +50,27 @@ class SubscriptionSizes:
     streams: tuple[tuple[int, int], ...]
     """Operations per batch, and batches."""
     events: int
+    many: ManySizes
 
 
 SIZES = {
-    Scale.SMALL: SubscriptionSizes(1_000_000, 1_000_000, ((1_000, 60), (10_000, 40), (100_000, 12)), 100_000),
-    Scale.FULL: SubscriptionSizes(10_000_000, 1_000_000, ((1_000, 200), (10_000, 100), (100_000, 40)), 500_000),
+    Scale.SMALL: SubscriptionSizes(
+        1_000_000,
+        1_000_000,
+        ((1_000, 60), (10_000, 200), (100_000, 12)),
+        100_000,
+        ManySizes(3_000_000, 300_000, events=200_000, turns=3),
+    ),
+    Scale.FULL: SubscriptionSizes(
+        10_000_000,
+        10_000_000,
+        ((1_000, 200), (10_000, 400), (100_000, 40)),
+        500_000,
+        ManySizes(100_000_000, 1_000_000, events=500_000, turns=5),
+    ),
 }
+PAUSE_OPERATIONS = 10_000
+"""Operations of the batches whose pauses are counted."""
 
 
 class Taken(NamedTuple):
@@ -90,9 +107,11 @@ def measure(sizes: SubscriptionSizes, seed: int, report: Progress) -> Result:
             batch, first = batch + batches, first + operations * batches
         _expect(checkpoint.manifest.subs, sizes.stream_subscriptions, "left")
         checkpoint.close()
+        many, figures = measure_many(folder, sizes.many, seed, report)
     rows.insert(0, _row("register in bulk", sizes.subscriptions + sizes.stream_subscriptions, bulk_s))
     rows.insert(1, _row("cancel in bulk", cancelled, cancel_s))
     streams = [row for row in rows if row["what"].startswith("stream")]
+    pauses = min(streams, key=lambda row: abs(row["operations_per_batch"] - PAUSE_OPERATIONS))
     share = [row["mapped_bytes_per_subscription"] for row in rows if row["what"].startswith("match by")]
     summary = {
         "bulk_register_per_s": rows[0]["per_s"],
@@ -101,10 +120,11 @@ def measure(sizes: SubscriptionSizes, seed: int, report: Progress) -> Result:
         "stream_operations_per_s": max(row["per_s"] for row in streams),
         "stream_batch_ms_median": streams[len(streams) // 2]["ms_median"],
         "stream_batch_ms_max": max(row["ms_max"] for row in streams),
+        "pause_ms_p99": pauses["ms_p99"],
         "bytes_per_subscription": held.bytes / held.subs,
         "mapped_share_of_one_executor": share[0] / share[1] if share else 1.0,
         "cold_start_s": started[0]["ms_median"] / 1e3,
-    }
+    } | figures
     config = {
         "subscriptions": sizes.subscriptions,
         "side_share": workload.side_share,
@@ -112,9 +132,13 @@ def measure(sizes: SubscriptionSizes, seed: int, report: Progress) -> Result:
         "bulk_rows": BULK_ROWS,
         "executors": EXECUTORS,
         "bulk_cancel": "half of all, in scrambled order, the rewriting of segments included",
-        "stream": "half of the operations register, half cancel; a batch is prepare and finish, merges included",
+        "stream": "half of the operations register, half cancel; a batch is prepare and finish, merges run beside it",
+        "stream_subscriptions": sizes.stream_subscriptions,
+        "pause_operations": pauses["operations_per_batch"],
+        "100m": f"{sizes.many.most:,} subscriptions",
+        "1m": f"{sizes.many.few:,} subscriptions, of which an event meets as many as of the others",
     }
-    return Result(rows, summary, config)
+    return Result(rows + many, summary, config)
 
 
 def _open(root: str) -> Checkpoint:
@@ -130,6 +154,8 @@ def _register(checkpoint: Checkpoint, workload: Tweets, count: int, report: Prog
         with _clock_into(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
+    with _clock_into(taken):
+        checkpoint.settle(NOW_US)
     return taken
 
 
@@ -141,6 +167,8 @@ def _cancel(checkpoint: Checkpoint, chosen: Ints, report: Progress) -> list[Take
         with _clock_into(taken):
             checkpoint.submit(table)
             checkpoint.fold(NOW_US)
+    with _clock_into(taken):
+        checkpoint.settle(NOW_US)
     return taken
 
 
@@ -160,7 +188,9 @@ def _stream_operations(
         with _clock_into(taken):
             checkpoint.prepare(batch + i, lambda t=table: [t], NOW_US)  # type: ignore[misc]
             checkpoint.finish(batch + i)
-    return _row(f"stream, {operations:,} per batch", operations * batches, taken)
+    row = _row(f"stream, {operations:,} per batch", operations * batches, taken)
+    p99_ms = float(np.quantile([each.wall_s for each in taken], 0.99)) * 1e3
+    return row | {"operations_per_batch": operations, "ms_p99": round(p99_ms, 1)}
 
 
 def _weigh_mappings(
@@ -269,7 +299,7 @@ def plot(result: Result) -> "Figure":
     streams = [what for what in named if what.startswith("stream")]
     places = np.arange(len(streams))
     pauses.bar(places - 0.2, [rows[s]["ms_median"] for s in streams], 0.4, label="median batch")
-    pauses.bar(places + 0.2, [rows[s]["ms_max"] for s in streams], 0.4, label="longest, with a merge")
+    pauses.bar(places + 0.2, [rows[s]["ms_max"] for s in streams], 0.4, label="longest")
     pauses.set_xticks(places, [s.split()[1] for s in streams])
     pauses.set(xlabel="operations per batch", ylabel="milliseconds", title="How long the stream waits")
     pauses.legend()

@@ -236,7 +236,9 @@ class _Applied:
 def _apply(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: Callable[[], float]) -> _Applied:
     view = View.open(store.storage, draft)
     began_s = clock()
-    manifest = store.apply(draft, view, operations, DeadLetters("operation", 0), Churn())
+    manifest, after = store.apply(draft, view, operations, DeadLetters("operation", 0), Churn())
+    manifest = store.write_bitmaps(manifest, after, view)
+    store.storage.make_durable(manifest.files_since(draft))
     return _Applied(manifest, clock() - began_s)
 
 
