@@ -11,6 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
+from geoswarm.run.rows import Rows
+from geoswarm.run.spark.driver_rows import Driver, DriverRows
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import ORDER
 from geoswarm.run.spark.task_files import FilesOf
@@ -48,15 +50,21 @@ class Stream(NamedTuple):
     events: FilesOf | None
     """The files of the events, where tasks read them; None where Spark does."""
     operations: FilesOf | None
+    driver: Driver | None = None
+    """Runs small batches of files; None where tasks run all."""
+    has_operations: bool = True
+    """Known beforehand: asking Spark for the columns of a batch takes milliseconds."""
 
     def batch(self, frame: DataFrame, batch_id: int) -> Batch:
         set_arrow_limits(frame)
         content, operations = self.offsets.digest(batch_id), partial(self._operations, frame, batch_id)
         return Batch(batch_id, self._events(frame, batch_id), self.columns, operations, content)
 
-    def _events(self, frame: DataFrame, batch_id: int) -> SparkRows:
+    def _events(self, frame: DataFrame, batch_id: int) -> Rows:
         files = self.offsets.files(batch_id, EVENTS_SOURCE) if self.events is not None else None
         if self.events is not None and files is not None and self.events.can_read(files):
+            if self.driver is not None and self.driver.takes(files):
+                return DriverRows.read(frame.sparkSession, self.events, files)
             return self.events.rows(frame.sparkSession, files)
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         return SparkRows(events.select(f"{EVENT_COLUMN}.*"))
@@ -64,7 +72,7 @@ class Stream(NamedTuple):
     def _operations(self, frame: DataFrame, batch_id: int) -> Iterator[pa.Table]:
         """The operations of a batch. Where Spark reads them, it reads the events of the batch with them: its optimizer
         cannot see into it."""
-        if OPERATION_COLUMN not in frame.columns or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
+        if not self.has_operations or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
             return
         files = self.offsets.files(batch_id, LAST_SOURCE) if self.operations is not None else None
         if self.operations is not None and files is not None:

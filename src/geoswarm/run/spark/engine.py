@@ -23,6 +23,7 @@ from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark import schemas
 from geoswarm.run.spark.batches import Stream, combine
+from geoswarm.run.spark.driver_rows import Driver
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
@@ -99,6 +100,7 @@ class Engine(BaseEngine):
         columns, files = schemas.arrow_schema(conformed), files_of(events)
         pipeline = self._prepare_stream(columns, sink, stages, every_s)
         source = Stream(OffsetLog(where), columns, files and files.with_columns(columns), files_of(operations))
+        source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:
             with self._lock:
