@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from geoswarm.errors import MachineError
+from geoswarm.lab.crash.broker import BROKER_JARS, Broker
 from geoswarm.run.spark.jars import kafka_conf, resolve
-from run.kafka.broker import BROKER_JARS, Broker
 
 
 @pytest.fixture(scope="session")

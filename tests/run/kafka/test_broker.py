@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 
 from geoswarm.errors import MachineError
-from run.kafka.broker import Broker
+from geoswarm.lab.crash.broker import Broker
 
 MESSAGES = 1000
 

@@ -17,10 +17,10 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 import geoswarm
+from geoswarm.lab.crash.broker import Broker
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
-from run.kafka.broker import Broker
 from worlds import BOUNDS, events, operations
 
 PHASE_S_MAX = 120.0

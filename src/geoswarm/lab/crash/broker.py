@@ -1,7 +1,7 @@
-"""A real Kafka broker for tests: one process, on loopback only, in a folder of its own, gone afterwards.
+"""A real Kafka broker for tests and benchmarks: one process, on loopback only, in a folder of its own, gone afterwards.
 
-No part of geoswarm, and no model of a production set-up: one node is both broker and controller (KRaft), and
-every internal topic has one replica. `kill()`, then `start()`, is a crash: ports and data stay.
+No model of a production set-up: one node is both broker and controller (KRaft), and every internal topic has one
+replica. `kill()`, then `start()`, is a crash: ports and data stay. It needs the package confluent-kafka.
 """
 
 import base64
