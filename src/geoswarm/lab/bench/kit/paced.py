@@ -44,6 +44,8 @@ class Pacing:
     """Events per second."""
     seconds: float
     seed: int
+    prefix: str = ""
+    """Of the names of files."""
     folder: str = ""
     """Where Parquet files go; or else"""
     bootstrap: str = ""
@@ -120,13 +122,13 @@ def _events(numbers: Ints, made_s: "np.ndarray[tuple[int], np.dtype[np.float64]]
     return pa.table(columns, schema=EVENT)
 
 
-def into_folder(folder: str) -> Send:
+def into_folder(folder: str, prefix: str) -> Send:
     """A file for each step, which appears when it is whole."""
 
     def send(rows: pa.Table, step: int) -> None:
         hidden = Path(folder) / f".{step:06d}"
         pq.write_table(rows, hidden, use_dictionary=False)
-        hidden.rename(Path(folder) / f"{step:06d}.parquet")
+        hidden.rename(Path(folder) / f"{prefix}{step:06d}.parquet")
 
     return send
 
@@ -159,7 +161,7 @@ def messages(rows: pa.Table) -> list[str]:
 def main() -> None:
     end_with_parent()
     pacing = Pacing(**json.loads(sys.argv[1]))
-    send = into_folder(pacing.folder) if pacing.folder else into_topic(pacing.bootstrap, pacing.topic)
+    send = into_folder(pacing.folder, pacing.prefix) if pacing.folder else into_topic(pacing.bootstrap, pacing.topic)
     print(json.dumps(asdict(produce(pacing, send, time.time, time.sleep))))
 
 
