@@ -18,9 +18,9 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.guard.rules import GuardRules
-from geoswarm.run.local.rows import ONLY_TASK, LocalRows
 from geoswarm.run.oracle.oracle import Pair, pairs_of
 from geoswarm.run.pipeline import exchange, match
+from geoswarm.run.process_rows import ONLY_TASK, LocalRows
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest

@@ -164,6 +164,9 @@ class Tuning(_Settings):
 
     exchange: Literal["packed", "rows"] = "packed"
     """How events travel to their executor; the row exchange is kept for comparison (docs/decisions)."""
+    driver_bytes_max: int = Field(default=4 << 20, ge=0, le=64 << 20)
+    """Bytes of the files of a batch up to which the driver of Spark runs it itself, about 140,000 events of Parquet; it
+    holds about ten times as much meanwhile. With more, tasks share the work. 0: tasks run all batches."""
     route_rows_max: int = Field(default=1_000_000, ge=1)
     """Events routed at once by a task: more gives longer runs per partition, at about 100 bytes each."""
     match_rows_max: int = Field(default=262_144, ge=1)

@@ -14,7 +14,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
 from geoswarm.errors import SchemaError, SettingsError, StreamError
 from geoswarm.run.delta import DeltaFolder, file_statistics
-from geoswarm.run.local.rows import LocalRows
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.sinks import Delta
 
 FIELDS: list[Any] = [

@@ -15,8 +15,8 @@ import pytest
 
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.run import parquet_rolls
-from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.parquet_rolls import SmallBatch, first_roll
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.sinks import Parquet
 
 ROWS = pa.schema([pa.field("event_id", pa.int64(), nullable=False), ("text", pa.string())])

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from geoswarm.run import rows as run_rows
-from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.rows import by_executor, for_each_executor
 
 ROWS = pa.schema([("executor", pa.int32()), ("value", pa.int64())])

@@ -44,7 +44,7 @@ from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
 from geoswarm.run.sinks import Sink, as_sink
 from geoswarm.run.steering import Steering
-from geoswarm.store.batch_state import StoredBatch
+from geoswarm.store.batch_state import HeldBatch, StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -108,8 +108,10 @@ class Pipeline:
         began_s = time.perf_counter()
         self._scaling.take_requests()
         manifest = self._prepare(batch)
+        self._checkpoint.share_view(manifest)
         prepared_s = time.perf_counter()
-        state = StoredBatch(self._checkpoint.storage, batch.number, manifest)
+        kind = HeldBatch if batch.events.is_in_process else StoredBatch
+        state = kind(self._checkpoint.storage, batch.number, manifest)
         state.forget_attempt()  # files of an attempt that crashed
         task = self._task(batch, state)
         matches = self._matches(batch.events, task).add_constant("version", manifest.version)

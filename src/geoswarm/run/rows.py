@@ -1,6 +1,6 @@
 """Rows on their way through the stages, on any runner: tasks of Arrow batches that are mapped, exchanged and written.
 
-The pipeline (`pipeline.py`) is written against this; `spark/rows.py` runs it on Spark and `local/rows.py` in this
+The pipeline (`pipeline.py`) is written against this; `spark/rows.py` runs it on Spark and `process_rows.py` in this
 process. Nothing runs before the result is read, and reading it twice runs it twice, except within `keep`.
 """
 
@@ -20,6 +20,9 @@ RUNS_MAX = 1000
 
 
 class Rows(ABC):
+    is_in_process: bool = False
+    """Whether all tasks run in this process, one after the other."""
+
     @property
     @abstractmethod
     def schema(self) -> pa.Schema:

@@ -88,11 +88,19 @@ class StreamLog(StreamLogReader):
         self._write(f"offsets/{batch}", [_json(head), *lines])
 
     def commit(self, batch: int) -> None:
-        self._write(f"commits/{batch}", [_json({"nextBatchWatermarkMs": 0})])
+        """A power cut may lose it: then the batch is run again."""
+        self._write(f"commits/{batch}", [_json({"nextBatchWatermarkMs": 0})], durable=False)
+        self._forget(batch - BATCHES_KEPT)
+
+    def forget_old(self) -> None:
+        """Remove what is beyond the batches kept; `commit` removes one at a time."""
+        for old in self._numbers("offsets")[:-BATCHES_KEPT]:
+            self._forget(old)
+
+    def _forget(self, batch: int) -> None:
         for kind in ("offsets", "commits"):
-            for old in self._numbers(kind)[:-BATCHES_KEPT]:
-                self.storage.remove(f"{kind}/{old}")
-                self.storage.remove(f"{kind}/.{old}.crc")
+            self.storage.remove(f"{kind}/{batch}")
+            self.storage.remove(f"{kind}/.{batch}.crc")
 
     # -- files that a source took
 
@@ -104,13 +112,20 @@ class StreamLog(StreamLogReader):
 
     def take(self, source: int, step: int, files: list[TakenFile]) -> None:
         """Log the files of the next step of a source; `step` is one more than the last."""
-        name = f"{step}"
+        name, lines = f"{step}", list[str]()
         if (step + 1) % COMPACT_EVERY == 0:
-            name, files = f"{step}.compact", [*self.all_files(source), *files]
-        lines = [
+            name, lines = f"{step}.compact", self._lines(source)
+        lines += [
             _json({"path": _uri(file.path), "timestamp": file.modified_ms, "batchId": file.step}) for file in files
         ]
         self._write(f"sources/{source}/{name}", lines)
+
+    def _lines(self, source: int) -> list[str]:
+        """The entries of all files that a source took, as they are written."""
+        steps = self._steps(source)
+        compact = max((step for step, name in steps.items() if name.endswith(".compact")), default=-1)
+        held = (self.storage.read(f"sources/{source}/{steps[step]}") for step in sorted(steps) if step >= compact)
+        return [line for text in held for line in text.decode().splitlines()[1:] if line.strip()]
 
     def last_step(self, source: int) -> int:
         return max(self._steps(source), default=-1)
@@ -118,8 +133,8 @@ class StreamLog(StreamLogReader):
     def _numbers(self, kind: str) -> list[int]:
         return sorted(int(name) for name in self.storage.names(kind) if name.isdigit())
 
-    def _write(self, name: str, lines: list[str]) -> None:
-        self.storage.write(name, b"\n".join([VERSION, *(line.encode() for line in lines)]))
+    def _write(self, name: str, lines: list[str], *, durable: bool = True) -> None:
+        self.storage.write(name, b"\n".join([VERSION, *(line.encode() for line in lines)]), durable=durable)
 
 
 def _json(body: Any) -> str:

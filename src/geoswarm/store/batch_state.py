@@ -7,7 +7,7 @@ come from it, not even when a checkpoint is removed and made again in the same f
 
 import json
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import pyarrow as pa
 
@@ -88,6 +88,26 @@ class StoredBatch:
         return dead_files.folder_of(dead_files.EVENTS, self.batch_id)
 
 
+@dataclass(frozen=True)
+class HeldBatch(StoredBatch):
+    """The same where all tasks run in this process: their reports need no files. A process that dies loses them, and
+    the batch is run again."""
+
+    held: dict[str, LoadReport] = field(default_factory=dict)
+
+    def report(self, stage: str, number: int, counted: LoadReport) -> None:
+        self.held[f"{stage}-{number:05d}"] = counted
+
+    def reports(self) -> dict[str, list[LoadReport]]:
+        stages: dict[str, list[LoadReport]] = {}
+        for name in sorted(self.held):
+            stages.setdefault(name.split("-")[0], []).append(self.held[name])
+        return stages
+
+    def forget_reports(self) -> None:
+        self.held.clear()
+
+
 class _Cache:
     """Holds one plan and one version at a time; segments that two versions share stay open."""
 
@@ -101,6 +121,9 @@ class _Cache:
             self._plan = key, plans.read(storage, manifest.plan_epoch, manifest.plan_seal)
         return self._plan[1]
 
+    def set_view(self, storage: Storage, manifest: Manifest, view: View) -> None:
+        self._view = (storage.root, manifest.version, manifest.token), view
+
     def view(self, storage: Storage, manifest: Manifest) -> View:
         key = (storage.root, manifest.version, manifest.token)
         if self._view is None or self._view[0] != key:
@@ -110,3 +133,8 @@ class _Cache:
 
 
 _cache = _Cache()
+
+
+def share_view(storage: Storage, manifest: Manifest, view: View) -> None:
+    """Let tasks of this process read the subscriptions that it has open, which are verified and may be decrypted."""
+    _cache.set_view(storage, manifest, view)

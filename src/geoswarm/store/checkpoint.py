@@ -33,6 +33,7 @@ from geoswarm.errors import CorruptState, FencedOut, StateError
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.store import guard_files, inbox, manifest, plans
+from geoswarm.store.batch_state import share_view
 from geoswarm.store.drafts import Draft, make_draft
 from geoswarm.store.fence import Fence
 from geoswarm.store.founding import create_or_check
@@ -188,6 +189,11 @@ class Checkpoint:
             plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
             self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
         return self.manifest
+
+    def share_view(self, prepared: Manifest) -> None:
+        """Let tasks that run in this process read the open files of the version that a batch was prepared with."""
+        if (prepared.version, prepared.token) == (self.manifest.version, self.manifest.token):  # it may be a replay
+            share_view(self.storage, prepared, self._view)
 
     def live_rects(self) -> Floats:
         """The rectangles of all subscriptions in force, by the newest version."""

@@ -13,6 +13,7 @@ import hashlib
 import os
 import pickle
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -54,12 +55,16 @@ class NotCompiledError(Exception):
 @contextmanager
 def only_compiled() -> Iterator[None]:
     """Leave the block at the first call of a kernel that is not on disk, instead of compiling it."""
-    KernelCache.loads_only = True
+    _loading.only = True
     try:
         with suppress(NotCompiledError):
             yield
     finally:
-        KernelCache.loads_only = False
+        _loading.only = False
+
+
+_loading = threading.local()
+"""Whether this thread only loads kernels; others go on as ever."""
 
 
 class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
@@ -98,9 +103,6 @@ class Kernel(CPUDispatcher):  # type: ignore[misc]  # numba has no types
 class KernelCache(NullCache):  # type: ignore[misc]
     """The files of one kernel."""
 
-    loads_only = False
-    """For all kernels: whether one that is not on disk is a NotCompiledError."""
-
     def __init__(self, function: FunctionType) -> None:
         self._function = function
         self._is_locked = False
@@ -113,7 +115,7 @@ class KernelCache(NullCache):  # type: ignore[misc]
         target_context.refresh()
         name = self._file_name(sig, target_context.codegen())
         found = self._load(name, target_context)
-        if found is None and KernelCache.loads_only:
+        if found is None and getattr(_loading, "only", False):
             raise NotCompiledError(name)
         if found is None and not self._is_locked:
             self._lock()

@@ -35,8 +35,9 @@ STEP_S = 60.0
 """Seconds from one batch to the next by the scenario's clock."""
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
-TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S)
-"""Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches."""
+TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S, driver_bytes_max=13_900)
+"""Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches. On Spark the
+driver runs the smaller half of the files, and tasks the rest."""
 OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
 """The intervals that follow from it (`run/side_stages.py`)."""
 

@@ -20,10 +20,10 @@ from geoswarm.flow.conform import cast_columns, conform_events, without_malforme
 from geoswarm.run.engine import BaseEngine
 from geoswarm.run.kafka_sending import check_options
 from geoswarm.run.local.loop import LocalRun
-from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask, Source, TableSource
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import Kafka, SinkLike, as_sink
 from geoswarm.run.stream_log import StreamLog

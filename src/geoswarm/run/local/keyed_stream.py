@@ -3,9 +3,9 @@
 from geoswarm.run.keyed_stream import BaseKeyedStream
 from geoswarm.run.local.engine import SourceLike, as_source, usable_cores
 from geoswarm.run.local.loop import LocalRun
-from geoswarm.run.local.rows import LocalRows
 from geoswarm.run.local.sources import ReadTask
 from geoswarm.run.offsets import OffsetLog
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.stream_log import StreamLog
 

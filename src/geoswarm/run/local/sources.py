@@ -4,6 +4,7 @@ An offset is how far a source has been read. It has the format of Spark's source
 engine goes on where the other stopped.
 """
 
+import os
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -53,11 +54,13 @@ class FileSource(Source):
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
+        self._last, self._newest = log.last_step(number), list[TakenFile]()
         self._seen = {file.path for file in log.all_files(number)}
+        self._seen_names = {path.name for path in self._seen if path.parent == self._folder}
         self._listing = self._list() if available_now else None
 
     def latest(self, start: Offset | None) -> Offset | None:
-        last = self._log.last_step(self._number)
+        last = self._last
         taken = -1 if start is None else int(start["logOffset"])
         if last > taken:
             return {"logOffset": last}  # logged by a run that crashed before it began the batch
@@ -65,13 +68,16 @@ class FileSource(Source):
         fresh = [file for file in listing if file.path not in self._seen][: self._files_per_batch]
         if not fresh:
             return start
-        self._log.take(self._number, last + 1, [file._replace(step=last + 1) for file in fresh])
+        self._last, self._newest = last + 1, [file._replace(step=last + 1) for file in fresh]
+        self._log.take(self._number, self._last, self._newest)
         self._seen.update(file.path for file in fresh)
-        return {"logOffset": last + 1}
+        self._seen_names.update(file.path.name for file in fresh)
+        return {"logOffset": self._last}
 
     def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
-        after = -1 if start is None else int(start["logOffset"])
-        files = sorted(self._log.files(self._number, after, int(end["logOffset"])), key=_age)
+        after, until = -1 if start is None else int(start["logOffset"]), int(end["logOffset"])
+        is_newest = self._newest and (after, until) == (self._last - 1, self._last)
+        files = sorted(self._newest if is_newest else self._log.files(self._number, after, until), key=_age)
 
         def rows() -> Iterator[pa.RecordBatch]:
             for file in files:
@@ -80,8 +86,11 @@ class FileSource(Source):
         return [rows] if files else []
 
     def _list(self) -> list[TakenFile]:
-        paths = (path for path in self._folder.iterdir() if not path.name.startswith((".", "_")) and path.is_file())
-        return sorted((TakenFile(path, path.stat().st_mtime_ns // 1_000_000, -1) for path in paths), key=_age)
+        """The files that are not known to be seen: asking for the time of every file of a large folder takes long."""
+        entries = (e for e in os.scandir(self._folder) if e.name not in self._seen_names)
+        shown = (entry for entry in entries if not entry.name.startswith((".", "_")) and entry.is_file())
+        found = (TakenFile(Path(entry.path), entry.stat().st_mtime_ns // 1_000_000, -1) for entry in shown)
+        return sorted(found, key=_age)
 
 
 def _age(file: TakenFile) -> tuple[int, str]:

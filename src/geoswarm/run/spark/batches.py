@@ -13,6 +13,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
+from geoswarm.run.rows import Rows
+from geoswarm.run.spark.driver_rows import Driver, DriverRows
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import ORDER, arrow_schema, conform_events, conform_operations
 from geoswarm.run.spark.task_files import FilesOf, files_of
@@ -51,6 +53,10 @@ class Stream(NamedTuple):
     events: FilesOf | MessagesOf | None
     """What tasks read or parse themselves; None where Spark does."""
     operations: FilesOf | MessagesOf | None
+    driver: Driver | None = None
+    """Runs small batches of files; None where tasks run all."""
+    has_operations: bool = True
+    """Known beforehand: asking Spark for the columns of a batch takes milliseconds."""
 
     @classmethod
     def of(cls, events: DataFrame, operations: DataFrame | None, where: str) -> tuple["Stream", DataFrame]:
@@ -77,10 +83,12 @@ class Stream(NamedTuple):
             if frame.is_cached:
                 frame.unpersist()
 
-    def _events(self, frame: DataFrame, batch_id: int) -> SparkRows:
+    def _events(self, frame: DataFrame, batch_id: int) -> Rows:
         if isinstance(self.events, FilesOf):
             files = self.offsets.files(batch_id, EVENTS_SOURCE)
             if files is not None and self.events.can_read(files):
+                if self.driver is not None and self.driver.takes(files):
+                    return DriverRows.read(frame.sparkSession, self.events, files)
                 return self.events.rows(frame.sparkSession, files)
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         events = events.select(f"{EVENT_COLUMN}.*")
@@ -89,7 +97,7 @@ class Stream(NamedTuple):
     def _operations(self, frame: DataFrame, batch_id: int) -> Iterator[pa.Table]:
         """The operations of a batch, from where its source has them. Only if that is not known are all rows of the
         batch searched; then they are kept, so that no event is read twice."""
-        if OPERATION_COLUMN not in frame.columns or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
+        if not self.has_operations or not self.offsets.has_new(batch_id, OPERATIONS_SOURCE):
             return
         found = self._from_source(batch_id)
         if found is None:

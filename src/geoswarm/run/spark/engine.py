@@ -21,6 +21,7 @@ from geoswarm.run.engine import BaseEngine
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark.batches import Stream
+from geoswarm.run.spark.driver_rows import Driver
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
@@ -92,6 +93,7 @@ class Engine(BaseEngine):
                 raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.sources")
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         source, stream = Stream.of(events, operations, where)
+        source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None)
         pipeline = self._prepare_stream(source.columns, sink, stages, every_s)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:

@@ -161,7 +161,9 @@ class CollisionRuns:
 
     def _engine(self, checkpoint: Path, named: dict[str, str]) -> Engine:
         """Its time begins with the stream, and a batch is a round."""
-        tuning, ticks = Tuning.model_validate(named | {"round_s": ROUND_S}), count(self.collisions.start_s, ROUND_S)
+        # What is measured are tasks, also where batches are small.
+        tuning = Tuning.model_validate(named | {"round_s": ROUND_S, "driver_bytes_max": 0})
+        ticks = count(self.collisions.start_s, ROUND_S)
         return Engine(
             self._spark,
             self._contract,

@@ -127,7 +127,7 @@ def _run_engine(
     with Engine(
         spark,
         contract,
-        Tuning(strategy=STRATEGY, round_s=ROUND_S),
+        Tuning(strategy=STRATEGY, round_s=ROUND_S, driver_bytes_max=0),  # tasks are measured
         checkpoint=checkpoint,
         guard=GuardSettings(seed=seed) if guarded else None,
         clock=lambda: float(next(ticks)),

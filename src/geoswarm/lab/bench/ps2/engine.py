@@ -127,7 +127,7 @@ class _SharedCheckpoint:
 
     def _engine(self, layout: str) -> Engine:
         contract = Contract(bounds=self.posts.bounds, columns=CELLS_PER_SIDE, rows=CELLS_PER_SIDE, executors=WORKERS)
-        tuning = Tuning(strategy=f"ps2-{layout}", round_s=ROUND_S)
+        tuning = Tuning(strategy=f"ps2-{layout}", round_s=ROUND_S, driver_bytes_max=0)  # tasks are measured
         return Engine(self.spark, contract, tuning, checkpoint=str(self.root / "state"), sample=self.sample)
 
 
