@@ -126,10 +126,10 @@ def test_an_index_that_is_made_again_is_the_same_one(tmp_path: Path) -> None:
     engine.batch(0, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)
     engine.checkpoint.finish(0, ["flood flood river", "dam"] * 20)
     engine.batch(1, with_texts(rng, events(rng, 50)), with_keywords(rng, operations(rng, 80, ids=80), 1.0), 0)
-    files = sorted((tmp_path / "subscriptions").glob("*.index"))
+    engine.checkpoint.close()
+    files = [tmp_path / "subscriptions" / f"{entry.name}.index" for entry in engine.checkpoint.manifest.segments]
     before = [file.read_bytes() for file in files]
     for file in files:
         file.write_bytes(b"lost")
-    engine.checkpoint.close()
     Checkpoint(str(tmp_path), CONTRACT, engine.tuning).close()
     assert [file.read_bytes() for file in files] == before

@@ -29,7 +29,7 @@ from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
 from geoswarm.model import DEAD_LETTER
-from geoswarm.run.past import Past
+from geoswarm.run.past import Past, Rectangle
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.side_stages import Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
@@ -42,8 +42,6 @@ from geoswarm.store.journal import JournalReader
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import LoadProgress, LoadResult, load
 from geoswarm.store.scale_requests import put_request
-
-Rectangle = tuple[float, float, float, float]
 
 
 class BaseEngine:

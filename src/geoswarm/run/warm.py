@@ -161,7 +161,8 @@ class Warming:
             with suppress(OSError):  # a full disk: a process that compiles has said so
                 aside.write_text(text)
                 aside.replace(self._folder / COMPLETE)
-            self._say(f"{len(self.compiled)} kernels compiled in {took_s:.0f} s, for all later starts")
+            if self.compiled:
+                self._say(f"{len(self.compiled)} kernels compiled in {took_s:.0f} s, for all later starts")
         elif self.failed:
             part, why = next(iter(self.failed.items()))
             self._say(f"kernels of {', '.join(self.failed)} could not be compiled ahead ({part}: {why}): see doctor")

@@ -13,7 +13,16 @@ from geoswarm.store.vault import Chunks
 SYNC_BYTES = 16 << 20
 """Bytes of a file that go to the disk at once. A small file of another process, such as the manifest of a batch, waits
 behind them; behind all of a large file it would wait for seconds."""
-_flushers = ThreadPoolExecutor(4, "geoswarm-flush")
+
+
+def _start_flushers() -> None:
+    global _flushers
+    _flushers = ThreadPoolExecutor(4, "geoswarm-flush")
+
+
+_flushers: ThreadPoolExecutor
+_start_flushers()
+os.register_at_fork(after_in_child=_start_flushers)  # a forked process has no threads but its own
 
 
 def claim_folder(folder: Path) -> None:

@@ -94,7 +94,7 @@ def measure(sizes: KafkaSizes, seed: int, report: Progress) -> Result:
     with Broker(jars) as broker, tempfile.TemporaryDirectory() as folder:
         workload = tweets_for(sizes.subscriptions, 1.0, seed)
         report("filling the topics")
-        _fill(broker, workload, sizes)
+        _fill_topic(broker, workload, sizes)
         pq.write_table(pa.table(workload.subscriptions(0, sizes.subscriptions)), Path(folder) / STANDING)
         stage = _Stage(spark, broker, workload, sizes, Path(folder))
         for name in (BYTES, PARSED):
@@ -156,7 +156,7 @@ class _Stage(NamedTuple):
         return sum(split_cpu_s(os.getpid(), "")) - sum(split_cpu_s(self.broker.pid, ""))
 
 
-def _fill(broker: Broker, workload: Tweets, sizes: KafkaSizes) -> None:
+def _fill_topic(broker: Broker, workload: Tweets, sizes: KafkaSizes) -> None:
     for topic in (EVENTS, OPERATIONS, MATCHES):
         broker.create_topic(topic, PARTITIONS)
     events = workload.events(0, sizes.events)

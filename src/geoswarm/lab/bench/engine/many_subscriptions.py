@@ -83,14 +83,14 @@ def measure_many(
 ) -> tuple[list[dict[str, Any]], dict[str, float]]:
     """Rows and figures of the summary."""
     peak, roots = MergerPeak(), {"few": f"{folder}/few", "most": f"{folder}/most"}
-    _load(roots["few"], tweets_for(sizes.few, MATCHES_PER_EVENT, seed), sizes.few, MergerPeak(), report)
-    loaded = _load(roots["most"], tweets_for(sizes.most, MATCHES_PER_EVENT, seed), sizes.most, peak, report)
+    _load_rectangles(roots["few"], tweets_for(sizes.few, MATCHES_PER_EVENT, seed), sizes.few, MergerPeak(), report)
+    loaded = _load_rectangles(roots["most"], tweets_for(sizes.most, MATCHES_PER_EVENT, seed), sizes.most, peak, report)
     with _engines() as engines:
         started = {}
         for name, root in roots.items():
             report(f"starting cold on {name}")
             evict_files(Path(root))
-            started[name] = engines[name].submit(_start, root, seed, sizes.events).result()
+            started[name] = engines[name].submit(_start_cold, root, seed, sizes.events).result()
         report("matching")
         turns = {name: _turn(engine) for name, engine in engines.items()}
         taken = interleave(turns, sizes.turns, np.random.default_rng(seed))
@@ -133,7 +133,7 @@ class _Loaded:
     bytes_each: float
 
 
-def _load(root: str, workload: Tweets, count: int, peak: MergerPeak, report: Progress) -> _Loaded:
+def _load_rectangles(root: str, workload: Tweets, count: int, peak: MergerPeak, report: Progress) -> _Loaded:
     """As `Engine.load` does, without the reading of a file. The time to draw rectangles does not count."""
     checkpoint, seconds = Checkpoint(root, CONTRACT, Tuning()), 0.0
     with peak.watch(checkpoint):
@@ -170,7 +170,7 @@ def _turn(engine: ProcessPoolExecutor) -> Any:
     return lambda: engine.submit(_match).result()
 
 
-def _start(root: str, seed: int, events: int) -> float:
+def _start_cold(root: str, seed: int, events: int) -> float:
     """Seconds until the first batch, of a thousand events, is through."""
     global _engine
     began_s = time.perf_counter()

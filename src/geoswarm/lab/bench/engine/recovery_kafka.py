@@ -145,17 +145,17 @@ def measure(sizes: KafkaKills, seed: int, report: Progress) -> Result:
 
 def _kill(victim: Victim, kind: str, world: _World, rng: np.random.Generator, report: Progress) -> dict[str, Any]:
     before = victim.commits()
-    _wait_until(victim, lambda: victim.commits() > before and victim.is_alive, world)
+    _wait_for_kafka(victim, lambda: victim.commits() > before and victim.is_alive, world)
     time.sleep(rng.uniform(0, RUNNING_S))
-    _wait_until(victim, lambda: victim.kill(kind, rng) > 0, world)
+    _wait_for_kafka(victim, lambda: victim.kill(kind, rng) > 0, world)
     killed_s, commits, starts = time.monotonic(), victim.commits(), victim.starts
     report(f"killed {kind} after batch {commits - 1}")
-    _wait_until(victim, lambda: victim.commits() > commits, world)
+    _wait_for_kafka(victim, lambda: victim.commits() > commits, world)
     recovery_s = time.monotonic() - killed_s
     return {"killed": kind, "after_batch": commits - 1, "starts": victim.starts - starts, "recovery_s": recovery_s}
 
 
-def _wait_until(victim: Victim, condition: Callable[[], bool], world: _World) -> None:
+def _wait_for_kafka(victim: Victim, condition: Callable[[], bool], world: _World) -> None:
     """The engine is started again when it dies, and given more events when it has done all."""
     while not victim.until(condition, "the next committed batch"):
         world.extend(BATCHES_PER_KILL)

@@ -81,7 +81,7 @@ def measure(sizes: SnapshotSizes, seed: int, report: Progress, session: Any = No
             rivals = _rivals(past, root / "parquet", spark)
             for share in SHARES:
                 report(f"queries for {share:.2%}")
-                rows += _race(rivals, past, _squares(sample, share, sizes.queries, rng), words, share, rng)
+                rows += _ask_all(rivals, past, _squares(sample, share, sizes.queries, rng), words, share, rng)
         touched = [past.query(box) for box in _squares(sample, CLAIM, sizes.queries, rng)]
         whole = past.query(limit=1)
         blocks = sum(run.blocks_of_parts for run in whole.touched)
@@ -167,7 +167,7 @@ def _sql(box: Box) -> str:
     return f"x >= {xmin!r} AND x <= {xmax!r} AND y >= {ymin!r} AND y <= {ymax!r}"
 
 
-def _race(
+def _ask_all(
     rivals: dict[str, Ask], past: Past, boxes: list[Box], words: str, share: float, rng: np.random.Generator
 ) -> Iterator[dict[str, Any]]:
     """Every rival asks for each box in turn, and all must find the same number of events."""

@@ -62,7 +62,7 @@ SIZES = {
 def measure(sizes: KeepSizes, seed: int, report: Progress, session: Any = None) -> Result:
     with bench_session(session) as spark, tempfile.TemporaryDirectory() as folder:
         report(f"loading {sizes.subscriptions:,} subscriptions twice")
-        contestants = _contestants(Path(folder), sizes, seed, spark)
+        contestants = _with_and_without(Path(folder), sizes, seed, spark)
         turns = {name: c.turn(name, spark, sizes.batches, report) for name, c in contestants.items()}
         for name in contestants:  # Java compiles what it runs often
             turns[name]()
@@ -82,7 +82,7 @@ def measure(sizes: KeepSizes, seed: int, report: Progress, session: Any = None) 
     return Result(rows, summary, {**sizes.__dict__})
 
 
-def _contestants(root: Path, sizes: KeepSizes, seed: int, spark: Any) -> dict[str, PipelineContestant]:
+def _with_and_without(root: Path, sizes: KeepSizes, seed: int, spark: Any) -> dict[str, PipelineContestant]:
     sources = [root / f"{number:04d}.parquet" for number in range(sizes.files)]
     for number, source in enumerate(sources):
         events = Tweets(seed=seed).events(number * sizes.file_events, sizes.file_events)
