@@ -101,7 +101,7 @@ class TimedSink(Sink):
     """A sink that notes when each batch was in place."""
 
     def __init__(self, folder: Path) -> None:
-        self.inner = Parquet(str(folder))
+        self.inner = Parquet(str(folder), roll_s=0)  # every batch is visible at once
         self.placed_s: dict[int, float] = {}
 
     def bind(self, checkpoint: str) -> None:
