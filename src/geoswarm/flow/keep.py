@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
-from geoswarm.core.arrays.jit import Array, Floats
+from geoswarm.core.arrays.jit import Array, Bytes
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.blocks import blocks_of
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
@@ -23,6 +23,8 @@ from geoswarm.model import EVENT, GEOMETRY
 
 ROWS, BOXES, TIMES = "rows", "boxes", "times_us"
 """The arrays of a file: an Arrow file, and the blocks of its rows."""
+FRAME_BYTES = 1 << 20
+"""Room in a file beside its rows: the columns' names and types, twice, and where the rows begin."""
 BATCH = pa.field("kept_batch", pa.int64(), nullable=False)
 """The batch of each row, in files that were merged from those of several batches."""
 
@@ -59,21 +61,25 @@ def sort_by_place(events: pa.RecordBatch, grid: Grid) -> pa.RecordBatch:
 
 def arrays_of_rows(events: pa.RecordBatch, grid: Grid) -> dict[str, Array]:
     """The arrays of a file, from events in Z-order, which may still have the mark of sound areas; at least one."""
-    blocks = blocks_of(_boxes_of(events, grid), events.column("ts").cast(pa.int64()).to_numpy())
-    sink, rows = pa.BufferOutputStream(), drop_mark(events)
-    with pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_batch(rows)
-    return {ROWS: np.frombuffer(sink.getvalue(), np.uint8), BOXES: blocks.boxes, TIMES: blocks.times_us}
-
-
-def _boxes_of(events: pa.RecordBatch, grid: Grid) -> Floats:
-    """The box of each event, (n, 4): its point, or the rectangle round its area."""
-    x, y = xy(events)
-    boxes = np.stack([x, y, x, y], axis=1)
+    low, high = xy(events), xy(events)
     areas = areas_of(events, grid)
     if areas is not None:
-        boxes[areas.rows] = areas.boxes
-    return boxes
+        low, high = (low[0].copy(), low[1].copy()), (high[0].copy(), high[1].copy())
+        for axis in range(2):
+            low[axis][areas.rows], high[axis][areas.rows] = areas.boxes[:, axis], areas.boxes[:, axis + 2]
+    blocks = blocks_of(low, high, events.column("ts").cast(pa.int64()).to_numpy())
+    return {ROWS: _as_file(drop_mark(events)), BOXES: blocks.boxes, TIMES: blocks.times_us}
+
+
+def _as_file(rows: pa.RecordBatch) -> Bytes:
+    """An Arrow file, in memory that is claimed once: a buffer that grows is copied again and again."""
+    room = pa.ipc.get_record_batch_size(rows) + FRAME_BYTES
+    buffer = pa.allocate_buffer(room, resizable=True)
+    with pa.FixedSizeBufferWriter(buffer) as sink:
+        with pa.ipc.new_file(sink, rows.schema) as writer:
+            writer.write_batch(rows)
+        size = sink.tell()
+    return np.frombuffer(buffer, np.uint8)[:size]
 
 
 def part_of(name: str, size: int, rows: int, arrays: dict[str, Array]) -> KeptPart:

@@ -172,16 +172,16 @@ def test_only_the_files_and_blocks_that_a_region_and_a_time_touch_are_read(tmp_p
 
 def test_many_small_files_become_few_and_answers_stay(tmp_path: Path) -> None:
     """Also where the window's edge lies within a merged file."""
-    window, tables = WindowSettings(keep="300 s"), [batch(10, k, rows=40) for k in range(18)]
+    window, tables = WindowSettings(keep="300 s"), [batch(10, k, rows=40) for k in range(34)]
     storage = Storage(str(tmp_path))
-    for until, at_s in ((16, 1000), (18, 1303)):
+    for until, at_s in ((32, 1000), (34, 1303)):
         clock = partial(_next_s, count(at_s))
         with gs.LocalEngine(WORLD, gs.Tuning(window=window), checkpoint=str(tmp_path), clock=clock) as engine:
             engine.start(events=tables[:until], sink=gs.sinks.Noop(), available_now=True, every_s=0.05).wait()
     kept = [read_run(storage, name) for name in run_names(storage)]
     oracle = oracle_of(tmp_path, tables, window)
     assert kept[0].first < kept[-1].first_kept <= kept[0].last
-    assert len(kept) < len(oracle.kept()) < 18
+    assert len(kept) < len(oracle.kept()) < 34
     assert check(tmp_path, oracle, [EVERYWHERE, *queries(11, 30)]) > 0
 
 

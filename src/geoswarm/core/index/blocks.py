@@ -30,12 +30,12 @@ class Blocks(NamedTuple):
         return near & (first < until_us) & (last >= since_us)  # type: ignore[no-any-return]
 
 
-def blocks_of(boxes: Floats, times_us: Ints) -> Blocks:
-    """The blocks of rows with these boxes, (n, 4), and times; at least one row."""
+def blocks_of(low: tuple[Floats, Floats], high: tuple[Floats, Floats], times_us: Ints) -> Blocks:
+    """The blocks of rows, at least one, whose boxes have these corners (x and y), and with these times."""
     starts = np.arange(0, len(times_us), BLOCK_ROWS)
-    low, high = np.minimum.reduceat(boxes[:, :2], starts), np.maximum.reduceat(boxes[:, 2:], starts)
-    times = np.stack([np.minimum.reduceat(times_us, starts), np.maximum.reduceat(times_us, starts)], axis=1)
-    return Blocks(np.concatenate([low, high], axis=1), times)
+    sides = [np.minimum.reduceat(side, starts) for side in low] + [np.maximum.reduceat(side, starts) for side in high]
+    times = [edge.reduceat(times_us, starts) for edge in (np.minimum, np.maximum)]
+    return Blocks(np.stack(sides, axis=1), np.stack(times, axis=1))
 
 
 def runs_of(chosen: Bools, rows: int) -> Ints:

@@ -1,6 +1,6 @@
 """Make few large runs of kept events of many small ones, beside the stream.
 
-Eight neighbours of a like size become one, so an event is written anew a logarithmic number of times, and an hour of
+Sixteen neighbours of a like size become one, so an event is written anew a logarithmic number of times, and an hour of
 batches is a few dozen files. A run never gets so large that what has expired in it is more than an eighth of the
 window. The newest run is left alone: its batch may be run again.
 """
@@ -18,7 +18,7 @@ from geoswarm.flow.recall import open_part
 from geoswarm.store.kept.files import PARTS_FOLDER, KeptRun, write
 from geoswarm.store.storage import Storage
 
-FANOUT = 8
+FANOUT = 16
 """Runs of a like size that are merged into one."""
 SMALL_ROWS = 4096
 """Runs of fewer rows are of a like size."""
@@ -54,7 +54,7 @@ class BackgroundMerge:
 
 
 def runs_to_merge(runs: Sequence[KeptRun], window: WindowSettings) -> Sequence[KeptRun]:
-    """Neighbours to merge: the smallest that are eight or more of a like size; none if there are not so many."""
+    """Neighbours to merge: the smallest that are sixteen or more of a like size; none if there are not so many."""
     settled = runs[:-1]
     for size in sorted({_size_class(run) for run in settled}):
         first = len(settled)
