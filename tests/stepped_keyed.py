@@ -69,7 +69,7 @@ class SteppedKeyed:
             )
             plan = (self.plan.epoch, self._seal)
             state.commit(
-                before.after(moment, operator.window, files, plan, str(task.columns), IntervalClock(1_000_000))
+                before.after(moment, operator.window, files, plan, str(task.columns[-1]), IntervalClock(1_000_000))
             )
         return given
 

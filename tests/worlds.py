@@ -63,6 +63,28 @@ def wandering_events(
     return pa.table({"event_id": ids, "ts": pa.array(ts).cast(TIMESTAMP), "x": x, "y": y, "object_id": who})
 
 
+def border_walks(
+    rng: np.random.Generator, n: int, *, step: float, objects: int, first_id: int = 0, at_us: int = 0
+) -> pa.Table:
+    """Events of objects that waver about the borders of `with_borders`; as in `wandering_events`, some have no object,
+    some are late, some at the same time. Now and then an object sends nothing for a while."""
+    ids, names = np.arange(first_id, first_id + n), rng.integers(0, objects, n)
+    quiet = (names + at_us // 40_000_000) % 5 == 0
+    home = np.random.default_rng(0).integers(-4, 5, (objects, 2)) * step
+    x, y = (home[names] + rng.normal(0.0, step / 3, (n, 2))).T
+    ts = at_us + rng.integers(-12, 11, n) * 1_000_000
+    who = pa.array(names, mask=(rng.random(n) < 0.05) | quiet)
+    return pa.table({"event_id": ids, "ts": pa.array(ts).cast(TIMESTAMP), "x": x, "y": y, "object_id": who})
+
+
+def with_borders(operations: pa.Table, step: float) -> pa.Table:
+    """Sides are multiples of `step`, so that regions share borders."""
+    for side in ("xmin", "ymin", "xmax", "ymax"):
+        snapped = np.round(operations.column(side).to_numpy() / step) * step
+        operations = operations.set_column(operations.schema.get_field_index(side), side, pa.array(snapped))
+    return operations
+
+
 def operations(
     rng: np.random.Generator, n: int, *, ids: int, now_us: int = 0, near: float | None = None, lasts_us: int = 50
 ) -> pa.Table:
@@ -168,6 +190,71 @@ def with_on(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
     """Each is on something, now and then on what there is not."""
     shares = [0.15, 0.05, 0.2, 0.2, 0.08, 0.15, 0.06, 0.06, 0.03, 0.02]
     return operations.append_column("on", pa.array([ON[i] for i in rng.choice(len(ON), len(operations), p=shares)]))
+
+
+CONFIRMS = ["1 fix", "2 fixes", " 3 fixes ", "4 s", "7.5 s", "0.25 min", "3 fix", "0 fixes", "-1 s", "2 days"]
+COOLDOWNS = ["5 s", "20 s", "1 min", "2 hours", "0 s", "soon"]
+
+
+def with_alert_rules(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some wait for a confirmation, some have a pause after an alert; now and then it is nonsense, or of one that is on
+    `inside`."""
+    n, follows = len(operations), np.array([on not in (None, "inside") for on in operations["on"].to_pylist()])
+    asks = np.where(follows, 0.7, 0.04)
+    shares = {
+        "confirm": [0.04, 0.24, 0.2, 0.16, 0.16, 0.12, *[0.02] * 4],
+        "cooldown": [0.3, 0.3, 0.2, 0.16, 0.02, 0.02],
+    }
+    for name, texts in (("confirm", CONFIRMS), ("cooldown", COOLDOWNS)):
+        chosen = np.array(texts)[rng.choice(len(texts), n, p=shares[name])]
+        operations = operations.append_column(name, pa.array(chosen, pa.string(), mask=rng.random(n) > asks))
+    return operations
+
+
+def with_accuracy(rng: np.random.Generator, rows: pa.Table) -> pa.Table:
+    """Metres of all kinds; some unknown, some nonsense."""
+    metres = np.where(rng.random(len(rows)) < 0.1, rng.choice([-1.0, np.nan, 20.0, np.inf], len(rows)), 0.0)
+    metres += np.where(metres == 0.0, rng.exponential(10.0, len(rows)), 0.0)
+    return rows.append_column("accuracy_m", pa.array(metres, mask=rng.random(len(rows)) < 0.1))
+
+
+AGGREGATES: list[tuple[str | None, str | None, str | None, str | None]] = [
+    (None, None, None, None),
+    ("count", "tumbling(5 s)", None, None),
+    ("count", "tumbling(5 s)", None, "count > 1"),
+    ("COUNT", " tumbling ( 5000 ms )", None, "value < 3"),
+    ("sum(v)", "sliding(6 s, 2 s)", "kind", None),
+    ("sum(v)", "sliding(6 s, 2 s)", "kind", "sum > 0 OR sum IS NULL"),
+    ("avg(n)", "count(3)", "kind", None),
+    ("min(v)", "session(3 s)", None, None),
+    ("max(n)", "session(2 s)", "kind", "max > 2"),
+    ("distinct(kind)", "tumbling(10 s)", None, None),
+    ("quantile(v, 0.5)", "sliding(4 s, 4 s)", None, "quantile > 0"),
+    ("top(kind, 2)", "count(4)", None, "count = 4"),
+    ("median(v)", "tumbling(5 s)", None, None),
+    ("count", None, None, None),
+    (None, "tumbling(5 s)", None, None),
+    ("count", "tumbling(5 s)", None, "speed > 3"),
+]
+"""What a subscription may count; the last ones are nonsense."""
+
+
+def with_aggregates(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some count instead of reporting matches; some ask for what is not beside an aggregate."""
+    chosen = rng.choice(len(AGGREGATES), len(operations), p=[0.3, *[0.06] * 11, *[0.01] * 4])
+    for n, name in enumerate(("aggregate", "window", "group_by", "when")):
+        column = pa.array([AGGREGATES[i][n] for i in chosen], pa.string())
+        operations = operations.append_column(name, column)
+    return operations
+
+
+PAYLOADS = [None, '{"route": 7, "stops": [1, 2.5, null]}', '"Straße 東京"', "7", " [ ] ", "null", "{route: 7}", "route"]
+
+
+def with_payloads(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some have JSON with them; a few have what is none."""
+    chosen = rng.choice(len(PAYLOADS), len(operations), p=[0.3, 0.2, 0.2, 0.1, 0.1, 0.06, 0.02, 0.02])
+    return operations.append_column("payload", pa.array([PAYLOADS[i] for i in chosen], pa.string()))
 
 
 PREDICATES = [None, "intersects", "contains", "within", "covers", " covers ", "inside"]

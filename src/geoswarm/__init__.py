@@ -8,7 +8,7 @@ once in `_LATER`, for lookup at run time. `tests/docs/test_public_names.py` comp
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from geoswarm.config import Contract, KeyTuning, Tuning, WindowSettings
+from geoswarm.config import AggregateSettings, Contract, KeyTuning, Tuning, WindowSettings
 from geoswarm.version import __version__
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from geoswarm.lab.workload.tweets import Tweets as Tweets
     from geoswarm.run import local as local
     from geoswarm.run import sinks as sinks
+    from geoswarm.run.collection import Subscriptions as Subscriptions
     from geoswarm.run.local.engine import LocalEngine as LocalEngine
     from geoswarm.run.local.keyed_stream import LocalKeyedStream as LocalKeyedStream
     from geoswarm.run.past import Past as Past
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from geoswarm.run.spark.generator import posts_stream as posts_stream
     from geoswarm.run.spark.generator import tweets_stream as tweets_stream
     from geoswarm.run.spark.keyed_stream import KeyedStream as KeyedStream
+    from geoswarm.run.spark.past_frames import past_frame as past_frame
     from geoswarm.run.spark.session import build_session as build_session
     from geoswarm.store.key_source import KeySource as KeySource
 
@@ -53,11 +55,13 @@ _LATER = {
     "KeyedStream": "geoswarm.run.spark.keyed_stream",
     "Stage": "geoswarm.run.side_stages",
     "Past": "geoswarm.run.past",
+    "Subscriptions": "geoswarm.run.collection",
+    "past_frame": "geoswarm.run.spark.past_frames",
     "operators": "geoswarm.flow.keyed.operators",
 }
 """The module of each public name, or the module that the name is."""
 
-__all__ = ["Contract", "KeyTuning", "Tuning", "WindowSettings", "__version__", *_LATER]
+__all__ = ["AggregateSettings", "Contract", "KeyTuning", "Tuning", "WindowSettings", "__version__", *_LATER]
 
 
 def __dir__() -> list[str]:

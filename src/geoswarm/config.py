@@ -18,6 +18,9 @@ EXECUTORS_MAX = 4096
 EXECUTORS_MIN = 2
 """Executors of a new checkpoint on a machine with one core: with one executor there would be nothing to balance."""
 
+LATENESS_S_MAX = 366 * 86_400.0
+"""As long as the longest window."""
+
 
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -93,6 +96,12 @@ class WindowSettings(_Settings):
     """The columns that are kept beside `event_id`, `ts`, `x` and `y`; None: all."""
     bytes_max: int = Field(default=64 * 1024**3, ge=1 << 20)
     """Bytes on disk, whatever `keep` asks for: beyond it the oldest batches go early, and `status` counts them."""
+    marks_past: bool = False
+    """Whether subscriptions may ask for kept events (`since`). Matches then have a column `past`: readers, and tables
+    that are there already, must know it."""
+    past_matches_max: int = Field(default=1_000_000, ge=1)
+    """Matches of kept events that a batch gives to new subscriptions, held in the memory of one task. With more, each
+    of these subscriptions gets its newest ones, and the journal counts what was left out."""
 
     @field_validator("keep")
     @classmethod
@@ -125,12 +134,29 @@ KEPT_BYTES = {"kb": 1e3, "mb": 1e6, "gb": 1e9, "kib": 1024.0, "mib": 1024.0**2, 
 
 def amount_of(text: str) -> tuple[float, str]:
     """A number and the singular of its unit."""
-    found = re.fullmatch(r"\s*(\d+(?:_?\d+)*(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    found = re.fullmatch(r"\s*(\d+(?:_\d+)*(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
     unit = found[2].lower() if found else ""
     unit = unit if unit in KEPT_SECONDS | KEPT_EVENTS | KEPT_BYTES else unit.removesuffix("s")
     if not found or unit not in KEPT_SECONDS | KEPT_EVENTS | KEPT_BYTES or not float(found[1].replace("_", "")):
         raise ValueError(f'{text!r} is no amount of the stream: write "1 hour", "5000000 events" or "2 GB"')
     return float(found[1].replace("_", "")), unit
+
+
+class AggregateSettings(_Settings):
+    """When the windows of aggregates are closed (`docs/aggregates.md`)."""
+
+    lateness_s: float = Field(default=10.0, ge=0, le=LATENESS_S_MAX)
+    """How late events may come: a window stays open so long after the newest event has passed its end."""
+    ahead_s: float = Field(default=60.0, ge=0, le=LATENESS_S_MAX)
+    """How far ahead of the clock an event may be and still close windows."""
+
+    @property
+    def lateness_us(self) -> int:
+        return round(self.lateness_s * 1e6)
+
+    @property
+    def ahead_us(self) -> int:
+        return round(self.ahead_s * 1e6)
 
 
 class Tuning(_Settings):
@@ -147,6 +173,14 @@ class Tuning(_Settings):
     """Seconds between two decisions about the plan (SWARM §4.3.1); if too short, noise is taken for a change."""
     object_ttl_s: float = Field(default=3600.0, gt=0)
     """An object without events for so long is forgotten; no "exit" is reported for it."""
+    keeps_objects: bool = False
+    """Whether the last place of every object is kept (`Engine.objects`), also while no subscription is on "enter",
+    "exit" or "dwell". Then every event with an `object_id` goes on to the executor of its object."""
+    accuracy_max_m: float | None = Field(default=None, ge=0)
+    """An event of an object whose `accuracy_m` is a larger number of metres is passed over for "enter", "exit" and
+    "dwell"; None: none is."""
+    accuracy_needed: bool = False
+    """Whether an event of an object of unknown `accuracy_m` is passed over, too."""
     matches: Literal["arrays", "pairs"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
     pipeline: Literal["spis", "sps", "rihps", "risps"] = "spis"
@@ -189,8 +223,16 @@ class Tuning(_Settings):
     """Share of cancelled or expired subscriptions that makes a segment worth rewriting."""
     window: WindowSettings | None = None
     """Events that are kept for queries; None: none. In a settings file the section [window]."""
+    aggregates: AggregateSettings = AggregateSettings()
+    """When windows of aggregates are closed. In a settings file the section [aggregates]."""
     dead_letter_folders_max: int = Field(default=10_000, ge=1)
     """Batches whose dead letters are kept; the oldest are removed first."""
+
+    @model_validator(mode="after")
+    def _relations(self) -> Self:
+        if self.accuracy_needed and self.accuracy_max_m is None:
+            raise ValueError("accuracy_needed says nothing without accuracy_max_m: give that, too, or leave it out")
+        return self
 
     @field_validator("executors", mode="before")
     @classmethod

@@ -1,10 +1,10 @@
 """The Arrow schemas of events, matches and dead letters. Operations, the changes of subscriptions, have the columns of
 subscriptions (`core/subscriptions/attributes.py`).
 
-An event may have any further columns; its matches carry them unchanged. Three of them have a meaning: keywords are
+An event may have any further columns; its matches carry them unchanged. Four of them have a meaning: keywords are
 looked for in `text`; `object_id` is the object that the event is about, for subscriptions `on` its entering, leaving or
-staying in a region; and an event with a `geometry` is that area. The region of a subscription is a rectangle, or a
-`geometry`.
+staying in a region; `accuracy_m` is how exact its place is; and an event with a `geometry` is that area. The region of
+a subscription is a rectangle, or a `geometry`.
 """
 
 import pyarrow as pa
@@ -28,6 +28,10 @@ OBJECT = pa.field("object_id", pa.int64())
 """The object that an event is about, such as a vehicle or a phone: any integer or a string. Without the column, or
 where it is null, no object enters or leaves."""
 
+ACCURACY = pa.field("accuracy_m", pa.float64())
+"""How many metres the place of an event may be off, for `accuracy_max_m`. Without the column, where it is null, NaN or
+below 0 (as phones send it), it is not known."""
+
 GEOMETRY = pa.field("geometry", pa.binary())
 """The area that an event is: WKB, WKT, GeoJSON or CIRCLE(lon lat, metres), binary or string. `x` and `y` may then be
 null, and become the middle of the rectangle round it. Without the column, or where it is null, the event is a point."""
@@ -48,6 +52,12 @@ DEAD_LETTER = pa.schema(
 
 SUB_IDS = pa.field("sub_ids", pa.list_(pa.field("element", pa.int64())), nullable=False)
 SUB_ID = pa.field("sub_id", pa.int64(), nullable=False)
+VERSION = "version"
+"""The column of matches with the version of the subscriptions, the same in all rows of a batch."""
+PAST = pa.field("past", pa.bool_(), nullable=False)
+"""Whether a match is of a kept event, given to a subscription that asks for its past; where `[window]` marks it."""
+FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
+"""The years 1 to 9999, in microseconds since 1970: times beyond them have no text."""
 NEVER_US = (1 << 63) - 1
 """The expiry, in microseconds since 1970, of a subscription that has none."""
 

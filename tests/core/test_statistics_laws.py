@@ -20,6 +20,7 @@ import geoswarm
 from geoswarm.core.space.grid import CellBox
 from geoswarm.core.stats.aqwa import Aqwa
 from geoswarm.core.stats.cell_counts import CellCounts
+from geoswarm.core.stats.sketches import DistinctSketch, QuantileSketch, TopSketch
 from geoswarm.core.stats.triostat import Box, TrioStat
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
@@ -73,6 +74,17 @@ def cell_counts(rng: np.random.Generator) -> CellCounts:
     return CellCounts.of(rng.integers(0, ROWS * COLUMNS, 12), *counts)
 
 
+def sketch(kind: Any) -> Callable[[np.random.Generator], Any]:
+    """Few values, whose sketches are exact."""
+
+    def fill(rng: np.random.Generator) -> Any:
+        filled = kind.empty()
+        filled.add(pa.array(rng.integers(0, 30, 20)))
+        return filled
+
+    return fill
+
+
 def load(rng: np.random.Generator) -> Load:
     return Load(*rng.integers(0, 99, 4).tolist())
 
@@ -98,8 +110,11 @@ FILL: dict[str, tuple[Callable[[np.random.Generator], Any], Any]] = {
     "Aqwa": (aqwa, Aqwa.empty(ROWS, COLUMNS)),
     "CellCounts": (cell_counts, CellCounts.none()),
     "Load": (load, NO_LOAD),
+    "DistinctSketch": (sketch(DistinctSketch), DistinctSketch.empty()),
     "LoadReport": (load_report, LoadReport()),
+    "QuantileSketch": (sketch(QuantileSketch), QuantileSketch.empty()),
     "Span": (span, None),
+    "TopSketch": (sketch(TopSketch), TopSketch.empty()),
     "TermCounts": (term_counts, TermCounts.empty(64)),
     "TrioStat": (triostat, TrioStat.empty(Box(0, 0, ROWS - 1, COLUMNS - 1))),
 }
@@ -110,6 +125,12 @@ def plain(value: Any) -> Any:
     """Values that `==` compares, whatever the statistic keeps them in."""
     if isinstance(value, np.ndarray):
         return value.tolist()
+    if isinstance(value, DistinctSketch):
+        return value.read(), value.to_bytes()
+    if isinstance(value, QuantileSketch):
+        return [value.read(rank) for rank in np.linspace(0, 1, 21).tolist()]
+    if isinstance(value, TopSketch):
+        return value.read(100)
     if is_dataclass(value):
         return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, dict):

@@ -81,7 +81,7 @@ def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable,
     segment = Searchable(
         Records.of(rects, ids),
         index_of_chosen(rects, ~has_words & ~has_shape),
-        build_text(GRID, rects, words) if has_words.any() else None,
+        build_text(GRID, rects, ids, words) if has_words.any() else None,
         conditions_of(words) if has_words.any() else None,
         regions,
         RestIndex(),

@@ -12,7 +12,7 @@ from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import parts_of
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import Moment, Turn
-from geoswarm.flow.keyed.self_join import SelfJoin
+from geoswarm.flow.keyed.self_join import HELD_WORK, PAIR_WORK, SelfJoin
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.keyed import pairs
 from keyed_harness import Batch, KeyedWorld, Row, have_same_rows, moments
@@ -84,7 +84,7 @@ def test_each_part_of_a_split_key_looks_up_its_own_state_only(tmp_path: Path) ->
         columns = {"key": ["a"] * 400, "id": range(400), "value": np.arange(400) % 50 - 25.0}
         engine.batch(batch, batch, pa.RecordBatch.from_pydict(columns))
         work = {executor: report.work for executor, report in engine.worked.items()}
-        whole = 400 + 400 * batch + 50 * (8 * 8 * batch + 8 * 7 // 2)  # new rows, held rows, pairs
+        whole = 400 + HELD_WORK * 400 * batch + PAIR_WORK * 50 * (8 * 8 * batch + 8 * 7 // 2)  # rows new, held; pairs
         assert sum(work.values()) == whole
         assert max(work.values()) < 0.4 * whole
 
@@ -124,7 +124,7 @@ def test_the_work_of_a_key_is_its_rows_what_it_holds_and_its_pairs() -> None:
     zeros = np.zeros(3, np.int64)
     starts, held_starts = np.array([0, 2, 3]), np.array([0, 3, 3])
     turn = Turn(pa.array([1, 2]), new, starts, held, held_starts, zeros, zeros, Moment(1, 0, 0))
-    assert operator.update(turn).work.tolist() == [2 + 3 + (2 * 3 + 1), 1]
+    assert operator.update(turn).work.tolist() == [2 + 3 * HELD_WORK + (2 * 3 + 1) * PAIR_WORK, 1]
 
 
 def test_values_that_are_whole_numbers_are_joined_as_floats() -> None:

@@ -21,7 +21,7 @@ from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, hash_terms, terms_of, tokenize
 from geoswarm.errors import InputError
 from geoswarm.flow.match.match import Searchable, match
-from geoswarm.flow.match.word_match import match_text
+from geoswarm.flow.match.word_match import PORTION_ENTRIES, match_text
 from geoswarm.run.oracle.oracle import brute_force
 from worlds import BOUNDS, events, rectangles
 
@@ -79,7 +79,7 @@ class World:
         return Records.of(self.rects, np.arange(len(self.rects)) * 10, expires_us, dead)
 
     def searchable(self, frequencies: Floats | None = None, records: Records | None = None) -> Searchable:
-        index = build_text(GRID, self.rects, self.words, frequencies)
+        index = build_text(GRID, self.rects, self.records().ids, self.words, frequencies)
         return Searchable(records or self.records(), None, index, conditions_of(self.words))
 
     def oracle(self) -> set[Pair]:
@@ -174,7 +174,11 @@ def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None
     texts = ["flood on the river", "river, dam", "", "the dam on the river"]
     tokens = tokenize(pa.array([texts[i] for i in order]))
     index = build_text(
-        GRID, rects, words, np.array([{"flood": 1, "river": 9, "dam": 2}[w] for w in words.vocabulary.to_pylist()])
+        GRID,
+        rects,
+        np.arange(2),
+        words,
+        np.array([{"flood": 1, "river": 9, "dam": 2}[w] for w in words.vocabulary.to_pylist()]),
     )
     segment = Searchable(Records.of(rects, np.arange(2), NO_EXPIRY, NONE_DEAD), None, index, conditions_of(words))
     asked = wanted_tokens(Points.of(codes[order], x[order], y[order]), tokens, [segment])
@@ -190,9 +194,9 @@ def test_a_router_sends_only_terms_that_a_subscription_nearby_asks_for() -> None
 def test_a_segment_without_subscriptions_for_words_has_an_empty_index() -> None:
     world = World(1)
     words, _ = compile_expressions(pa.array([None] * 60, pa.string()))
-    index = build_text(GRID, world.rects, words)
+    index = build_text(GRID, world.rects, world.records().ids, words)
     segment = Searchable(world.records(), None, index, conditions_of(words))
-    assert len(index.boxed) == 0
+    assert len(index.packed) == 0
     assert find_pairs(world.points, world.tokens, segment) == []
     assert not wanted_tokens(world.points, world.tokens, [segment]).any()
 
@@ -202,8 +206,9 @@ def test_a_subscription_costs_at_most_four_entries_per_conjunction_whatever_its_
     low = rng.uniform([-180, -90], [180, 90], (200, 2))
     rects = np.concatenate([low, np.minimum(low + 10.0 ** rng.uniform(-6, 2.5, (200, 2)), (180, 90))], axis=1)
     words = random_expressions(rng, 200)
-    index = build_text(GRID, rects, words)
-    per_subscription = np.bincount((index.boxed[:, 1] & np.uint64(0xFFFFFFFF)).astype(np.int64), minlength=200)
+    index = build_text(GRID, rects, np.arange(200), words)
+    asking = index.alternatives[index.packed >> np.uint64(32), 1] >> np.uint64(32)
+    per_subscription = np.bincount(asking.astype(np.int64), minlength=200)
     conjunctions = np.diff(words.conjunctions_offsets)
     assert (per_subscription >= conjunctions).all()
     assert (per_subscription <= CELLS_PER_SUBSCRIPTION_MAX * conjunctions).all()
@@ -213,11 +218,13 @@ def test_a_subscription_is_listed_under_its_rarest_term() -> None:
     words, _ = compile_expressions(pa.array(["flood AND river AND dam", "river OR dam"]))
     counts = TermCounts.empty()
     counts.add(tokenize(pa.array(["river", "river dam", "river flood", "dam"])))
-    index = build_text(GRID, np.tile(np.array(BOUNDS), (2, 1)), words, counts.read(hash_terms(words.vocabulary)))
+    index = build_text(
+        GRID, np.tile(np.array(BOUNDS), (2, 1)), np.arange(2), words, counts.read(hash_terms(words.vocabulary))
+    )
     listed = {words.vocabulary[int(row)].as_py() for row, height in _terms_with_lists(index) if height}
     assert listed == {"flood", "river", "dam"}
     only, _ = compile_expressions(pa.array(["flood AND river AND dam"]))
-    index = build_text(GRID, np.array([BOUNDS]), only, counts.read(hash_terms(only.vocabulary)))
+    index = build_text(GRID, np.array([BOUNDS]), np.arange(1), only, counts.read(hash_terms(only.vocabulary)))
     assert {only.vocabulary[int(row)].as_py() for row, height in _terms_with_lists(index) if height} == {"flood"}
 
 
@@ -237,7 +244,7 @@ def test_an_index_is_good_for_the_same_words_wherever_they_lie() -> None:
     world = World(6)
     shifted = pa.concat_arrays([pa.array(["before"]), world.words.vocabulary]).slice(1)
     stored = Expressions.from_arrays(world.words.to_arrays())
-    index = build_text(GRID, world.rects, world.words._replace(vocabulary=shifted))
+    index = build_text(GRID, world.rects, world.records().ids, world.words._replace(vocabulary=shifted))
     segment = Searchable(world.records(), None, index, conditions_of(stored))
     assert sorted(find_pairs(world.points, world.tokens, segment)) == sorted(world.oracle())
 
@@ -248,7 +255,7 @@ def test_a_text_of_thousands_of_words_finds_what_it_says() -> None:
     segment = Searchable(
         Records.of(rects, np.arange(3), NO_EXPIRY, NONE_DEAD),
         None,
-        build_text(GRID, rects, words),
+        build_text(GRID, rects, np.arange(3), words),
         conditions_of(words),
     )
     codes = codes_of(np.zeros(2), np.zeros(2), frame_of(GRID))
@@ -262,7 +269,7 @@ def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> No
     words, _ = compile_expressions(pa.array([*asks, *crowd]))
     rects = np.tile(np.array(BOUNDS), (len(asks) + len(crowd), 1))
     ids = np.arange(len(rects))
-    index = build_text(GRID, rects, words)
+    index = build_text(GRID, rects, ids, words)
     segment = Searchable(Records.of(rects, ids, NO_EXPIRY, NONE_DEAD), None, index, conditions_of(words))
     here = np.zeros(1)
     points = Points.of(codes_of(here, here, frame_of(GRID)), here, here)
@@ -271,6 +278,28 @@ def test_a_text_that_fills_every_signature_still_finds_only_what_it_says() -> No
     tokens = [tokenize(pa.array([text])) for text in texts]
     assert sorted(s for _, s in find_pairs(points, tokens[0], segment)) == [s for s in want if s < len(asks) + 8000]
     assert sorted(s for _, s in find_pairs(points, tokens[1], segment)) == [s for s in want if s >= len(asks) + 8000]
+
+
+@settings(deadline=None, max_examples=20)
+@given(seed=st.integers(0, 2**32 - 1), room=st.sampled_from([0, 500, 3000, 40_000]))
+def test_events_that_share_a_block_and_have_thousands_of_entries_find_what_the_oracle_finds(
+    seed: int, room: int
+) -> None:
+    world = World(seed, subs=500, snap=4.5)
+    entries = len(world.searchable().text.packed)  # type: ignore[union-attr]
+    assert entries * len(world.texts) > 10 * PORTION_ENTRIES
+    assert sorted(find_pairs(world.points, world.tokens, world.searchable(), room=room)) == sorted(world.oracle())
+
+
+def test_ids_of_64_bits_are_found_as_they_are() -> None:
+    ids = np.array([-(2**63), -1, 2**63 - 1])
+    words, _ = compile_expressions(pa.array(["flood", "flood AND dam", "river OR flood"]))
+    rects, here = np.tile(np.array(BOUNDS), (3, 1)), np.zeros(1)
+    index = build_text(GRID, rects, ids, words)
+    segment = Searchable(Records.of(rects, ids), None, index, conditions_of(words))
+    tokens = tokenize(pa.array(["flood at the dam"]))
+    found = find_pairs(Points.of(codes_of(here, here, frame_of(GRID)), here, here), tokens, segment)
+    assert sorted(s for _, s in found) == ids.tolist()
 
 
 @settings(deadline=None, max_examples=40)

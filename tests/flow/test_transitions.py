@@ -11,9 +11,10 @@ import pyarrow as pa
 import pytest
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.arrays.jit import SubIds
+from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.operator import Answer, Moment
-from geoswarm.flow.keyed.transitions import Transitions, without_object
+from geoswarm.flow.keyed.transitions import Transitions, Vagueness, without_object
 from geoswarm.flow.keyed.turn import Shelf, compact_shelves, group, make_shelf, turn_of
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
@@ -22,7 +23,16 @@ from geoswarm.run.oracle.oracle import Oracle, pairs_of
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.subscriptions import View
-from worlds import BOUNDS, operations, wandering_events, with_keywords, with_on, with_texts
+from worlds import (
+    BOUNDS,
+    operations,
+    wandering_events,
+    with_accuracy,
+    with_alert_rules,
+    with_keywords,
+    with_on,
+    with_texts,
+)
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -35,24 +45,27 @@ class Memory:
     def __init__(self, operator: Transitions, rng: np.random.Generator) -> None:
         self.operator, self.rng = operator, rng
         self.shelves: list[Shelf] = []
+        self.counts = Counter[str]()
 
     def run(self, rows: pa.RecordBatch, moment: Moment) -> list[pa.RecordBatch]:
         """One batch: its keys go to some executors, as it happens, and it may be run more than once."""
         fed = self.operator.feed(rows)
         seen = [shelf for shelf in self.shelves if shelf.interval > moment.interval - self.operator.window]
         for _ in range(int(self.rng.integers(1, 3))):
-            given, fresh = [], []
+            given, fresh, counts = [], [], Counter[str]()
             for part in self._deal(fed):
                 grouped = group(part, self.operator.order)
                 turn = turn_of(grouped, [(shelf, None) for shelf in seen], self.operator, moment)
                 answer = pickle.loads(pickle.dumps(self.operator)).update(turn)
                 self._check(answer, fed.schema, len(grouped.ids))
                 given.append(answer.given)
+                counts.update(answer.counts)
                 if len(answer.kept):
                     keys = grouped.keys.take(pa.array(answer.kept_groups))
                     kept = pa.record_batch([keys, *answer.kept.columns], names=["key", *self.operator.kept.names])
                     fresh.append(make_shelf(kept, np.full(len(kept), moment.batch), moment.interval))
         self.shelves = [*seen, *fresh]
+        self.counts.update(counts)
         self._compact()
         return given
 
@@ -80,14 +93,14 @@ class Memory:
 
 
 class Lookup:
-    """`View.on` of the newest version; a worker would open it from the checkpoint, so it is not what is pickled."""
+    """`View.follow_rules` of the newest version; a worker would open it from the checkpoint, so it is not pickled."""
 
     view: View
     now_us: int
 
-    def __call__(self, ids: SubIds) -> Ints:
+    def __call__(self, ids: SubIds) -> FollowRules:
         assert np.all(np.diff(ids) > 0)
-        return Lookup.view.on(ids, Lookup.now_us)
+        return Lookup.view.follow_rules(ids, Lookup.now_us)
 
 
 def match_events(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
@@ -101,23 +114,27 @@ def match_events(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBa
     return pa.concat_batches(parts)
 
 
-@pytest.mark.parametrize(("seed", "text_keys"), [(seed, seed % 2 == 1) for seed in range(8)])
-def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int, text_keys: bool) -> None:
-    rng = np.random.default_rng(seed)
+@pytest.mark.parametrize("seed", range(10))
+def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int) -> None:
+    """Of two worlds one has text as keys; of four, three have confirm, cooldown and vague fixes."""
+    rng, text_keys = np.random.default_rng(seed), seed % 2 == 1
     oracle, checkpoint = Oracle(BOUNDS), Checkpoint(str(tmp_path), CONTRACT, EAGER)
-    window = int(rng.integers(1, 4))
-    store = Memory(Transitions(Lookup(), window), rng)
+    window, has_rules = int(rng.integers(1, 4)), seed % 4 > 0
+    vagueness = Vagueness(20.0, seed % 4 == 2) if has_rules else Vagueness()
+    oracle.following.accuracy_max_m, oracle.following.accuracy_needed = vagueness
+    store = Memory(Transitions(Lookup(), window, vagueness), rng)
     kinds = Counter[str]()
     for batch_id in range(25):
         now_us, interval = 10 * SECOND_US * batch_id, batch_id // 3
         storm = with_on(rng, operations(rng, int(rng.integers(0, 40)), ids=60, now_us=now_us, near=20, lasts_us=10**8))
+        storm = with_alert_rules(rng, storm) if has_rules else storm
         storm = with_keywords(rng, storm, 0.3) if rng.random() < 0.5 else storm
         manifest = checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
         oracle.operate(storm, now_us)
         events = wandering_events(
             rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us
         )
-        events = with_texts(rng, events)
+        events = with_accuracy(rng, with_texts(rng, events))
         if text_keys:
             events = events.set_column(4, "object_id", events.column("object_id").cast(pa.string()))
         Lookup.view, Lookup.now_us = View.open(checkpoint.storage, manifest), now_us
@@ -130,10 +147,12 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int, text_key
         told = pairs_of(map(pa.table, out))
         want = oracle.deliver(events, now_us, interval, window)
         assert sorted(told) == sorted(want)
+        assert (store.counts["cooled"], store.counts["vague"]) == (oracle.following.cooled, oracle.following.vague)
         assert all(ids == sorted(ids) != [] for part in out for ids in part.column("sub_ids").to_pylist())
         kinds.update(str(oracle.on.get(sub, "inside")) for _, sub in told)
         checkpoint.finish(batch_id)
-    assert kinds.keys() == {"inside", "enter", "exit", "0.0", "5.0", "10.0", "12.5"}
+    assert kinds.keys() >= {"inside", "enter", "exit"}
+    assert store.counts["vague"] > 50 if has_rules else not store.counts.total()
     checkpoint.close()
 
 
@@ -147,9 +166,11 @@ Step = tuple[int, list[int]]
 """The ts in seconds, and what is met."""
 
 
-def journey(on: dict[int, int], *batches: list[Step], window: int = 9) -> list[list[list[int]]]:
+def journey(
+    on: dict[int, int], *batches: list[Step], window: int = 9, rules: "_Fixed | None" = None
+) -> list[list[list[int]]]:
     """What goes out of each event of each batch; each batch is an interval of its own."""
-    store = Memory(Transitions(_Fixed(on), window), np.random.default_rng(1))
+    store = Memory(Transitions(rules or _Fixed(on), window), np.random.default_rng(1))
     answers = []
     for number, steps in enumerate(batches):
         rows = _rows([(7, *step) for step in steps], 100 * number)
@@ -160,11 +181,17 @@ def journey(on: dict[int, int], *batches: list[Step], window: int = 9) -> list[l
 
 
 class _Fixed:
-    def __init__(self, on: dict[int, int]) -> None:
-        self.on = on
+    def __init__(
+        self, on: dict[int, int], confirm: dict[int, int] | None = None, cooldown: dict[int, int] | None = None
+    ) -> None:
+        """Codes, and seconds of cooldowns."""
+        self.on, self.confirm, self.cooldown = on, confirm or {}, cooldown or {}
 
-    def __call__(self, ids: SubIds) -> Ints:
-        return np.array([self.on.get(int(i), INSIDE) for i in ids], np.int64)
+    def __call__(self, ids: SubIds) -> FollowRules:
+        on = [self.on.get(int(i), INSIDE) for i in ids]
+        confirm = [self.confirm.get(int(i), 0) for i in ids]
+        cooldown_us = [self.cooldown.get(int(i), 0) * SECOND_US for i in ids]
+        return FollowRules(*(np.array(rule, np.int64) for rule in (on, confirm, cooldown_us)))
 
 
 def _rows(steps: list[tuple[Any, int, list[int]]], first_id: int = 0) -> pa.RecordBatch:
@@ -279,3 +306,152 @@ def test_events_without_an_object_only_meet_subscriptions_on_inside() -> None:
     left = without_object(rows, _Fixed({1: ENTER}))
     assert left.schema == rows.schema
     assert pairs_of([pa.table(left)]) == [(0, 3), (0, 4), (3, 3)]
+
+
+# -- noisy GPS, by hand
+
+SECOND = -SECOND_US
+"""A confirm of a second; twice that is two seconds."""
+
+
+def confirmed(on: int, confirm: int, *batches: list[Step], cooldown: int = 0) -> list[list[bool]]:
+    """Which events are reported to subscription 1."""
+    rules = _Fixed({1: on}, {1: confirm}, {1: cooldown})
+    return [[told == [1] for told in batch] for batch in journey({}, *batches, rules=rules)]
+
+
+def test_an_enter_counts_with_the_third_fix_in_a_row() -> None:
+    steps: list[Step] = [(0, [1]), (1, [1]), (2, []), (3, [1]), (4, [1])]
+    assert confirmed(ENTER, 3, steps, [(5, [1]), (6, [1])]) == [[False] * 5, [True, False]]
+
+
+def test_an_exit_counts_with_the_second_fix_in_a_row_and_only_after_a_stay() -> None:
+    steps: list[Step] = [(0, []), (1, []), (2, [1]), (3, []), (4, [1]), (5, [1]), (6, []), (7, [1]), (8, [])]
+    assert confirmed(EXIT, 2, steps, [(9, []), (10, [])]) == [[False] * 9, [True, False]]
+
+
+def test_one_fix_outside_makes_no_second_enter() -> None:
+    assert confirmed(ENTER, 2, [(0, [1]), (1, [1]), (2, []), (3, [1]), (4, [1])]) == [
+        [False, True, False, False, False]
+    ]
+
+
+def test_a_run_of_a_time_ends_with_the_first_fix_that_is_so_late() -> None:
+    assert confirmed(ENTER, 5 * SECOND, [(0, [1]), (4, [1])], [(5, [1])]) == [[False, False], [True]]
+    assert confirmed(ENTER, 5 * SECOND, [(0, [1]), (60, [1])]) == [[False, True]]
+    assert confirmed(EXIT, 5 * SECOND, [(0, [1]), (6, [1]), (7, []), (11, []), (12, [])]) == [[False] * 4 + [True]]
+
+
+def test_a_stay_is_counted_from_the_first_fix_of_its_run() -> None:
+    dwell = 10 * SECOND_US
+    assert confirmed(dwell, 3, [(0, [1]), (4, [1]), (9, [1]), (10, [1]), (11, [1])]) == [[False] * 3 + [True, False]]
+    assert confirmed(dwell, 3, [(0, [1]), (20, [1]), (21, [1])]) == [[False, False, True]]
+    # Outside for less than a run, the stay goes on; it is reported of a fix inside.
+    assert confirmed(dwell, 2, [(0, [1]), (1, [1]), (11, []), (12, [1])]) == [[False, False, False, True]]
+
+
+def test_late_fixes_neither_count_in_a_run_nor_break_one() -> None:
+    assert confirmed(ENTER, 3, [(10, [1])], [(5, [1]), (6, [])], [(11, [1])], [(12, [1])]) == [
+        [False],
+        [False, False],
+        [False],
+        [True],
+    ]
+
+
+def test_after_an_alert_there_is_none_for_so_long() -> None:
+    steps: list[Step] = [(0, [1]), (1, []), (2, [1]), (3, []), (9, [1]), (9, []), (10, [1]), (11, []), (12, [1])]
+    assert confirmed(ENTER, 0, steps, cooldown=10) == [[True] + [False] * 5 + [True, False, False]]
+
+
+def test_a_pause_survives_the_object_being_outside() -> None:
+    assert confirmed(ENTER, 0, [(0, [1])], [(1, [])], [(2, [])], [(3, [1])], [(4, [])], [(5, [1])], cooldown=5) == [
+        [True],
+        [False],
+        [False],
+        [False],
+        [False],
+        [True],
+    ]
+
+
+def test_a_dwell_in_a_pause_is_left_out_and_not_put_off() -> None:
+    dwell = 5 * SECOND_US
+    steps: list[Step] = [(0, [1]), (5, [1]), (6, []), (7, [1]), (12, [1]), (40, [1]), (41, []), (42, [1]), (47, [1])]
+    assert confirmed(dwell, 0, steps, cooldown=20) == [[False, True] + [False] * 6 + [True]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "told"),
+    [
+        (3, 3, [False, True]),
+        (3, 2, [True, False]),
+        (3, 0, [True, False]),
+        (3, 4 * SECOND, [True, False]),
+        (3, 5 * SECOND, [False, True]),
+        (9, 4, [False, False]),
+    ],
+)
+def test_a_replaced_confirm_measures_what_the_run_has(before: int, after: int, told: list[bool]) -> None:
+    rules = _Fixed({1: ENTER}, {1: before})
+    store = Memory(Transitions(rules, 9), np.random.default_rng(0))
+    store.run(_rows([(7, 0, [1])]), Moment(0, 0, 0))
+    rules.confirm[1] = after
+    out = [store.run(_rows([(7, ts, [1])]), Moment(ts, 0, 0)) for ts in (4, 5)]
+    assert [bool(pairs_of(map(pa.table, parts))) for parts in out] == told
+
+
+@pytest.mark.parametrize(("after", "told"), [(10, False), (99, False), (1, False), (0, True)])
+def test_a_replaced_cooldown_leaves_the_pause_unless_there_is_none(after: int, told: bool) -> None:
+    rules = _Fixed({1: ENTER}, {}, {1: 10})
+    store = Memory(Transitions(rules, 9), np.random.default_rng(0))
+    store.run(_rows([(7, 0, [1])]), Moment(0, 0, 0))
+    rules.cooldown[1] = after
+    out = store.run(_rows([(7, 5, []), (7, 6, [1])]), Moment(1, 0, 0))
+    assert bool(pairs_of(map(pa.table, out))) == told
+
+
+def test_a_run_and_a_pause_are_forgotten_with_the_object() -> None:
+    rules, quiet = _Fixed({1: ENTER}, {1: 2}, {1: 1000}), list[Step]()
+    assert journey({}, [(0, [1]), (1, [1])], quiet, [(2, [1]), (3, [1])], window=2, rules=rules)[2] == [[], [1]]
+    assert journey({}, [(0, [1])], quiet, [(1, [1])], window=2, rules=rules)[2] == [[]]
+    assert journey({}, [(0, [1])], quiet, [(1, [1])], window=3, rules=rules)[2] == [[1]]
+
+
+def vague(vagueness: Vagueness, on: int, *steps: tuple[int, float | None, list[int]]) -> tuple[list[bool], int]:
+    """Which events are reported to subscription 1, by ts, accuracy and what is met; and how many were vague."""
+    rows = _rows([(7, ts, met) for ts, _, met in steps])
+    metres = pa.array([accuracy for _, accuracy, _ in steps], pa.float64())
+    rows = rows.append_column("accuracy_m", metres)
+    store = Memory(Transitions(_Fixed({1: on}, {1: 2}), 9, vagueness), np.random.default_rng(0))
+    told = {event for event, sub in pairs_of(map(pa.table, store.run(rows, Moment(0, 0, 0)))) if sub == 1}
+    return [event in told for event in range(len(steps))], store.counts["vague"]
+
+
+def test_a_vague_fix_neither_counts_in_a_run_nor_breaks_one() -> None:
+    enters = vague(Vagueness(30.0), ENTER, (0, 5.0, [1]), (1, 31.0, []), (2, 99.0, [1]), (3, 30.0, [1]))
+    assert enters == ([False, False, False, True], 2)
+    assert vague(Vagueness(), ENTER, (0, 5.0, [1]), (1, 1e9, [1])) == ([False, True], 0)
+    assert vague(Vagueness(30.0), INSIDE, (0, 99.0, [1])) == ([True], 1)
+
+
+def test_a_fix_of_unknown_accuracy_counts_unless_one_is_needed() -> None:
+    steps: list[tuple[int, float | None, list[int]]] = [(0, None, [1]), (1, -1.0, [1]), (2, np.nan, []), (3, 0.0, [1])]
+    assert vague(Vagueness(30.0), ENTER, *steps) == ([False, True, False, False], 0)
+    assert vague(Vagueness(30.0, True), ENTER, *steps, (4, 30.0, [1])) == ([False] * 4 + [True], 3)
+
+
+@pytest.mark.parametrize("generation", [0, 1])
+def test_state_of_before_there_were_runs_is_read(generation: int) -> None:
+    """What is missing of it is null, as `store/keyed_state.py` reads it: the stays go on."""
+    operator = Transitions(_Fixed({1: EXIT, 2: 5 * SECOND_US}, {1: 2}, {2: 60}), 9)
+    old = operator.kept_before[generation]
+    row = {"seen_us": 0, "subs": [1, 2], "since_us": [0, 0], "x": 0.0, "y": 0.0}
+    held = pa.RecordBatch.from_pylist([{name: row[name] for name in old.names}], schema=old)
+    missing = [pa.nulls(1, field.type) for field in list(operator.kept)[len(old) :]]
+    columns = [pa.array([7]), *held.columns, *missing]
+    store = Memory(operator, np.random.default_rng(0))
+    rows = pa.record_batch(columns, names=["key", *operator.kept.names])
+    store.shelves = [make_shelf(rows, np.zeros(1, np.int64), 0)]
+    told = pairs_of(map(pa.table, store.run(_rows([(7, 5, [1, 2]), (7, 6, []), (7, 7, [])]), Moment(1, 0, 0))))
+    assert sorted(told) == [(0, 2), (2, 1)]

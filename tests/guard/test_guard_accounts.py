@@ -4,6 +4,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from geoswarm.core.aggregates.spec import read_spec
+from geoswarm.core.subscriptions.aggregate import NO_SPEC, AggregateValues
 from geoswarm.core.subscriptions.attributes import CANCEL, REGISTER
 from geoswarm.guard.accounts import (
     FINE,
@@ -15,7 +17,7 @@ from geoswarm.guard.accounts import (
     HeldSubscriptions,
     UserOperations,
 )
-from geoswarm.guard.limits import GuardSettings, costs
+from geoswarm.guard.limits import GuardSettings, aggregate_costs, costs
 from geoswarm.guard.rules import GuardRules
 
 SETTINGS = GuardSettings(
@@ -97,7 +99,27 @@ def story(rng: np.random.Generator) -> set[int]:
 
 def test_a_small_rectangle_costs_one_and_the_world_a_thousand_more() -> None:
     areas, words, vertices = np.array([0.0, 1.0, 1.0, 0.0]), np.array([0, 0, 2, 0]), np.array([0, 0, 0, 1_000_000])
-    assert costs(areas, words, vertices).tolist() == [1000, 1_001_000, 13_000, 10_001_000]
+    assert costs(areas, words, vertices, np.array([0, 0, 0, 50])).tolist() == [1000, 1_001_000, 13_000, 10_051_000]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "window", "group_by", "cost"),
+    [
+        ("count", "tumbling(60 s)", None, 1),
+        ("sum(v)", "count(100)", None, 1),
+        ("avg(v)", "session(30 s)", "kind", 10),
+        ("max(v)", "sliding(300 s, 60 s)", None, 5),
+        ("distinct(v)", "tumbling(1 day)", None, 10),
+        ("quantile(v, 0.5)", "sliding(5 min, 1 min)", "kind", 500),
+        ("top(v, 3)", "sliding(1 day, 1 min)", "kind", 144_000),
+    ],
+)
+def test_an_aggregate_costs_by_windows_sketch_and_groups(
+    aggregate: str, window: str, group_by: str | None, cost: int
+) -> None:
+    texts = pa.array([read_spec("count", "count(7)").text, read_spec(aggregate, window, group_by).text])
+    counts = AggregateValues(np.array([NO_SPEC, 1, 0, 1]), texts, np.zeros(4, np.int64))
+    assert aggregate_costs(counts).tolist() == [0, cost, 1, cost]
 
 
 def test_rules_without_limits_get_the_limits_defaults() -> None:
@@ -106,3 +128,11 @@ def test_rules_without_limits_get_the_limits_defaults() -> None:
     assert GuardSettings.of(SETTINGS) is SETTINGS
     with pytest.raises(ValueError, match="raise user_operations_burst"):
         GuardSettings(user_operations_burst=10)
+
+
+def test_an_operation_may_count_as_several_and_behind_one_that_is_refused_none_passes() -> None:
+    accounts, free = Accounts(SETTINGS), np.arange(6) == 5
+    codes, weights = np.array([0, 1, 0, 0, 1, 0, 5]), np.array([30, 10, 11, 1, 30, 0, 99])
+    taken = accounts.take(NAMES, free, codes, 0.0, weights)
+    assert (taken == FINE).tolist() == [True, True, False, False, True, False, True]
+    assert accounts.take(NAMES, free, np.array([0] * 11 + [1]), 0.0).tolist() == [FINE] * 10 + [OVER_RATE] * 2

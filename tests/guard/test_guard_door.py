@@ -60,7 +60,7 @@ def pass_through(door: GuardDoor, live: Few, batch: pa.RecordBatch) -> tuple[lis
     """Which of the operations that entered are admitted; and the reasons of those that were turned away."""
     dead = DeadLetters("operation", 0)
     entered = door.enter(batch, NOW_US, dead)
-    admitted = door.admit(validate_operations(entered, GRID, NOW_US, dead), live, dead)
+    admitted = door.admit(validate_operations(entered, GRID, NOW_US, dead), live, NOW_US, dead)
     door.close(dead)
     return admitted.tolist(), dead.table()["reason"].to_pylist()
 

@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import geoswarm as gs
 from geoswarm.config import Contract
 from geoswarm.core.subscriptions.attributes import operation_table, registration
+from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.parquet_reading import read_parquet
 from worlds import BOUNDS, events, rectangles
 
 if TYPE_CHECKING:
@@ -94,3 +96,15 @@ def test_spark_goes_on(spark: "SparkSession", tmp_path: Path) -> None:
         lambda checkpoint: gs.Engine(spark, CONTRACT, checkpoint=checkpoint, clock=lambda: 0.0),
         lambda folder: gs.sources.events_from_files(spark, folder, files_per_batch=1),
     )
+
+
+def test_a_row_whose_value_cannot_be_converted_may_have_text_that_is_no_utf8(tmp_path: Path) -> None:
+    raw = pa.array([b"\xff\xfe", b"calm"])
+    spoilt = pa.StringArray.from_buffers(2, raw.buffers()[1], raw.buffers()[2])
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"speed": ["fast", "7"], "text": spoilt}), path)
+    schema = pa.schema([("speed", pa.float64()), ("text", pa.string()), (MALFORMED, pa.string())])
+    rows = pa.Table.from_batches(read_parquet(path, 0, None, schema))
+    assert rows["speed"].to_pylist() == [None, 7.0]
+    assert rows["text"].to_pylist() == [None, "calm"]
+    assert "no UTF-8" in rows[MALFORMED][0].as_py()

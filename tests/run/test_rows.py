@@ -1,8 +1,10 @@
 """What all runners share: tasks that serve several executors, and the files that tasks write."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -11,6 +13,7 @@ import pytest
 
 from geoswarm.run import rows as run_rows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
+from geoswarm.run.pipeline import exchange
 from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.rows import by_executor, for_each_executor
 
@@ -56,6 +59,37 @@ def test_each_executor_has_its_turn_whatever_the_number_of_tasks(tasks: int) -> 
             in_all = max(1, sum(of_task.values()))
             for executor, rows_here in of_task.items():
                 assert charged_s[executor] == pytest.approx(rows_here / in_all)
+
+
+def test_with_every_turn_another_executor_comes_first() -> None:
+    def body(executor: int, batches: Iterator[pa.RecordBatch], received_s: float) -> Iterator[pa.RecordBatch]:
+        order.append(executor)
+        return batches
+
+    orders = []
+    for turn in range(4):
+        order: list[int] = []
+        list(for_each_executor(body, 6, 2, lambda: 0.0, turn)(1, iter(())))
+        orders.append(order)
+    assert orders == [[1, 3, 5], [3, 5, 1], [5, 1, 3], [1, 3, 5]]
+
+
+def test_slots_that_came_after_tasks_were_shared_out_are_given_no_task() -> None:
+    class Grown(LocalRows):
+        """Rows on a cluster that has more slots by now."""
+
+        def tasks_for(self, executors: int) -> int:
+            return 4
+
+        def exchange(self, tasks: int, task_of: Sequence[int] = ()) -> Any:
+            asked.append((tasks, task_of))
+            return self
+
+    asked: list[tuple[int, Sequence[int]]] = []
+    plan = SimpleNamespace(executors=5, drawn_by="swarm")
+    task = SimpleNamespace(plan=lambda: plan, packs=True, is_at_stream=False, task_of=(0, 1, 1, 0, 1))
+    exchange(Grown(ROWS, list), cast(Any, task))
+    assert asked == [(2, (0, 1, 1, 0, 1))]
 
 
 def test_only_files_of_tasks_that_ended_are_kept(tmp_path: Path) -> None:

@@ -2,10 +2,15 @@
 
 import io
 import json
+import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
@@ -16,10 +21,16 @@ from geoswarm.control.outcome import RoundEntry
 from geoswarm.core.space.change import Split
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import Load, LoadReport
+from geoswarm.lab.demo.feed import AHEAD, Feed
+from geoswarm.lab.demo.scenario import DemoScenario, run_demo
 from geoswarm.lab.demo.story import Story
 from geoswarm.lab.demo.view import DemoView, sparkline
 from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.run.local.engine import LocalEngine
+from geoswarm.run.local.sources import from_workload
+from geoswarm.run.sinks import Noop
 from geoswarm.service.cli import app
 from geoswarm.store.journal.entries import BatchEntry
 
@@ -52,6 +63,13 @@ def batch(number: int, plan: Plan, cpu_us: list[int], events: int = 400) -> Batc
         partitions=report.partitions,
         executors=report.executors,
     )
+
+
+def wait_until(is_so: Callable[[], object]) -> None:
+    ends_s = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < ends_s
+        time.sleep(0.005)
 
 
 @pytest.fixture
@@ -108,6 +126,44 @@ def test_the_map_holds_every_event_of_its_batches_in_its_cell(story: Story) -> N
     cells = FIRST.grid.locate(drawn.column("x").to_numpy(), drawn.column("y").to_numpy())
     assert counts.sum() == 900
     assert counts.ravel().tolist() == np.bincount(cells, minlength=64).tolist()
+
+
+def test_posts_are_written_a_little_ahead_and_removed_behind(tmp_path: Path) -> None:
+    folder, rows = tmp_path / "posts", 40
+
+    def ends() -> list[int]:
+        return sorted(int(file.stem) for file in folder.glob("*.parquet"))
+
+    with Feed(Tweets(), folder, 80, rows) as feed:
+        wait_until(lambda: len(ends()) == AHEAD)
+        first = pq.read_table(folder / f"{120:015d}.parquet")
+        feed.go_on(200)
+        wait_until(lambda: ends() == [200 + rows * i for i in range(AHEAD + 1)])
+    assert first.equals(pa.Table.from_batches([Tweets().events(80, rows)]))
+    with Feed(Tweets(), folder, 240, rows) as feed:  # what is there already is not drawn again
+        feed.go_on(240)
+        wait_until(lambda: ends() == [240 + rows * i for i in range(AHEAD + 1)])
+    assert pq.read_table(folder).column("event_id").to_pylist() == list(range(200, 240 + rows * AHEAD))
+
+
+def test_a_feed_that_cannot_write_says_so_to_who_waits(tmp_path: Path) -> None:
+    folder = tmp_path / "posts"
+    with Feed(Tweets(), folder, 0, 40) as feed:
+        wait_until(lambda: len(list(folder.glob("*.parquet"))) == AHEAD)
+        shutil.rmtree(folder)
+        with pytest.raises(FileNotFoundError):
+            wait_until(lambda: feed.go_on(80))
+
+
+@pytest.mark.parametrize("checkpoint", ["s3://bucket/state", "another"])
+def test_a_checkpoint_that_is_no_demos_is_refused(spark: "SparkSession", tmp_path: Path, checkpoint: str) -> None:
+    folder = checkpoint if "://" in checkpoint else str(tmp_path / checkpoint)
+    if "://" not in checkpoint:
+        with LocalEngine(DemoScenario(executors=4).contract, checkpoint=folder) as engine:
+            events = from_workload(Tweets(), rows_per_batch=10, rows_total=10)
+            engine.start(events=events, sink=Noop(), available_now=True).wait()
+    with pytest.raises(SettingsError, match=r"folder posts|needs a folder"):
+        run_demo(DemoScenario(executors=4, checkpoint=folder), tmp_path / "report", Console(quiet=True))
 
 
 def test_a_terminal_sees_a_live_view_and_a_log_sees_lines(story: Story) -> None:

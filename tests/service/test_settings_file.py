@@ -7,9 +7,11 @@ import pytest
 from geoswarm.config import Contract, KeyBalancing, Tuning
 from geoswarm.control.registry import strategies
 from geoswarm.errors import SettingsError
+from geoswarm.run.stream_log import StreamLog
 from geoswarm.service.cli.settings_file import PipelineSettings, read_settings
-from geoswarm.service.cli.settings_sections import ClassSetting, FilesSource, GeneratedEvents
+from geoswarm.service.cli.settings_sections import ClassSetting, FilesEvents, FilesSource, GeneratedEvents
 from geoswarm.service.cli.toml_lines import find_line, key_lines
+from geoswarm.service.launch_local import build_sources
 
 GOOD = """\
 [checkpoint]
@@ -390,3 +392,26 @@ def test_a_key_file_may_be_named_but_must_be_there(tmp_path: Path) -> None:
     settings = read(tmp_path, text)
     assert settings.encryption is not None
     assert settings.encryption.key_file == str(tmp_path / "key")
+
+
+def test_the_columns_of_a_source_have_a_section_of_their_own(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    section = 'kind = "files"\npath = "in"\nformat = "json"\nts_unit = "ms"\n\n[events.columns]\n'
+    text = GOOD.replace('kind = "tweets"\n', section + 'x = "lng"\nevent_id = "trip.id"\n')
+    settings = read(tmp_path, text)
+    assert isinstance(settings.events, FilesEvents)
+    assert settings.events.columns == {"x": "lng", "event_id": "trip.id"}
+    assert settings.events.ts_unit == "ms"
+    (tmp_path / "in" / "0.jsonl").write_text('{"trip": {"id": 7}, "ts": 5, "lng": 1.5, "y": 2.5}\n')
+    source = build_sources(settings)["events"]
+    source.open(StreamLog(str(tmp_path / "log")), 0, available_now=True)
+    (task,) = source.read(None, source.latest(None))
+    ((row,),) = (batch.to_pylist() for batch in task())
+    assert (row["event_id"], row["x"], row["ts"].microsecond) == (7, 1.5, 5000)
+    (complaint,) = complaints(tmp_path, text.replace('"lng"', '"trip."'))
+    assert complaint.startswith("pipeline.toml, line 10: [events.columns] ")
+    assert "the column 'trip.' cannot be read" in complaint
+    (complaint,) = complaints(tmp_path, text.replace('"ms"', '"minutes"'))
+    assert complaint.startswith("pipeline.toml, line 8: [events] ts_unit cannot be 'minutes'")
+    (complaint,) = complaints(tmp_path, text.replace('"lng"', '"trip.id"'))
+    assert "columns x and event_id are both taken from trip.id" in complaint

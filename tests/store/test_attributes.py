@@ -25,7 +25,7 @@ from geoswarm.core.subscriptions.attributes import (
 from geoswarm.errors import InputError
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.subscriptions import View
-from worlds import operations, with_on
+from worlds import operations, with_alert_rules, with_on
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -41,12 +41,16 @@ def register(sub_id: int, **said: Any) -> dict[str, Any]:
 EVERY_KIND = [
     register(401, user="ana", keywords='flood AND (river OR "and")', on="dwell(2.5)"),
     register(402, geometry="POLYGON((2 48, 3 48, 3 49, 2 48))", predicate="within"),
-    register(403, geometry="CIRCLE(2.25 48.5, 1500.5)", on="exit"),
+    register(403, geometry="CIRCLE(2.25 48.5, 1500.5)", on="exit", confirm="3 fixes", cooldown="1.5 min"),
+    register(408, on="enter", confirm="0.5 s"),
     register(
         404, geometry="MULTIPOLYGON(((2 48, 3 48, 3 49, 2 48)), ((5 5, 7 5, 7 7, 5 7, 5 5), (6 6, 6.5 6, 6 6.5, 6 6)))"
     ),
     register(405, predicate="contains"),
     registration(406, keywords="dam"),
+    register(
+        407, aggregate='Top("my kind", 3)', window="sliding(1 h, 60000 ms)", group_by="v", when="count>3 and count<9"
+    ),
 ]
 
 
@@ -60,7 +64,7 @@ def test_what_a_version_shows_registers_the_same_again(tmp_path: Path, seed: int
     first = Checkpoint(str(tmp_path / "first"), CONTRACT, EAGER)
     first.submit(operation_table(EVERY_KIND))
     for number in range(8):
-        first.submit(with_on(rng, operations(rng, 100, ids=400, now_us=number)))
+        first.submit(with_alert_rules(rng, with_on(rng, operations(rng, 100, ids=400, now_us=number))))
         first.fold(number)
     before = live_table(first)
     second = Checkpoint(str(tmp_path / "second"), CONTRACT, Tuning())
@@ -79,12 +83,19 @@ def test_what_was_said_is_shown(tmp_path: Path) -> None:
     held.submit(operation_table(EVERY_KIND))
     held.fold(0)
     rows = {row["sub_id"]: row for row in live_table(held).to_pylist()}
-    assert list(rows) == [401, 402, 403, 404, 405, 406]
+    assert list(rows) == [401, 402, 403, 404, 405, 406, 407, 408]
     assert rows[401]["keywords"] == '"and" AND flood OR flood AND river'
     assert (rows[401]["user"], rows[401]["on"], rows[401]["expires"]) == ("ana", "dwell(2.5)", None)
     assert rows[402]["predicate"] == "within"
+    assert [(rows[n]["confirm"], rows[n]["cooldown"]) for n in (403, 408, 401)] == [
+        ("3 fixes", "90 s"),
+        ("0.5 s", None),
+        (None, None),
+    ]
     assert rows[403]["geometry"] == b"CIRCLE(2.25 48.5, 1500.5)"
     assert (rows[401]["geometry"], rows[401]["xmax"], rows[406]["xmin"]) == (None, 1.0, -180.0)
+    counts = [rows[407][name] for name in ("aggregate", "window", "group_by", "when")]
+    assert counts == ['top("my kind", 3)', "sliding(3600 s, 60 s)", "v", "count > 3 AND count < 9"]
     view = View.open(held.storage, held.manifest)
     assert view.column("on", np.array([7, 401, 403]), 0).to_pylist() == [None, "dwell(2.5)", "exit"]
     held.close()
@@ -113,11 +124,11 @@ def test_whole_columns_make_operations_and_the_others_are_null() -> None:
     assert batch.column("keywords").null_count == 2
 
 
-PAYLOAD = """
-PAYLOAD = TextAttribute("payload", "an opaque text that comes back with the subscription", bytes_max=20)
+NOTE = """
+NOTE = TextAttribute("note", "an opaque text that is kept with the subscription", bytes_max=20)
 """
 
-USE_OF_PAYLOAD = """
+USE_OF_NOTE = """
 import json, sys
 from pathlib import Path
 import numpy as np, pyarrow as pa, pyarrow.parquet as pq
@@ -134,31 +145,31 @@ here = Path(sys.argv[1])
 held = Checkpoint(str(here / "before"), Contract(columns=20, rows=20, executors=2), Tuning(deltas_max=2))
 row = {"op": "register", "xmin": 0.0, "ymin": 0.0, "xmax": 1.0, "ymax": 1.0}
 view = lambda: View.open(held.storage, held.manifest)
-read = lambda *ids: view().column("payload", np.array(ids), held.manifest.now_us).to_pylist()
-assert SPARK_OPERATION["payload"].dataType.simpleString() == "string"
+read = lambda *ids: view().column("note", np.array(ids), held.manifest.now_us).to_pylist()
+assert SPARK_OPERATION["note"].dataType.simpleString() == "string"
 assert read(1, 2) == [None, None] and view().table(np.array([1]), 0).num_rows == 1  # of before it was made
 for sub_id in range(10, 20):
-    held.submit(operation_table([registration(sub_id, (0, 0, 1, 1), payload=f"p{sub_id}")]))
+    held.submit(operation_table([registration(sub_id, (0, 0, 1, 1), note=f"p{sub_id}")]))
     held.fold(0)
 assert len(held.manifest.segments) < 5  # they have been merged
 assert read(1, 9, 10, 19) == [None, None, "p10", "p19"]
-held.submit(operation_table([row | {"op": "replace", "sub_id": 10, "payload": "new"}, {"op": "cancel", "sub_id": 11}]))
+held.submit(operation_table([row | {"op": "replace", "sub_id": 10, "note": "new"}, {"op": "cancel", "sub_id": 11}]))
 held.fold(0)
 assert read(10, 11, 12) == ["new", None, "p12"]
-table = pa.table({"sub_id": [30, 31], **{k: [v] * 2 for k, v in row.items() if k != "op"}, "payload": ["bulk", None]})
+table = pa.table({"sub_id": [30, 31], **{k: [v] * 2 for k, v in row.items() if k != "op"}, "note": ["bulk", None]})
 pq.write_table(table, here / "bulk.parquet")
 region = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
-feature = {"type": "Feature", "id": 40, "geometry": region, "properties": {"payload": "drawn"}}
+feature = {"type": "Feature", "id": 40, "geometry": region, "properties": {"note": "drawn"}}
 (here / "regions.geojson").write_text(json.dumps({"type": "FeatureCollection", "features": [feature]}))
 for name in ("bulk.parquet", "regions.geojson"):
     assert load(held, str(here / name), 0).dead == 0
 assert read(30, 31, 40) == ["bulk", None, "drawn"]
 dead = DeadLetters("operation", -1)
-long = conform_operations(operation_table([row | {"sub_id": 50, "payload": "x" * 21}])).to_batches()[0]
+long = conform_operations(operation_table([row | {"sub_id": 50, "note": "x" * 21}])).to_batches()[0]
 validate_operations(long, held.grid, 0, dead)
 (letter,) = dead.table().to_pylist()
 assert letter["reason"] == "too-long"
-assert letter["detail"] == "payload of subscription 50 has more than 20 bytes: send a shorter one", letter
+assert letter["detail"] == "note of subscription 50 has more than 20 bytes: send a shorter one", letter
 held.close()
 """
 
@@ -175,12 +186,12 @@ def test_a_new_attribute_is_one_entry_of_one_file(tmp_path: Path) -> None:
     table = tmp_path / "src/geoswarm/core/subscriptions/attributes.py"
     text = table.read_text()
     text = text.replace("ExpiryAttribute, UserAttribute\n", "ExpiryAttribute, TextAttribute, UserAttribute\n")
-    text = text.replace("\nATTRIBUTES:", f"{PAYLOAD}\nATTRIBUTES:")
-    text = text.replace("    BIRTH,\n", "    BIRTH,\n    PAYLOAD,\n")
+    text = text.replace("\nATTRIBUTES:", f"{NOTE}\nATTRIBUTES:")
+    text = text.replace("    BIRTH,\n", "    BIRTH,\n    NOTE,\n")
     table.write_text(text)
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
     done = subprocess.run(
-        [sys.executable, "-c", USE_OF_PAYLOAD, str(tmp_path)],
+        [sys.executable, "-c", USE_OF_NOTE, str(tmp_path)],
         env=environment,
         capture_output=True,
         text=True,

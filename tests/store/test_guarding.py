@@ -170,6 +170,23 @@ def test_large_regions_many_vertices_and_many_words_cost_more(tmp_path: Path) ->
     held.close()
 
 
+def test_an_aggregate_is_charged_while_it_is_live(tmp_path: Path) -> None:
+    batches = Batches(open_checkpoint(tmp_path / "state", user_cost_max=60.0))
+    heavy = {"aggregate": "quantile(v, 0.5)", "window": "sliding(5 min, 1 min)"}
+    assert batches.run(register(1, "ana", **heavy)) == []
+    number, cost = read_account(batches.held, "ana")
+    assert (number, round(cost - 50)) == (1, 1)
+    ((reason, detail),) = batches.run(register(2, "ana", **heavy))
+    assert reason == "user-cost"
+    assert "ana" in detail
+    again = register(1, "ana", aggregate="count", window="tumbling(60 s)") | {"op": "replace"}
+    assert batches.run(again, register(2, "ana", **heavy)) == []
+    assert round(read_account(batches.held, "ana")[1]) == 53
+    assert batches.run(cancel(1, "ana"), cancel(2, "ana")) == []
+    assert read_account(batches.held, "ana") == (0, 0.0)
+    batches.held.close()
+
+
 def test_what_an_operator_loads_passes_unasked_counts_and_is_of_long_ago(tmp_path: Path) -> None:
     held = open_checkpoint(tmp_path, user_operations_burst=200, user_subscriptions_max=5)
     held.take_in(many_registers(300, ["ana"] * 300), NOW_US, {"file": 300})

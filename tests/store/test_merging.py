@@ -325,6 +325,15 @@ def test_a_load_ends_when_its_segments_are_merged(tmp_path: Path, monkeypatch: p
 
 
 @pytest.mark.slow
+def test_a_merger_without_orders_ends_in_silence() -> None:
+    program = f"import {process.PROGRAM} as program; program.IDLE_S_MAX = 0.1; program.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as idle:
+        assert (idle.wait(60), idle.stderr.read() if idle.stderr else b"") == (0, b"")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("is_encrypted", [False, True])
 def test_a_merger_that_is_killed_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_encrypted: bool

@@ -12,7 +12,7 @@ import pytest
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import Array
 from geoswarm.core.index.cells import CellIndex
-from geoswarm.core.subscriptions.trigger import ON_ARRAYS
+from geoswarm.core.subscriptions.attributes import ON
 from geoswarm.model import ENTER, EXIT, INSIDE
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
@@ -41,7 +41,7 @@ def registers(first_id: int, on: list[str | None]) -> pa.Table:
 
 
 def on(checkpoint: Checkpoint, manifest: Manifest, *ids: int) -> list[int]:
-    return list(View.open(checkpoint.storage, manifest).on(np.array(ids, np.int64), manifest.now_us))
+    return list(View.open(checkpoint.storage, manifest).follow_rules(np.array(ids, np.int64), manifest.now_us).on)
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -76,7 +76,7 @@ def test_a_manifest_says_whether_any_subscription_asks(open_checkpoint: Checkpoi
 def test_those_who_ask_for_nothing_cost_nothing(open_checkpoint: Checkpoint) -> None:
     plain = open_checkpoint.prepare(0, lambda: [registers(0, [None] * 5)], 0)
     records = open_checkpoint.storage.map_arrays(f"{SEGMENTS_FOLDER}/{plain.segments[0].name}.records")
-    assert not [name for name in records if name.startswith(ON_ARRAYS)]  # as all records were, before there was `on`
+    assert not [name for name in records if name.startswith(f"{ON.name}_")]  # as before there was `on`
     assert on(open_checkpoint, plain, *range(5)) == [INSIDE] * 5
 
 
@@ -97,7 +97,7 @@ def test_a_bulk_load_may_say_what_subscriptions_are_on(open_checkpoint: Checkpoi
 @pytest.mark.parametrize(
     ("replaced", "before"),
     [
-        (("text_boxed", "text_frame"), {"text_entries": np.zeros(1, np.uint32)}),
+        (("text_packed", "text_alternatives"), {"text_boxed": np.zeros((1, 2), np.uint64)}),
         (tuple(f"cells_{field}" for field in CellIndex._fields), {"0_keys": np.zeros(1, np.uint32)}),
     ],
 )

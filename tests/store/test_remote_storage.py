@@ -14,13 +14,16 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from aggregate_worlds import CONTRACT, SETTINGS, AggregateWorld, check
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.run import sinks
+from geoswarm.run.collection import Subscriptions
 from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
+from geoswarm.service.subscriptions import export
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.fence import Fence
 from geoswarm.store.scale_requests import put_request, waiting_requests
@@ -167,3 +170,30 @@ def test_a_request_to_scale_reaches_an_engine_on_an_object_store(bucket: str) ->
         engine.start(events=pa.table(events(drawn, 10)), sink=sinks.Memory(), available_now=True).wait()
         assert engine.executors == 7
     assert not waiting_requests(Storage(address)).names
+
+
+def test_windows_stay_open_on_an_object_store(bucket: str) -> None:
+    world, place = AggregateWorld(70, batches=5), bucket.format("aggregates")
+    matches, answers = sinks.Memory(), sinks.Memory()
+    settings = Tuning(aggregates=SETTINGS)
+    for batches in (3, 5):  # two starts
+        events, operations = ([made(number) for number in range(batches)] for made in (world.events, world.operations))
+        clock = lambda: world.now_us(len(matches.batches)) / 1e6  # noqa: E731
+        with LocalEngine(CONTRACT, settings, checkpoint=place, clock=clock) as engine:
+            stream = {"events": events, "operations": operations, "sink": matches, "aggregates": answers}
+            engine.start(**stream, available_now=True).wait()  # type: ignore[arg-type]
+    assert check(place, world, matches, answers) > 3
+
+
+@pytest.mark.slow
+def test_subscriptions_are_listed_and_exported_from_an_object_store(bucket: str, tmp_path: Path) -> None:
+    address = bucket.format("collection")
+    with LocalEngine(Contract(columns=20, rows=20), Tuning(deltas_max=1), checkpoint=address) as engine:
+        asked = Subscriptions(address)
+        for sub_id in range(1, 8):
+            engine.subscribe(sub_id, (0, 0, 1, sub_id), payload=sub_id)
+            assert asked.page()["sub_id"].to_pylist() == list(range(1, sub_id + 1))
+        engine.cancel(3)
+        assert asked.get(3) is None
+    assert export(asked, tmp_path / "all.parquet") == 6
+    assert pq.read_table(tmp_path / "all.parquet")["payload"].to_pylist() == ["1", "2", "4", "5", "6", "7"]

@@ -11,7 +11,7 @@ import pyarrow.types as kinds
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import EVENT, GEOMETRY, OBJECT, TEXT
+from geoswarm.model import ACCURACY, EVENT, GEOMETRY, OBJECT, TEXT
 
 RESERVED_COLUMNS = ("sub_id", "sub_ids", "version", "executor", "batch", "_event", "_copies", "_candidates", "_sound")
 """Names of columns that the engine adds to events or to matches."""
@@ -39,6 +39,10 @@ _ACCEPTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
         lambda kind: bool(kinds.is_integer(kind)) or _is_text(kind),
         "an integer or a string, since objects are told apart by it",
     ),
+    ACCURACY.name: (
+        lambda kind: bool(kinds.is_integer(kind) or kinds.is_floating(kind)),
+        "a number of metres, since it says how exact the place of an object is",
+    ),
     GEOMETRY.name: (
         lambda kind: _is_text(kind) or _is_binary(kind),
         "WKB as binary, or WKT or GeoJSON as string, since it says which area an event is",
@@ -53,7 +57,10 @@ def conform_events(rows: pa.Schema) -> pa.Schema:
     placed = GEOMETRY.name not in rows.names  # the geometry of an area gives its place
     for name in EVENT.names:
         if name not in rows.names and (placed or name not in ("x", "y")):
-            raise SchemaError(f"events have no column {name}, only {', '.join(rows.names)}: add it, or rename one")
+            raise SchemaError(
+                f"events have no column {name}, only {', '.join(rows.names)}: add it, or name the one that it is, "
+                f'columns = {{ {name} = "..." }}'
+            )
     extra = [field for field in rows if field.name not in EVENT.names]
     clash = [field.name for field in extra if field.name.casefold() in (*RESERVED_COLUMNS, *EVENT.names)]
     if clash:

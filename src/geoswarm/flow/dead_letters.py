@@ -5,7 +5,7 @@ refuse rows.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import repeat
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Bools
+from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attributes import ATTRIBUTES
 from geoswarm.model import DEAD_LETTER
 
@@ -105,6 +105,14 @@ class Triage:
         if not self.doomed[row]:
             self._dead.add(self._batch.slice(row, 1), np.ones(1, np.bool_), reason, detail)
             self.doomed[row] = True
+
+    def turn_away_each(self, rows: Ints, reason: str, detail: str, whys: Sequence[str]) -> None:
+        """Refuse ascending rows, of which each has a `{why}` of its own in the detail."""
+        fresh = np.flatnonzero(~self.doomed[rows])
+        chosen = np.zeros(len(self.doomed), np.bool_)
+        chosen[rows[fresh]] = True
+        self._dead.add(self._batch, chosen, reason, detail, ({"why": whys[n]} for n in fresh.tolist()))
+        self.doomed |= chosen
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:

@@ -19,8 +19,9 @@ PACKED = pa.schema(
         pa.field("payload", pa.binary(), nullable=False),
     ]
 )
-EVENT_PARCEL, SUBSCRIPTION_PARCEL, PASSING_PARCEL = 0, 1, 2
-"""Kinds of parcels: events of the partition; its subscriptions, sent to its events; rows that go out unchanged."""
+EVENT_PARCEL, SUBSCRIPTION_PARCEL, PASSING_PARCEL, NARROW_PARCEL = range(4)
+"""Kinds of parcels: events of the partition, or rows of keys; its subscriptions, sent to its events; rows that go out
+unchanged; rows of keys without the columns that follow from the others."""
 
 
 def pack_parcels(parcels: Iterator[Parcel]) -> pa.RecordBatch:

@@ -65,8 +65,9 @@ def arrays_of_rows(events: pa.RecordBatch, grid: Grid) -> dict[str, Array]:
     areas = areas_of(events, grid)
     if areas is not None:
         low, high = (low[0].copy(), low[1].copy()), (high[0].copy(), high[1].copy())
-        for axis in range(2):
-            low[axis][areas.rows], high[axis][areas.rows] = areas.boxes[:, axis], areas.boxes[:, axis + 2]
+        for axis in range(2):  # x and y of an area lie in it, unless the event had others
+            low[axis][areas.rows] = np.minimum(low[axis][areas.rows], areas.boxes[:, axis])
+            high[axis][areas.rows] = np.maximum(high[axis][areas.rows], areas.boxes[:, axis + 2])
     blocks = blocks_of(low, high, events.column("ts").cast(pa.int64()).to_numpy())
     return {ROWS: _as_file(drop_mark(events)), BOXES: blocks.boxes, TIMES: blocks.times_us}
 

@@ -60,7 +60,10 @@ class Quote(NamedTuple):
     text: str | None
 
 
-COUNT_NAMES = ("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit")
+COUNT_NAMES = (
+    *("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit"),
+    *("pasts", "past_matches", "past_left_out", "late", "ahead"),
+)
 
 
 @dataclass
@@ -83,6 +86,18 @@ class LoadReport:
     """Rows that the merger joined to another of the same event."""
     in_transit: int = 0
     """Rows sent to the merger and not yet received; 0 at the end."""
+    pasts: int = 0
+    """New subscriptions that were given their past."""
+    past_matches: int = 0
+    """Matches of kept events that they were given."""
+    past_left_out: int = 0
+    """Matches of kept events beyond those that a batch may give."""
+    late: int = 0
+    """(event, subscription, window) that an aggregate did not count, since the window was closed."""
+    ahead: int = 0
+    """Valid events too far ahead of the clock to close windows."""
+    newest_us: int | None = None
+    """The greatest `ts` of the other valid events; None: there were none."""
     task: TaskName | None = None
     """The match task that counted this; None for a sum."""
     task_cpu_us: int = 0
@@ -107,6 +122,7 @@ class LoadReport:
                 mine[key] = mine.get(key, NO_LOAD) + load
         for name in COUNT_NAMES:
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.see_newest(other.newest_us)
         for partition, stat in other.stats.items():
             self.add_stat(partition, stat)
         self.said += other.said
@@ -118,6 +134,11 @@ class LoadReport:
         total.include(self)
         total.include(other)
         return total
+
+    def see_newest(self, ts_us: int | None) -> None:
+        """Another event, if it is one."""
+        if ts_us is not None:
+            self.newest_us = ts_us if self.newest_us is None else max(self.newest_us, ts_us)
 
     def add_stat(self, partition: int, stat: TrioStat) -> None:
         seen = self.stats.get(partition)
@@ -140,7 +161,8 @@ class LoadReport:
         return {
             "partitions": {str(k): list(v) for k, v in sorted(self.partitions.items())},
             "executors": {str(k): list(v) for k, v in sorted(self.executors.items())},
-            **{name: getattr(self, name) for name in COUNT_NAMES},
+            **{name: count for name in COUNT_NAMES if (count := getattr(self, name))},
+            "newest_us": self.newest_us,
             "task": self.task,
             "task_cpu_us": self.task_cpu_us,
             "stats": {str(k): b64encode(v.to_bytes()).decode() for k, v in sorted(self.stats.items())},
@@ -158,8 +180,9 @@ class LoadReport:
         said = [Quote(*one) for one in written.get("said", ())]
         cells = CellCounts.from_bytes(b64decode(written.get("cells", "")))
         kept = [KeptPart.of(part) for part in written.get("kept", ())]
-        counts = {name: written[name] for name in COUNT_NAMES}
+        counts = {name: written.get(name, 0) for name in COUNT_NAMES}
         of_task = {"task": written["task"] and TaskName(*written["task"]), "task_cpu_us": written["task_cpu_us"]}
+        counts["newest_us"] = written["newest_us"]
         return cls(partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells, kept=kept)
 
 

@@ -1,4 +1,4 @@
-"""Find kept events: those that a subscription would have matched, within a time.
+"""Find kept events: those that a subscription would have matched, within a time, and of which a condition is true.
 
 A query is a subscription that is not kept, so that both mean the same by a region, by words and by an area: the blocks
 of a part that may have events are found by their boxes, and their rows are matched like events that just came.
@@ -10,16 +10,22 @@ from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from geoswarm.core.arrays.batches import gather
 from geoswarm.core.arrays.jit import Array, Bools
 from geoswarm.core.index.blocks import Blocks, runs_of
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
-from geoswarm.flow.keep import BATCH, BOXES, ROWS, TIMES, sort_by_place
+from geoswarm.core.where.clause import Clause
+from geoswarm.core.where.evaluate import chosen
+from geoswarm.core.where.types import check_where
+from geoswarm.errors import InputError
+from geoswarm.flow.keep import BATCH, BOXES, ROWS, TIMES, KeptPart, sort_by_place
 from geoswarm.flow.match.match import match
 
 RUN_ROWS_MAX = 262_144
-"""Events matched at once."""
+"""Events matched at once, or some more."""
 
 
 class PastQuery(NamedTuple):
@@ -32,6 +38,8 @@ class PastQuery(NamedTuple):
     since_us: int
     until_us: int
     """The first time that is too late."""
+    where: Clause | None = None
+    """What must be true of their columns."""
 
 
 class OpenPart(NamedTuple):
@@ -63,18 +71,57 @@ def candidates(part: OpenPart, touched: Bools, query: PastQuery, first_kept: int
     return table if wanted.all() else table.filter(pa.array(wanted))
 
 
+def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
+    """Kept events of several batches, at least of one. What a batch does not have is null there, and a column that was
+    kept with two types gets one that has the values of both."""
+    try:
+        whole = pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowTypeError, pa.ArrowInvalid) as why:
+        raise InputError(
+            f"events were kept with columns of types that do not fit together ({why}): ask for a time, by since and "
+            "until, in which they did not change"
+        ) from None
+    everywhere = set.intersection(*(set(table.schema.names) for table in tables))
+    fields = [field if field.name in everywhere else field.with_nullable(True) for field in whole.schema]
+    return pa.Table.from_arrays(whole.columns, schema=pa.schema(fields))
+
+
 def matched_events(tables: Sequence[pa.Table], query: PastQuery, grid: Grid) -> pa.Table | None:
-    """Those of the candidates that match, in no order; None if there is no candidate."""
-    given = [table for table in tables if len(table)]
-    if not given:
+    """Those of the candidates that match, in no order; None if no part was touched."""
+    if not tables:
         return None
-    events = pa.concat_tables(given, promote_options="default").combine_chunks()
+    events = join_tables(tables)
+    if query.where is not None:
+        check_where(query.where, events.schema)
     if not query.asked.records.ids.size:
         return events.slice(0, 0)
     found = []
-    for batch in events.to_batches(max_chunksize=RUN_ROWS_MAX):
+    for held in gather(iter(events.to_batches(max_chunksize=RUN_ROWS_MAX)), RUN_ROWS_MAX):
+        batch = held if query.where is None else chosen(query.where, held)
         runs = match(
             sort_by_place(batch, grid), [query.asked], grid, 0, rows_max=RUN_ROWS_MAX, pairs_max=2 * RUN_ROWS_MAX
         )
         found += [run.events.filter(pa.array(np.diff(run.offsets) > 0)) for run in runs]
     return pa.Table.from_batches(found, events.schema)
+
+
+def newest_events(found: Sequence[pa.Table], limit: int | None) -> pa.Table | None:
+    """As many as are wanted, the newest first, of one time the lowest id first."""
+    if not found:
+        return None
+    events = found[0] if len(found) == 1 else join_tables(found)
+    try:
+        order = pc.sort_indices(events, [("ts", "descending"), ("event_id", "ascending")])
+        return events.take(order.slice(0, limit))
+    except pa.ArrowInvalid as why:
+        raise InputError(
+            f"an answer of {len(events):,} events has more text than one table may hold ({why}): ask with a limit, or "
+            "for fewer columns, a smaller region or a shorter time; on Spark, query_frame has no such limit"
+        ) from None
+
+
+def has_enough(events: pa.Table | None, limit: int | None, part: KeptPart) -> bool:
+    """Whether so many events are found that are newer than all of a part."""
+    if events is None or limit is None or len(events) < limit:
+        return False
+    return bool(events["ts"][limit - 1].cast(pa.int64()).as_py() > part.times_us[1])

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.config import WindowSettings
+from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Inspection
@@ -24,7 +26,7 @@ from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.sound import SOUND, drop_mark
 from geoswarm.flow.validate_areas import has_areas, validate_areas
-from geoswarm.model import EVENT, GEOMETRY
+from geoswarm.model import EVENT, FIRST_US, GEOMETRY, LAST_US
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -42,6 +44,12 @@ def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, mar
     for name in EVENT.names:
         if batch.column(name).null_count:
             triage.turn_away(_null(batch, name), "null", f"{name} is null: send a value")
+    us = batch.column("ts").cast(pa.int64())
+    span = pc.min_max(us).as_py()
+    if span["max"] is not None and not FIRST_US <= span["min"] <= span["max"] <= LAST_US:
+        far = pc.fill_null(pc.or_(pc.less(us, FIRST_US), pc.greater(us, LAST_US)), False)
+        far = np.asarray(far.to_numpy(zero_copy_only=False), np.bool_)
+        triage.turn_away(far, "malformed", "ts is not of the years 1 to 9999: say what its numbers count, ts_unit")
     x, y = _floats(batch, "x"), _floats(batch, "y")
     inside = (x >= grid.xmin) & (x <= grid.xmax) & (y >= grid.ymin) & (y <= grid.ymax)
     if not inside.all():
@@ -78,7 +86,15 @@ class ValidatedOperations:
         return Subs(ids, {a.name: a.take(self.values[a.name], chosen) for a in ATTRIBUTES})
 
 
-def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: DeadLetters) -> ValidatedOperations:
+def validate_operations(
+    batch: pa.RecordBatch,
+    grid: Grid,
+    now_us: int,
+    dead: DeadLetters,
+    window: WindowSettings | None = None,
+    stream: AggregateStream | None = None,
+) -> ValidatedOperations:
+    """`window` says which events are kept for those who ask for the past; `stream` is the one that runs."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
         triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
@@ -86,7 +102,7 @@ def validate_operations(batch: pa.RecordBatch, grid: Grid, now_us: int, dead: De
     triage.turn_away(_null(batch, "op"), "null", "op is null: send register, replace or cancel")
     codes = operation_codes(batch.column("op"), unknown=-1)
     triage.turn_away(codes < 0, "unknown-op", "op is {op!r}: send register, replace or cancel")
-    inspection = Inspection(batch, (codes >= 0) & (codes != CANCEL), grid, now_us, triage)
+    inspection = Inspection(batch, (codes >= 0) & (codes != CANCEL), grid, now_us, triage, window, stream)
     values = {attribute.name: attribute.parse(inspection) for attribute in ATTRIBUTES}
     if MALFORMED in batch.schema.names:
         batch = batch.drop_columns([MALFORMED])

@@ -93,9 +93,12 @@ class Accounts:
         np.add.at(self._subscriptions, rows, sign * counts[used])
         np.add.at(self._cost, rows, sign * sums[used])
 
-    def take(self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float) -> AccountVerdicts:
+    def take(
+        self, users: pa.StringArray, free: Bools, codes: Ints, now_s: float, weights: Ints | None = None
+    ) -> AccountVerdicts:
         """FINE, RATE or FULL for each operation, in arrival order; `codes` are positions in `users`, who are all
-        different. The operations are subtracted from what the users may do."""
+        different. The operations are subtracted from what the users may do; with weights, each counts as so many, and
+        behind one that is refused none of the same user passes."""
         settings = self._settings
         self._prune(now_s)
         keys = _hashes(users)
@@ -111,12 +114,16 @@ class Accounts:
         left[~full] = rested
         counts = np.bincount(codes, minlength=len(users))
         order = np.argsort(codes, kind="stable")
-        rank = np.empty(len(codes), np.int64)
-        rank[order] = np.arange(len(codes)) - (np.cumsum(counts) - counts)[codes[order]]
-        used = np.where(free, 0, np.minimum(counts, left))
+        each = np.ones(len(codes), np.int64) if weights is None else weights
+        first = np.repeat((np.cumsum(counts) - counts)[counts > 0], counts[counts > 0])
+        after = np.empty(len(codes), np.int64)
+        total = np.cumsum(each[order])
+        after[order] = total - (total - each[order])[first]
+        passes = after <= left[codes]
+        used = np.where(free, 0, np.bincount(codes, np.where(passes, each, 0), len(users)))
         self._left[rows], self._at_s[rows] = rested - used[~full], now_s
         refused = np.where(full, FULL, OVER_RATE)[codes]
-        return np.where(free[codes] | (rank < left[codes]), FINE, refused).astype(np.int8)
+        return np.where(free[codes] | passes, FINE, refused).astype(np.int8)
 
     def judge(
         self, users: pa.StringArray, free: Bools, operations: UserOperations, held: HeldSubscriptions

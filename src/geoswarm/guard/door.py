@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
-from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, CANCEL, KEYWORDS, REGION, SINCE
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
 from geoswarm.flow.operations import operation_codes
@@ -29,10 +29,11 @@ from geoswarm.guard.accounts import FINE, Accounts, HeldSubscriptions, UserOpera
 from geoswarm.guard.commands import Command, obey
 from geoswarm.guard.guard import ClosedRound, Guard
 from geoswarm.guard.letters import Letters
-from geoswarm.guard.limits import GuardSettings, area_shares, costs
+from geoswarm.guard.limits import GuardSettings, aggregate_costs, area_shares, costs, past_operations
 from geoswarm.guard.names import is_text
 from geoswarm.guard.sensing import LiveQueries, sense
 from geoswarm.guard.sensor import AGES, MapPlace
+from geoswarm.model import NEVER_US
 
 USERS_EXACT_MAX = 10_000
 """Up to so many known users, counts are written with every version: about 1.5 MB. Beyond, counts of operations and
@@ -137,17 +138,16 @@ class GuardDoor:
         passes[chosen[verdicts == FINE]] = True
         return operations if passes.all() else operations.filter(pa.array(passes))
 
-    def admit(self, validated: ValidatedOperations, live: LiveSubscriptions, dead: DeadLetters) -> Bools:
+    def admit(self, validated: ValidatedOperations, live: LiveSubscriptions, now_us: int, dead: DeadLetters) -> Bools:
         """Which of the valid operations may be carried out, by their owners and limits."""
-        rows, chosen = validated.rows, np.flatnonzero(validated.fit)
+        rows = validated.rows
+        chosen = self._rows_with_paid_pasts(validated, np.flatnonzero(validated.fit), now_us, dead)
         taken = pa.array(chosen)
         users = rows.column("user").take(taken)
         ids, number = np.unique(np.asarray(rows.column("sub_id").take(taken), np.int64), return_inverse=True)
         coded = users.dictionary_encode()
         names = coded.dictionary
-        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
-        rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
-        asked = costs(area_shares(self._grid, rects), words, region.vertex_counts()[chosen])
+        asked = self._costs(validated, chosen)
         todo = UserOperations(operation_codes(rows.column("op").take(taken)), number, _codes(coded), asked)
         judged = self.accounts.judge(names, self._free(names), todo, live.held(ids, names))
         self._letters.refuse(rows, chosen, judged.verdicts, asked, dead)
@@ -223,6 +223,33 @@ class GuardDoor:
             self._letters.turn_away(rows, chosen[wrong], dead, "user-name", detail)
         named: Ints = chosen[~nameless & ~wrong]
         return named
+
+    def _rows_with_paid_pasts(
+        self, validated: ValidatedOperations, chosen: Ints, now_us: int, dead: DeadLetters
+    ) -> Ints:
+        """The rows, among those chosen, without those whose user may not ask for the past any more: it counts as more
+        operations, so whoever asks again and again is refused like one who is too fast."""
+        puts = operation_codes(validated.rows.column("op").take(pa.array(chosen))) != CANCEL
+        asks = chosen[puts & (validated[SINCE][chosen] != NEVER_US)]
+        if not len(asks):
+            return chosen
+        coded = validated.rows.column("user").take(pa.array(asks)).dictionary_encode()
+        names, settings = coded.dictionary, self._settings
+        # The operation itself has been taken, and after a rest any past may be asked for.
+        weights = np.minimum(past_operations(self._costs(validated, asks)), settings.user_operations_burst - 1)
+        late = asks[self.accounts.take(names, self._free(names), _codes(coded), now_us / 1e6, weights) != FINE]
+        if len(late):
+            detail = "kept events for subscription {sub_id} count as more operations than user {user} may do now, "
+            detail += f"{settings.user_operations_per_s:g} a second: send it later, or without since"
+            self._letters.turn_away(validated.rows, late, dead, "user-rate", detail)
+        return np.setdiff1d(chosen, late, assume_unique=True)
+
+    def _costs(self, validated: ValidatedOperations, chosen: Ints) -> Ints:
+        """What the subscriptions of some rows would cost, in thousandths."""
+        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
+        rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
+        counted = aggregate_costs(AGGREGATE.take(validated[AGGREGATE], chosen))
+        return costs(area_shares(self._grid, rects), words, region.vertex_counts()[chosen], counted)
 
     def _free(self, names: pa.StringArray) -> Bools:
         """Which users have no limits."""

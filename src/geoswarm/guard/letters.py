@@ -62,8 +62,8 @@ class Letters:
     def refuse_blocked(
         self, rows: pa.RecordBatch, numbers: Ints, blocks: list[tuple[str, float, str]], dead: DeadLetters
     ) -> None:
-        held = {user: {"since": when(since_s), "why": why} for user, since_s, why in blocks}
-        detail = "user {user} is blocked since {since} ({why}): an operator can unblock"
+        held = {user: {"blocked_since": when(since_s), "why": why} for user, since_s, why in blocks}
+        detail = "user {user} is blocked since {blocked_since} ({why}): an operator can unblock"
 
         def extras(users: list[str]) -> Iterator[dict[str, str]]:
             return (held[short_name(user)] for user in users)

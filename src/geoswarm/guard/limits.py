@@ -5,9 +5,12 @@ before its first round of 60 s has ended (§5.2).
 
     cost of a subscription  =  1  +  vertices / 100  +  alternatives of words  +  1000 × its share of the world's area
                                                                                   (10 ×, if it asks for words)
+                             +  windows open at once  ×  10, if it needs a sketch  ×  10, if it has groups
 
 A rectangle in a city costs 1. One round the world costs 1001, because every event meets it; with words 12 and more,
-because only events with these words are compared. Costs are kept in thousandths, as integers, so sums stay exact.
+because only events with these words are compared. The last line is that of an aggregate, whose state is kept for every
+slide of a window: 1 for count by the minute, 50 for quantiles of five minutes every minute, 500 with groups. Costs are
+kept in thousandths, as integers, so sums stay exact.
 """
 
 from typing import Literal, Self
@@ -15,8 +18,10 @@ from typing import Literal, Self
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from geoswarm.core.aggregates.spec import SKETCHED
 from geoswarm.core.arrays.jit import Floats, Ints
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.aggregate import AggregateValues
 from geoswarm.guard.names import NAME_BYTES_MAX
 from geoswarm.guard.rules import GuardRules
 
@@ -24,6 +29,13 @@ VERTICES_PER_COST = 100
 AREA_COST = 1000
 AREA_COST_WORDED = 10
 THOUSANDTHS = 1000
+SKETCH_COST = 10
+"""A sketch takes some KB, and merging it microseconds; other partial aggregates take tens of bytes."""
+GROUPS_COST = 10
+"""How many groups there are is for the stream to say: many subscriptions have some ten."""
+PAST_OPERATIONS = 10
+"""Operations that the past of a subscription counts as, for each unit of the subscription's cost: kept events are read
+and matched once, which takes as long as some operations do, and round the world as long as ten thousand."""
 
 Removes = Literal["nothing", "recent", "all"]
 LETTERS_MAX = 10_000
@@ -83,8 +95,26 @@ def area_shares(grid: Grid, rects: Floats) -> Floats:
     return shares
 
 
-def costs(areas: Floats, alternatives: Ints, vertices: Ints) -> Ints:
+def past_operations(costs: Ints) -> Ints:
+    """The operations that the pasts of subscriptions count as, by their costs in thousandths."""
+    return -(-costs * PAST_OPERATIONS // THOUSANDTHS)
+
+
+def aggregate_costs(counts: AggregateValues) -> Ints:
+    """The part of the cost that is an aggregate's; 0 without one."""
+    table = np.zeros(len(counts.texts) + 1, np.int64)
+    for code, (aggregate, window, group_by, _) in counts.specs().items():
+        open_at_once = window.length_us // window.slide_us if window.slide_us else 1
+        by_function = SKETCH_COST if aggregate.function in SKETCHED else 1
+        table[code] = open_at_once * by_function * (GROUPS_COST if group_by is not None else 1)
+    found: Ints = table[counts.codes]
+    return found
+
+
+def costs(areas: Floats, alternatives: Ints, vertices: Ints, aggregates: Ints) -> Ints:
     """Costs in thousandths. `areas` are shares of the world's; `alternatives` is 0 without a condition on words."""
     by_area = np.where(alternatives > 0, AREA_COST_WORDED, AREA_COST) * np.clip(areas, 0.0, 1.0)
-    whole: Ints = np.rint((1 + vertices / VERTICES_PER_COST + alternatives + by_area) * THOUSANDTHS).astype(np.int64)
+    whole: Ints = np.rint(
+        (1 + vertices / VERTICES_PER_COST + alternatives + by_area + aggregates) * THOUSANDTHS
+    ).astype(np.int64)
     return whole

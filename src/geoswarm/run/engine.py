@@ -3,6 +3,8 @@
 An engine owns its checkpoint until it is closed. `pipeline.py` processes a batch.
 """
 
+import logging
+import secrets
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -19,18 +21,25 @@ from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
 from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, SuitsPairs, draws_from_sample, watch_places
+from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import operation_table, registration
-from geoswarm.errors import InputError, SettingsError, StreamError
+from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.keep import BATCH
 from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import DEAD_LETTER
-from geoswarm.run.past import Past, Rectangle
+from geoswarm.model import ACCURACY, DEAD_LETTER, PAST
+from geoswarm.run.answers import check_aggregates
+from geoswarm.run.asks_past import AsksPast
+from geoswarm.run.asks_subscriptions import AsksSubscriptions
+from geoswarm.run.collection import Subscriptions
+from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
+from geoswarm.run.questions import Rectangle
 from geoswarm.run.side_stages import Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stream import Run
@@ -39,12 +48,17 @@ from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.founding import read_contract
 from geoswarm.store.guard_files import GuardFiles, put_command
 from geoswarm.store.journal import JournalReader
+from geoswarm.store.kept.summary import kept_status
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import LoadProgress, LoadResult, load
 from geoswarm.store.scale_requests import put_request
+from geoswarm.store.subscriptions.fresh_ids import fresh_id
+from geoswarm.store.subscriptions.lacking import put_columns
+
+_LOG = logging.getLogger(__name__)
 
 
-class BaseEngine:
+class BaseEngine(AsksPast, AsksSubscriptions):
     """All of an engine except its sources and what its tasks run on."""
 
     def __init__(
@@ -80,6 +94,9 @@ class BaseEngine:
         self._lock = threading.Lock()
         self._run: Run | None = None
         self._past = Past(self._checkpoint.storage)
+        self._subscriptions = Subscriptions(
+            self._checkpoint.storage, clock=clock, known=lambda: self._checkpoint.view.segments
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -93,7 +110,7 @@ class BaseEngine:
 
     def subscribe(
         self,
-        sub_id: int,
+        sub_id: int | None = None,
         rectangle: Rectangle | None = None,
         *,
         geometry: str | bytes | None = None,
@@ -102,9 +119,15 @@ class BaseEngine:
         predicate: str | None = None,
         user: str = "",
         expires: datetime | None = None,
+        since: datetime | str | None = None,
+        aggregate: str | None = None,
+        window: str | None = None,
+        group_by: str | None = None,
+        when: str | None = None,
+        payload: Any = None,
         replace: bool = False,
         **attributes: Any,
-    ) -> None:
+    ) -> int:
         """Register a subscription to events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as
         "flood AND (river OR dam)"; the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat,
         metres)". `on` is "inside", every such event, by default; or, for events that have an `object_id`, those with
@@ -112,10 +135,20 @@ class BaseEngine:
         ("dwell(SECONDS)"). `predicate` is the relation of the region to an event, which may be an area: "intersects",
         the default, "contains", "within" or "covers". The subscription is on disk when this returns, and in force from
         the next batch on. A region that could never match is an error here; a taken id becomes a dead letter.
-        `attributes` are further columns of operations (`core/subscriptions/attributes.py`)."""
-        said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on}
-        row = registration(sub_id, rectangle, replace=replace, predicate=predicate, **said, **attributes)
-        self.submit(operation_table([row]))
+        With `since`, a time or "1 hour" ago, kept events come first (`docs/past.md`). With an `aggregate`, such as
+        "count" or "avg(speed)", it reports an answer for each `window`, such as "tumbling(60 s)", instead of matches:
+        one for each value of the column `group_by`, `when` a condition such as "count > 100" is true
+        (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
+        `attributes` are further columns of operations (`core/subscriptions/attributes.py`), such as `confirm`, "3
+        fixes" or "20 s" before an enter or exit counts, and `cooldown`, a pause after each alert.
+        Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
+        said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
+        counts = {"aggregate": aggregate, "window": window, "group_by": group_by, "when": when}
+        if sub_id is None:
+            sub_id = fresh_id(self._checkpoint.view, self._now_us(), secrets.randbits)
+        given = said | counts | {"predicate": predicate, "payload": payload} | attributes
+        self.submit(operation_table([registration(sub_id, rectangle, replace=replace, **given)]))
+        return sub_id
 
     def cancel(self, *sub_ids: int, user: str | None = None) -> None:
         """Cancel subscriptions. With Guard on, only the `user` who owns them may."""
@@ -125,8 +158,9 @@ class BaseEngine:
         """Submit operations, in order, with the columns of `columns.OPERATION`. All or none are accepted."""
         table = conform_operations(operations).combine_chunks()
         dead = DeadLetters("operation", -1)
+        stream = self._checkpoint.stream if self.is_running else None
         for batch in table.to_batches():
-            validate_operations(batch, self._checkpoint.grid, self._now_us(), dead)
+            validate_operations(batch, self._checkpoint.grid, self._now_us(), dead, self.tuning.window, stream)
         if len(dead):
             raise InputError(
                 f"{len(dead)} of {len(table)} operations cannot be taken; the first: {dead.table()['detail'][0]}"
@@ -152,20 +186,36 @@ class BaseEngine:
 
     # -- the stream
 
-    def _prepare_stream(self, columns: pa.Schema, sink: SinkLike, stages: Sequence[Stage], every_s: float) -> Pipeline:
+    def _prepare_stream(
+        self, columns: pa.Schema, sink: SinkLike, stages: Sequence[Stage], aggregates: SinkLike | None, every_s: float
+    ) -> Pipeline:
         """The first step of every `start`; `columns` are those of validated events."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
-        target = as_sink(sink)
-        target.bind(self._checkpoint.identity)
-        check_stages(stages, target, columns)
-        for stage in stages:
-            as_sink(stage.sink).bind(self._checkpoint.identity)
+        window = self.tuning.window
+        if window is not None and window.marks_past and PAST.name in columns.names:
+            raise SchemaError(f"events have a column {PAST.name}, which marks_past adds to matches: rename it")
+        if window is not None and BATCH.name in columns.names:
+            raise SchemaError(f"events have a column {BATCH.name}, which kept events have of their own: rename it")
+        if self.tuning.accuracy_max_m is not None and ACCURACY.name not in columns.names:
+            raise SchemaError(
+                f"accuracy_max_m is set and events have no column {ACCURACY.name}, only {', '.join(columns.names)}: "
+                "add it, rename one, or leave accuracy_max_m out"
+            )
+        target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
+        beside = [target] if answers is None else [target, answers]
+        check_stages(stages, beside, columns)
+        for each in (*beside, *(as_sink(stage.sink) for stage in stages)):
+            each.bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint
         if self._run is not None:
             self._run.stop()  # it has ended, but perhaps nobody has waited for its end
+        held.stream = AggregateStream(columns, answers is not None)
+        put_columns(held.storage, columns.names)
+        for lacking in held.lacking():
+            _LOG.warning("%s", lacking.sentence)
         return Pipeline(
-            held, self.contract, self.tuning, made, target, self._clock, stages, every_s, self._cluster_slots
+            held, self.contract, self.tuning, made, target, self._clock, stages, answers, every_s, self._cluster_slots
         )
 
     def scale(self, executors: int) -> None:
@@ -182,34 +232,6 @@ class BaseEngine:
     @property
     def is_running(self) -> bool:
         return self._run is not None and self._run.is_active
-
-    # -- the past
-
-    def query(
-        self,
-        rectangle: Rectangle | None = None,
-        *,
-        geometry: str | bytes | None = None,
-        keywords: str | None = None,
-        predicate: str | None = None,
-        since: datetime | None = None,
-        until: datetime | None = None,
-        columns: Sequence[str] | None = None,
-        limit: int | None = None,
-    ) -> pa.Table:
-        """The kept events (`Tuning(window=...)`) that a subscription with this region and these keywords would have
-        matched, from `since` on and before `until`, the newest first. As of the newest committed batch, also while the
-        stream runs."""
-        return self._past.query(
-            rectangle,
-            geometry=geometry,
-            keywords=keywords,
-            predicate=predicate,
-            since=since,
-            until=until,
-            columns=columns,
-            limit=limit,
-        ).events
 
     # -- users
 
@@ -260,6 +282,8 @@ class BaseEngine:
             "version": manifest.version,
             "plan_epoch": self._checkpoint.plan.epoch,
             "executors": self.executors,
+            "kept": kept_status(self._checkpoint.storage),
+            "lacking": [each.to_json() for each in self._checkpoint.lacking()],
             **JournalReader(self._checkpoint.storage).progress(),
         }
 

@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from geoswarm.core.shapes.geoparquet import GeoColumns, geo_columns
 from geoswarm.errors import SettingsError
-from geoswarm.model import GEOMETRY
+from geoswarm.run.columns import PLAIN, Columns
 
 FORMATS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".ndjson": "json", ".csv": "csv"}
 COMPRESSED = (".gz", ".bz2", ".zst")
@@ -22,12 +22,13 @@ class FirstFile(NamedTuple):
     geo: GeoColumns | None
     """What is known of geometries; None if the file is no GeoParquet."""
 
-    def usable_columns(self) -> pa.Schema:
-        """Without rectangles round geometries, and with the primary geometry under the name that events have it."""
+    def usable_columns(self, named: Columns = PLAIN) -> pa.Schema:
+        """Under our names, without rectangles round geometries, and with the primary geometry as `geometry`."""
         if self.geo is None:
-            return self.columns
+            return named.bind(self.columns)
         fields = [field for field in self.columns if field.name not in self.geo.covering]
-        return pa.schema([pa.field(GEOMETRY.name, pa.binary()) if f.name == self.geo.geometry else f for f in fields])
+        plain = pa.schema([f.with_type(pa.binary()) if f.name == self.geo.geometry else f for f in fields])
+        return named.or_geometry(self.geo.geometry).bind(plain)
 
 
 def guess_format(path: str) -> str:

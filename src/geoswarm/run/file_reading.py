@@ -23,9 +23,12 @@ import pyarrow.json as pajson
 
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import OBJECT
+from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.file_formats import COMPRESSED, FOREIGN
 from geoswarm.run.json_values import SPECIAL, read_day, read_moment, read_row
 from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
+from geoswarm.run.source_times import TS
 
 CHUNK_BYTES = 256 << 20
 FIELD_CHARS_MAX = 1 << 30
@@ -45,13 +48,13 @@ class Piece(NamedTuple):
     """Behind the last; None for the whole file."""
 
 
-def read_piece(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """`schema` has MALFORMED."""
+def read_piece(piece: Piece, kind: str, schema: pa.Schema, columns: Columns = PLAIN) -> Iterator[pa.RecordBatch]:
+    """`schema` has MALFORMED; `columns` says where its columns are in the file."""
     try:
         if kind == "parquet":
-            yield from read_parquet(piece.path, piece.first, piece.end, schema)
+            yield from read_parquet(piece.path, piece.first, piece.end, schema, columns)
         else:
-            for table in _read_text(piece, kind, schema):
+            for table in _read_text(piece, kind, schema, columns):
                 yield from table.to_batches(ROWS_AT_ONCE)
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error, SchemaError) as why:
         yield _unreadable(piece, why, schema)
@@ -66,11 +69,11 @@ def _unreadable(piece: Piece, why: Exception, schema: pa.Schema) -> pa.RecordBat
     return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
 
 
-def _read_text(piece: Piece, kind: str, schema: pa.Schema) -> Iterator[pa.Table]:
+def _read_text(piece: Piece, kind: str, schema: pa.Schema, columns: Columns) -> Iterator[pa.Table]:
     if kind == "csv":
-        yield _read_csv(_read_whole(piece.path), schema)
+        yield _read_csv(_read_whole(piece.path), schema, columns)
     else:
-        yield from (_read_json(chunk, schema) for chunk in _chunks(_read_lines(piece)))
+        yield from (_read_json(chunk, schema, columns) for chunk in _chunks(_read_lines(piece)))
 
 
 def _read_whole(path: str) -> bytes:
@@ -111,37 +114,43 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         first = end
 
 
-def _read_json(data: bytes, schema: pa.Schema) -> pa.Table:
+def _read_json(data: bytes, schema: pa.Schema, columns: Columns) -> pa.Table:
     if not data.strip():
         return schema.empty_table()
-    wanted = pa.schema([_as_text(field) for field in schema if field.name != MALFORMED])
-    options = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
-    try:
-        table = pajson.read_json(
-            io.BytesIO(data), pajson.ReadOptions(block_size=len(data) + 1, use_threads=False), options
-        )
-        return _cast_columns(table, schema)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        lines = (line for line in _LINE_END.split(data.decode("utf-8-sig", errors="replace")) if line.strip())
-        fields = [field for field in schema if field.name != MALFORMED]
-        return pa.Table.from_pylist([read_row(line, fields) for line in lines], schema)
+    reading = pajson.ReadOptions(block_size=len(data) + 1, use_threads=False)
+    for ids in id_forms(columns.raw(schema)):
+        wanted = pa.schema(columns.nest([_as_read(field, ids) for field in columns.raw(schema)]))
+        options = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
+        try:
+            table = pajson.read_json(io.BytesIO(data), reading, options)
+            return _cast_columns(columns.ours(table, schema), schema)
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+            pass
+    lines = (line for line in _LINE_END.split(data.decode("utf-8-sig", errors="replace")) if line.strip())
+    fields = columns.nest(columns.raw(schema))
+    raw = pa.schema([*fields, pa.field(MALFORMED, pa.string())])
+    made = pa.Table.from_pylist([read_row(line, fields) for line in lines], raw)
+    return _cast_columns(columns.ours(made, schema), schema)
 
 
-def _as_text(field: pa.Field) -> pa.Field:
+def _as_read(field: pa.Field, ids: pa.DataType) -> pa.Field:
     """The field to read as text first, if it is a time: Arrow's reader refuses times without a zone."""
+    if field.name == OBJECT.name and pa.types.is_string(field.type):
+        return field.with_type(ids)
     return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
 
 
 # -- CSV
 
 
-def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
+def _read_csv(data: bytes, schema: pa.Schema, columns: Columns) -> pa.Table:
     if not data.strip():
         return schema.empty_table()
-    names = [field.name for field in schema if field.name != MALFORMED]
+    raw = columns.raw(schema)
+    headings = {columns.flat().path(field.name)[0]: field for field in raw}
     convert = pacsv.ConvertOptions(
-        column_types=dict.fromkeys(names, pa.string()),
-        include_columns=names,
+        column_types={heading: _read_as(field) for heading, field in headings.items()},
+        include_columns=list(headings),
         include_missing_columns=True,
         strings_can_be_null=True,
         null_values=[""],
@@ -150,17 +159,25 @@ def _read_csv(data: bytes, schema: pa.Schema) -> pa.Table:
     try:
         parse = pacsv.ParseOptions(escape_char=_ESCAPE)
         table = pacsv.read_csv(io.BytesIO(data), pacsv.ReadOptions(use_threads=False), parse, convert)
-        return _cast_columns(table, schema)
+        return _cast_columns(columns.with_times(table.rename_columns([field.name for field in raw])), schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         csv.field_size_limit(FIELD_CHARS_MAX)
         rows = csv.reader(io.StringIO(data.decode("utf-8-sig", errors="replace")), escapechar=_ESCAPE)
         header = next(rows)
+        names = {heading: field.name for heading, field in headings.items()}
+        header = [names.get(heading, heading if heading not in schema.names else "") for heading in header]
         named = (
             (dict(zip(header, row, strict=True)) if len(row) == len(header) else None, ",".join(row))
             for row in rows
             if row
         )
-        return _by_rows(named, schema, _from_text)
+        made = _by_rows(named, pa.schema([*raw, pa.field(MALFORMED, pa.string())]), _from_text)
+        return _cast_columns(columns.with_times(made), schema)
+
+
+def _read_as(field: pa.Field) -> pa.DataType:
+    """Numbers of a time are read at once; the others are texts first."""
+    return field.type if field.name == TS and not pa.types.is_timestamp(field.type) else pa.string()
 
 
 def _from_text(value: str | None, kind: pa.DataType) -> Any:
@@ -190,8 +207,8 @@ def _cast_columns(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """The table with columns that were read as text converted to their types; raises ArrowInvalid if one cannot be."""
     columns = []
     for field in schema:
-        if field.name == MALFORMED:
-            columns.append(pa.nulls(len(table), pa.string()))
+        if field.name not in table.schema.names:
+            columns.append(pa.nulls(len(table), field.type))
             continue
         column = table.column(field.name)
         if pa.types.is_timestamp(field.type) and pa.types.is_string(column.type):

@@ -11,7 +11,7 @@ than four digits; and in objects more than DEPTH_MAX deep, of which Spark takes 
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -50,17 +50,17 @@ def read_row(text: str, fields: Iterable[pa.Field]) -> dict[str, Any]:
     if not text.strip(_BLANK):
         return {}
     kinds = {field.name: field.type for field in fields}
-    row = dict[str, Any]()
     try:
         parsed = _DECODER.decode(text.strip(_BLANK))
         if not isinstance(parsed, _Pairs) or _is_too_deep(text, parsed):
             return {MALFORMED: text}
-        for name, value in parsed:
-            if name in kinds:
-                row[name] = _convert(value, kinds[name])
+        return _values(parsed, kinds)
     except (ValueError, OverflowError, RecursionError):
         return {MALFORMED: text}
-    return row
+
+
+def _values(parsed: _Pairs, kinds: Mapping[str, pa.DataType]) -> dict[str, Any]:
+    return {name: _convert(value, kinds[name]) for name, value in parsed if name in kinds}
 
 
 def _is_too_deep(text: str, parsed: Any) -> bool:
@@ -103,6 +103,9 @@ def _convert(value: Any, kind: pa.DataType) -> Any:
     if isinstance(value, bool):
         if pa.types.is_boolean(kind):
             return value
+    elif pa.types.is_struct(kind):
+        if isinstance(value, _Pairs):
+            return _values(value, {field.name: field.type for field in kind})
     elif pa.types.is_integer(kind) and isinstance(value, int):
         return _in_range(value, kind)
     elif pa.types.is_floating(kind):

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.stages.task import Body
+from geoswarm.model import VERSION
 from geoswarm.run.json_writing import json_rows
 from geoswarm.run.kafka_client import client_settings, import_client
 
@@ -22,8 +23,6 @@ DELIVERY_S_MAX = 60
 SENT = pa.schema([pa.field("messages", pa.int64(), nullable=False)])
 """What a task gives that sent messages."""
 CHECKPOINT_HEADER, BATCH_HEADER, VERSION_HEADER = "geoswarm-checkpoint", "geoswarm-batch", "geoswarm-version"
-VERSION = "version"
-"""The column of matches with the version of the subscriptions, the same in all rows of a batch."""
 
 _producers: dict[str, Any] = {}
 """Those of this process, which serves many batches: by their settings, none of which may have failed."""

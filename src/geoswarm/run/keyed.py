@@ -23,7 +23,7 @@ from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SettingsError, StateError, StreamError
 from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.keyed.charge import FIRST_COSTS, add_runner_time
-from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
+from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads, add_counts
 from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.state import Commit, FileChanges
@@ -45,10 +45,11 @@ def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
     tasks = rows.tasks_for(executors)
     routed = rows.map(route_keys(task), PACKED).exchange(tasks)
     given: pa.Schema = task.operator.given(task.fed)
+    work = work_in_parts(task) if task.merges else work_on_keys(task)
+    served = for_each_executor(work, executors, tasks, task.cpu_s, task.moment.batch)
     if not task.merges:
-        return routed.map(for_each_executor(work_on_keys(task), executors, tasks, task.cpu_s), given)
-    parts = routed.map(for_each_executor(work_in_parts(task), executors, tasks, task.cpu_s), PACKED)
-    return parts.exchange(tasks).map(merge_keys(task), given)
+        return routed.map(served, given)
+    return routed.map(served, PACKED).exchange(tasks).map(merge_keys(task), given)
 
 
 class KeyedRun:
@@ -125,7 +126,7 @@ class KeyedRun:
             name_task=rows.name_task,
             weighs_table=is_first_of_round,
         )
-        if before.files and before.columns != str(task.columns):
+        if before.files and before.columns not in map(str, task.columns):
             raise StateError(
                 f"operator {operator.name} has kept rows of other columns than it would now: give it another name, "
                 f"or remove {self._state.folder} from the checkpoint"
@@ -134,13 +135,17 @@ class KeyedRun:
         self._task, self._given = task, apply_operator(rows, task)
         return self._given
 
-    def forget(self, batch_id: int) -> None:
-        """Drop all state in this batch: a later batch begins with none."""
-        if self._may_hold:
+    def before(self, batch_id: int) -> Commit:
+        """The state that a batch may see."""
+        return self._state.before(batch_id)
+
+    def forget(self, batch_id: int, watermark_us: int | None = None) -> None:
+        """Drop all state in this batch: a later batch begins with none, and with this watermark."""
+        if self._may_hold or watermark_us is not None:
             before = self._state.before(batch_id)
-            if before.files:
+            if before.files or before.watermark_us != watermark_us:
                 self._check()
-                self._state.commit(replace(before, batch=batch_id, files=(), seals={}))
+                self._state.commit(replace(before, batch=batch_id, files=(), seals={}, watermark_us=watermark_us))
             self._may_hold = False
 
     def _steer(self, moment: Moment, before: Commit) -> bool:
@@ -171,14 +176,15 @@ class KeyedRun:
     def _adopt(self, plan: KeyPlan) -> None:
         self._seal = self._state.write_plan(plan)
 
-    def finish(self) -> KeyedBatchEntry:
-        """Commit the state of a batch that the sink has received. Returns the entry for the journal."""
+    def finish(self, watermark_us: int | None = None) -> KeyedBatchEntry:
+        """Commit the state of a batch that the sink has received, with the watermark of the next one, if there is one.
+        Returns the entry for the journal."""
         task, given = self._task, self._given
         assert task is not None, "apply comes first"
         assert given is not None
         routed, worked = self._whole_reports(task, given)
         self._check()
-        commit = self._commit(task, worked)
+        commit = replace(self._commit(task, worked), watermark_us=watermark_us)
         self._state.commit(commit)
         self._may_hold = True
         spent_us = given.runner_cpu_us({r.task for r in worked.values() if r.task is not None})
@@ -197,6 +203,7 @@ class KeyedRun:
             state_bytes=commit.bytes,
             files=len(commit.files),
             executors={e: KeyedLoad(r.rows, r.cpu_us) for e, r in sorted(whole.items())},
+            counts=add_counts(r.counts for r in worked.values()),
         )
         self._journal.append(entry)
         return entry
@@ -239,9 +246,10 @@ class KeyedRun:
         added = [file for report in worked.values() for file in report.added]
         gone = {name for report in worked.values() for name in report.gone}
         plan = task.plan_epoch, task.plan_seal
-        return before.after(
-            moment, self.operator.window, FileChanges(added, gone), plan, str(task.columns), self._clock
+        after = before.after(
+            moment, self.operator.window, FileChanges(added, gone), plan, str(task.columns[-1]), self._clock
         )
+        return replace(after, closed_us=before.watermark_us)
 
 
 def fresh_name() -> str:

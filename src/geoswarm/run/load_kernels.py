@@ -49,7 +49,7 @@ def load_kernels(*, compiles_all: bool = False) -> int:
         found.append(_match(regions))
         words, _ = compile_expressions(pa.array([None, "flood river OR dam"]))
         words = Expressions.from_arrays({name: _read_only(array) for name, array in words.to_arrays().items()})
-        worded = regions._replace(text=build_text(GRID, rects, words), conditions=conditions_of(words))
+        worded = regions._replace(text=build_text(GRID, rects, ids, words), conditions=conditions_of(words))
         found.append(_match(worded))
     return found[-1]
 

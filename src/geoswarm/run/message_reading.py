@@ -16,8 +16,11 @@ import pyarrow.json as pajson
 
 from geoswarm.core.arrays.jit import Bools, read_only
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import OBJECT
+from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.json_values import DEPTH_MAX, DIGITS_MAX, read_row
 from geoswarm.run.message_kernels import find_objects
+from geoswarm.run.source_times import expect_day, quick_times
 
 VALUE = "value"
 """The column in which Spark gives the bytes of a message."""
@@ -28,22 +31,22 @@ BLOCK_BYTES_MAX = 256 << 20
 SINGLE_MAX = 32
 """Messages of a refused block that are read one by one, rather than in halves."""
 
-_DAY = r"^[12]\d{3}-\d\d-\d\d"
-_YEAR_TO_SECOND = _DAY + r"[ T]\d\d:\d\d:\d\d(\.\d{1,6})?"
-_IN_ZONE = _YEAR_TO_SECOND + r"(Z|[+-](0\d|1[0-7]):?[0-5]\d)$"
 _AS_TEXT, _AS_SECONDS = pa.string(), pa.int64()
 """How times may be written: all of a block as ISO 8601, or all in seconds since 1970."""
+Forms = tuple[pa.DataType, pa.DataType]
+"""How all times of a block are written, and how all ids of objects are, which may be text or integers."""
 
 
-def read_messages(values: pa.BinaryArray, schema: pa.Schema) -> pa.RecordBatch:
-    """One row per message. `schema` has MALFORMED; its other columns are numbers, texts, times, days or Booleans."""
+def read_messages(values: pa.BinaryArray, schema: pa.Schema, columns: Columns = PLAIN) -> pa.RecordBatch:
+    """One row per message. `schema` has MALFORMED; its other columns are numbers, texts, times, days or Booleans.
+    `columns` says where they are in the objects."""
     values = _as_utf8(values)
     sound = _sound(values)
     if sound.all():
-        tables = list(_read_blocks(values, schema))
+        tables = list(_read_blocks(values, schema, columns))
     else:
-        quick = _read_blocks(values.filter(pa.array(sound)), schema)
-        tables = [*quick, _read_singly(values.filter(pa.array(~sound)), schema)]
+        quick = _read_blocks(values.filter(pa.array(sound)), schema, columns)
+        tables = [*quick, _read_singly(values.filter(pa.array(~sound)), schema, columns)]
     table = pa.concat_tables([schema.empty_table(), *tables])
     if not sound.all():
         table = table.take(pa.array(np.argsort(np.argsort(~sound, kind="stable"), kind="stable")))
@@ -71,28 +74,35 @@ def _sound(values: pa.BinaryArray) -> Bools:
     return sound
 
 
-def _read_blocks(values: pa.BinaryArray, schema: pa.Schema) -> Iterator[pa.Table]:
+def _read_blocks(values: pa.BinaryArray, schema: pa.Schema, columns: Columns) -> Iterator[pa.Table]:
     """`values` are objects, by their brackets."""
     if not len(values):
         return
     if values.nbytes <= BLOCK_BYTES_MAX or len(values) == 1:
-        for times in (_AS_TEXT, _AS_SECONDS):
+        for forms in forms_of(columns.raw(schema)):
             try:
-                yield _read_block(values, schema, times)
+                yield _read_block(values, schema, columns, forms)
                 return
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
                 pass
         if len(values) <= SINGLE_MAX:
-            yield _read_singly(values, schema)
+            yield _read_singly(values, schema, columns)
             return
     half = len(values) // 2
-    yield from _read_blocks(values.slice(0, half), schema)
-    yield from _read_blocks(values.slice(half), schema)
+    yield from _read_blocks(values.slice(0, half), schema, columns)
+    yield from _read_blocks(values.slice(half), schema, columns)
 
 
-def _read_block(values: pa.BinaryArray, schema: pa.Schema, times: pa.DataType) -> pa.Table:
+def forms_of(fields: Sequence[pa.Field]) -> list[Forms]:
+    """All forms to try, the most usual one first. What Arrow refuses, it refuses at the first value."""
+    has_times = any(pa.types.is_timestamp(field.type) for field in fields)
+    times = (_AS_TEXT, _AS_SECONDS) if has_times else (_AS_TEXT,)
+    return [(form, ids) for form in times for ids in id_forms(fields)]
+
+
+def _read_block(values: pa.BinaryArray, schema: pa.Schema, columns: Columns, forms: Forms) -> pa.Table:
     """All messages at once; raises ArrowInvalid if one of them is not what the quick way takes."""
-    wanted = [_as_read(field, times) for field in schema if field.name != MALFORMED]
+    wanted = columns.nest([_as_read(field, forms) for field in columns.raw(schema)])
     begin, end = (values.buffers()[1].slice(4 * (values.offset + i), 4) for i in (0, len(values)))
     first, last = (int.from_bytes(bytes(place), "little") for place in (begin, end))
     data = values.buffers()[2].slice(first, last - first)
@@ -101,45 +111,48 @@ def _read_block(values: pa.BinaryArray, schema: pa.Schema, times: pa.DataType) -
     table = pajson.read_json(pa.BufferReader(data), reading, options)
     if len(table) != len(values):
         raise pa.ArrowInvalid(f"{len(values)} messages gave {len(table)} rows")
-    columns = [
-        pa.nulls(len(table), pa.string()) if field.name == MALFORMED else _cast(table.column(field.name), field.type)
+    return _as_declared(columns.ours(table, schema), schema)
+
+
+def _as_declared(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    found = [
+        _cast(table.column(field.name), field.type)
+        if field.name in table.schema.names
+        else pa.nulls(len(table), field.type)
         for field in schema
     ]
-    return pa.table(columns, schema=schema)
+    return pa.table(found, schema=schema)
 
 
-def _as_read(field: pa.Field, times: pa.DataType) -> pa.Field:
+def _as_read(field: pa.Field, forms: Forms) -> pa.Field:
     """The field as Arrow reads it: times and days are converted later, since it knows other forms of them."""
+    times, ids = forms
     if pa.types.is_timestamp(field.type):
         return field.with_type(times)
+    if field.name == OBJECT.name and pa.types.is_string(field.type):
+        return field.with_type(ids)
     return field.with_type(pa.string()) if pa.types.is_date(field.type) else field
 
 
 def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
+    if pa.types.is_string(kind):
+        return column.cast(kind)  # integers that are ids of objects
     if column.type == _AS_SECONDS:
         return pc.multiply_checked(column, 1_000_000).cast(kind)
     if pa.types.is_date(kind):
-        _expect(column, _DAY + "$")
-    elif not _has_form(column, _IN_ZONE):
-        _expect(column, _YEAR_TO_SECOND + "$")
-        column = pc.binary_join_element_wise(column, "Z", "")
-    return column.cast(kind)
+        expect_day(column)
+        return column.cast(kind)
+    return quick_times(column, kind)
 
 
-def _has_form(column: pa.ChunkedArray, form: str) -> bool:
-    return bool(pc.all(pc.match_substring_regex(column, form), min_count=0).as_py())
-
-
-def _expect(column: pa.ChunkedArray, form: str) -> None:
-    if not _has_form(column, form):
-        raise pa.ArrowInvalid("times of several forms, or of one for which the quick way is not made")
-
-
-def _read_singly(values: pa.BinaryArray, schema: pa.Schema) -> pa.Table:
-    fields = [field for field in schema if field.name != MALFORMED]
+def _read_singly(values: pa.BinaryArray, schema: pa.Schema, columns: Columns) -> pa.Table:
+    fields = columns.nest(columns.raw(schema))
     rows: Sequence[dict[str, Any]] = [
         {MALFORMED: NO_VALUE} if value is None else read_row(value.decode(), fields) for value in values.to_pylist()
     ]
-    return pa.Table.from_pylist(list(rows), schema)
+    if columns == PLAIN:
+        return pa.Table.from_pylist(list(rows), schema)
+    table = pa.Table.from_pylist(list(rows), pa.schema([*fields, pa.field(MALFORMED, pa.string())]))
+    return _as_declared(columns.ours(table, schema), schema)

@@ -14,25 +14,30 @@ import pyarrow.parquet as pq
 from geoswarm.core.shapes.geoparquet import geo_columns
 from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import GEOMETRY
+from geoswarm.run.columns import PLAIN, Columns
+from geoswarm.run.source_times import read_times, shown
 
 ROWS_AT_ONCE = 65_536
 
 
-def read_parquet(path: str, first: int, end: int | None, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def read_parquet(
+    path: str, first: int, end: int | None, schema: pa.Schema, columns: Columns = PLAIN
+) -> Iterator[pa.RecordBatch]:
     """The row groups from `first` up to `end`, or all of them. `schema` has MALFORMED."""
     with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
         groups = None if end is None else range(first, end)
         geo, held = geo_columns(path, file.schema_arrow), file.schema_arrow.names
-        names = {name: name for name in schema.names if name in held}
-        if geo is not None and GEOMETRY.name in schema.names:
-            names[GEOMETRY.name] = geo.geometry
-        if not names:
+        named = columns.or_geometry(None if geo is None else geo.geometry)
+        wanted = pa.schema([field for field in schema if named.path(field.name)[0] in held])
+        if not len(wanted):
             raise pa.ArrowInvalid(f"it has none of the columns {', '.join(schema.names)}")
-        wanted = list(names.values())
-        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=wanted, use_threads=False):
-            own = {name: batch.column(theirs) for name, theirs in names.items()}
-            yield _as_declared(pa.record_batch({name: _plain(column) for name, column in own.items()}), schema)
+        leaves = named.leaves(wanted)
+        for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=leaves, use_threads=False):
+            plain = pa.record_batch({name: _plain(batch.column(name)) for name in batch.schema.names})
+            taken = named.take(plain, schema)
+            if not taken.num_columns:
+                raise pa.ArrowInvalid(f"it has none of the columns {', '.join(leaves)}")
+            yield _as_declared(read_times(taken, named.ts_unit), schema)
 
 
 def _plain(column: pa.Array) -> pa.Array:
@@ -55,6 +60,6 @@ def _converted(row: pa.RecordBatch, schema: pa.Schema, odd: Sequence[str]) -> pa
     try:
         return cast_columns(row, schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        values = {name: str(row.column(name)[0]) for name in row.schema.names}
+        values = {name: shown(row.column(name)[0]) for name in row.schema.names}
         text = f"{json.dumps(values)}: {', '.join(odd)} cannot be converted to what the first file has"
         return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)

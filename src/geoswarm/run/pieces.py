@@ -18,7 +18,7 @@ PLAIN_TEXT = (".json", ".jsonl", ".ndjson")
 
 def share_out(paths: Sequence[str], kind: str, slots: int) -> list[list[Piece]]:
     """The pieces of each task, in the order of the files; `slots` tasks run at once."""
-    sizes = [_size_of(path) for path in paths]
+    sizes = [size_of(path) for path in paths]
     share = min(max(ceil(sum(sizes) / slots), TASK_BYTES_MIN), TASK_BYTES_MAX)
     tasks, filled = list[list[Piece]](), 0
     for path, size in zip(paths, sizes, strict=True):
@@ -31,7 +31,8 @@ def share_out(paths: Sequence[str], kind: str, slots: int) -> list[list[Piece]]:
     return tasks
 
 
-def _size_of(path: str) -> int:
+def size_of(path: str) -> int:
+    """Bytes of a file."""
     try:
         return Path(path).stat().st_size
     except OSError:

@@ -18,8 +18,9 @@ import pyarrow as pa
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.strategy import Strategy
+from geoswarm.control.task_shares import share_tasks
 from geoswarm.core.space.plan import Plan
-from geoswarm.errors import StreamError
+from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
@@ -35,10 +36,12 @@ from geoswarm.flow.stages.count import (
 )
 from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
+from geoswarm.flow.stages.past import as_they_are, give_past, nullable_columns
 from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.task import BatchTask
-from geoswarm.model import TEXT
-from geoswarm.run.keyed import KeyedRun
+from geoswarm.model import PAST, TEXT, VERSION
+from geoswarm.run.answers import Answers
+from geoswarm.run.keyed import KeyedRun, fresh_name
 from geoswarm.run.rows import Rows
 from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
@@ -76,19 +79,32 @@ class Pipeline:
         sink: Sink,
         clock: Callable[[], float],
         stages: Sequence[Stage] = (),
+        aggregates: Sink | None = None,
         every_s: float = 0.0,
         slots: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`every_s` is the least time between two batches; `slots` returns the number of tasks that run at once, if it
-        is known."""
+        """`aggregates` is the sink for the answers of subscriptions that have an aggregate. `every_s` is the least
+        time between two batches; `slots` returns the number of tasks that run at once, if it is known."""
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
         self._sink, self._clock = sink, clock
         self._steering = Steering(checkpoint, tuning, strategy)
         self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
+        self._check_pasts()
         self._following = TransitionRun(checkpoint, tuning)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
+        self._answers = Answers(checkpoint, tuning, aggregates)
         self._stages = [(stage, as_sink(stage.sink), self._keyed_run(stage)) for stage in stages]
+
+    def _check_pasts(self) -> None:
+        """Refuse to begin without a past that was promised."""
+        manifest, window = self._checkpoint.manifest, self._tuning.window
+        is_due = manifest.batch is None or self._last is None or self._last.batch < manifest.batch
+        if manifest.pasts is not None and is_due and (window is None or not window.marks_past):
+            raise SettingsError(
+                "some subscriptions wait for the kept events that they asked for (since): set [window] keep and "
+                "marks_past = true, at least for one batch"
+            )
 
     def _keyed_run(self, stage: Stage) -> KeyedRun:
         checkpoint, tuning = self._checkpoint, stage.tuning
@@ -100,6 +116,7 @@ class Pipeline:
         """Between two batches, put a number of executors in force for the matching, and for what follows it."""
         self._steering.scale(executors)
         self._following.scale(executors)
+        self._answers.scale(executors)
         for stage, _, keyed in self._stages:
             if stage.tuning.executors is None:
                 keyed.scale(executors)
@@ -111,17 +128,19 @@ class Pipeline:
         self._checkpoint.share_view(manifest)
         prepared_s = time.perf_counter()
         kind = HeldBatch if batch.events.is_in_process else StoredBatch
-        state = kind(self._checkpoint.storage, batch.number, manifest)
+        state = kind(self._checkpoint.storage, batch.number, manifest, fresh_name())
         state.forget_attempt()  # files of an attempt that crashed
         task = self._task(batch, state)
-        matches = self._matches(batch.events, task).add_constant("version", manifest.version)
+        matches = self._matches(batch.events, task).add_constant(VERSION, manifest.version)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
         with matches.keep() if is_shared else nullcontext():
-            self._sink.write(matches, batch.number)
-            reports = _whole_reports(matches, state)
+            given = self._with_pasts(matches, task, manifest)
+            self._sink.write(given, batch.number)
+            reports = _whole_reports(given, state)
             self._keep(batch.number, manifest, reports.get("route", []))
-            self._following.finish(batch.number)
+            followed = self._following.finish(batch.number)
             self._run_stages(batch.events, matches, task)
+            answers = self._answers.give(batch.events, task, state, reports.get("route", []))
         said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
         self._checkpoint.finish(batch.number, [quote.text for quote in said])
         state.forget_reports()
@@ -129,15 +148,18 @@ class Pipeline:
         # Last: by now the runner has noted what its tasks took.
         report = self._steering.charge(reports, matches.runner_cpu_us)
         # A batch that was run again after a crash is in the journal twice, and counts once.
-        self._last = BatchEntry.of(batch.number, manifest, report, self._steering.rates, seconds, self._last)
+        self._last = BatchEntry.of(
+            batch.number, manifest, report, self._steering.rates, seconds, answers, followed, self._last
+        )
         self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
         self._scaling.add_batch(self._last)
 
     def end(self) -> None:
         """Called when the stream has ended, for any reason."""
-        for sink in (self._sink, *(sink for _, sink, _ in self._stages)):
-            sink.end()
+        for sink in (self._sink, *(sink for _, sink, _ in self._stages), self._answers.sink):
+            if sink is not None:
+                sink.end()
         if self._keeper is not None:
             self._keeper.close()
 
@@ -178,13 +200,36 @@ class Pipeline:
             time.thread_time,
             batch.events.name_task,
             any(entry.transitions for entry in state.manifest.segments),
+            any(entry.aggregates for entry in state.manifest.segments),
+            self._answers.watermark_us(batch.number),
             self._steering.needs_stats,
             self._steering.needs_cells,
+            self._level_tasks(batch.events, state.plan()),
         )
+
+    def _level_tasks(self, events: Rows, plan: Plan) -> tuple[int, ...]:
+        """The task of each executor, where a task serves several: so that by what they cost last, tasks end together.
+        It decides nothing but that, so a batch that is run again may have others."""
+        tasks = _match_tasks(events, plan)
+        if self._last is None or not 1 < tasks < plan.executors:
+            return ()
+        loads = self._last.executors
+        return share_tasks([loads[i].cpu_us if i in loads else 0.0 for i in range(plan.executors)], tasks)
 
     def _matches(self, events: Rows, task: BatchTask) -> Rows:
         matches = match(exchange(events, task), task)
-        return self._following.apply(matches, task) if task.asks_for_transitions else matches
+        return self._following.apply(matches, task) if task.asks_for_transitions or task.follows else matches
+
+    def _with_pasts(self, matches: Rows, task: BatchTask, manifest: Manifest) -> Rows:
+        """What the sink gets: the past of new subscriptions, then the matches, if the settings mark which is which."""
+        if self._tuning.window is None or not self._tuning.window.marks_past:
+            return matches
+        marked = matches.add_constant(PAST.name, False)
+        columns = nullable_columns(marked.schema)
+        if manifest.pasts is not None:
+            pasts = matches.numbers(1).map(*give_past(task)).add_constant(VERSION, manifest.version)
+            marked = pasts.add_constant(PAST.name, True).union(marked)
+        return marked.map(as_they_are, columns)
 
     def _run_stages(self, events: Rows, matches: Rows, task: BatchTask) -> None:
         for stage, sink, keyed in self._stages:
@@ -198,14 +243,15 @@ class Pipeline:
 
 def exchange(events: Rows, task: BatchTask) -> Rows:
     """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
-    tasks = _match_tasks(events, task)
+    # Where executors were shared out, it is known how many tasks: there may be more slots by now, and none for them.
+    tasks = max(task.task_of) + 1 if task.task_of else _match_tasks(events, task.plan())
     if not task.packs:
-        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(tasks)
+        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(tasks, task.task_of)
     routed = events.map(route_packed(task), PACKED)
     if task.is_at_stream:
         slots = events.numbers(len(task.plan().partitions))
         routed = routed.union(slots.map(send_subscriptions(task), PACKED))
-    return routed.exchange(tasks)
+    return routed.exchange(tasks, task.task_of)
 
 
 def match(exchanged: Rows, task: BatchTask) -> Rows:
@@ -214,12 +260,11 @@ def match(exchanged: Rows, task: BatchTask) -> Rows:
     matches = match_schema(task.events, task.shape)
     if not task.splits_events:
         return exchanged.map(match_events(task), matches)
-    parts = exchanged.map(match_parts(task), PACKED).exchange(_match_tasks(exchanged, task))
+    parts = exchanged.map(match_parts(task), PACKED).exchange(_match_tasks(exchanged, task.plan()))
     return parts.map(merge_parts(task), matches)
 
 
-def _match_tasks(rows: Rows, task: BatchTask) -> int:
-    plan = task.plan()
+def _match_tasks(rows: Rows, plan: Plan) -> int:
     if plan.drawn_by == OverPartitioned.name:
         return plan.executors  # it leaves the levelling to the runner, which has a task for each to hand out
     return rows.tasks_for(plan.executors)
@@ -235,8 +280,8 @@ def _whole_reports(matches: Rows, state: StoredBatch) -> dict[str, list[LoadRepo
             return stages
         if attempt == 0:
             matches.run()
-    if not stages:
-        return stages  # the batch had no partition of events at all
+    if "route" not in stages and not total.partitions:
+        return stages  # the batch had no partition of events at all, as of a topic that is empty
     raise StreamError(
         f"batch {state.batch_id}: {total.events_in} events came in, {total.events} reached an executor and "
         f"{total.dead} became dead letters, which does not add up: the batch is not committed; start again from the "

@@ -61,12 +61,12 @@ class LocalRows(Rows):
     def tasks_for(self, executors: int) -> int:
         return executors  # they cost nothing to start here
 
-    def exchange(self, tasks: int) -> Self:
+    def exchange(self, tasks: int, task_of: Sequence[int] = ()) -> Self:
         def evaluate() -> list[Batches]:
             arrived: list[list[pa.RecordBatch]] = [[] for _ in range(tasks)]
             for batch in (batch for task in self._tasks() for batch in task):
                 for executor, part in by_executor(batch):
-                    arrived[executor % tasks].append(part)
+                    arrived[task_of[executor] if task_of else executor % tasks].append(part)
             return [iter(batches) for batches in arrived]
 
         return self._derive(self._schema, evaluate)
@@ -82,7 +82,7 @@ class LocalRows(Rows):
     def select(self, names: Sequence[str]) -> Self:
         return self.map(*select_columns(names, self._schema))
 
-    def add_constant(self, name: str, value: int) -> Self:
+    def add_constant(self, name: str, value: int | bool) -> Self:
         return self.map(*add_column(name, value, self._schema))
 
     def run(self) -> None:

@@ -49,8 +49,9 @@ class Rows(ABC):
         """The tasks that serve so many executors: no more than run at once, since each task takes time to start."""
 
     @abstractmethod
-    def exchange(self, tasks: int) -> "Rows":
-        """Send each row to the task that serves the executor in its column `executor`: `executor` modulo `tasks`."""
+    def exchange(self, tasks: int, task_of: Sequence[int] = ()) -> "Rows":
+        """Send each row to the task that serves the executor in its column `executor`: `task_of[executor]`, or without
+        it `executor` modulo `tasks`."""
 
     @abstractmethod
     def union(self, other: "Rows") -> "Rows":
@@ -64,7 +65,7 @@ class Rows(ABC):
     def select(self, names: Sequence[str]) -> "Rows": ...
 
     @abstractmethod
-    def add_constant(self, name: str, value: int) -> "Rows": ...
+    def add_constant(self, name: str, value: int | bool) -> "Rows": ...
 
     # -- out
 
@@ -102,20 +103,24 @@ def select_columns(names: Sequence[str], schema: pa.Schema) -> tuple[Body, pa.Sc
     return run, pa.schema([schema.field(name) for name in names])
 
 
-def add_column(name: str, value: int, schema: pa.Schema) -> tuple[Body, pa.Schema]:
-    """A column with the same number in every row."""
-    field = pa.field(name, pa.int64(), nullable=False)
+def add_column(name: str, value: int | bool, schema: pa.Schema) -> tuple[Body, pa.Schema]:
+    """A column with the same number, or truth value, in every row."""
+    kind = pa.bool_() if isinstance(value, bool) else pa.int64()
+    field = pa.field(name, kind, nullable=False)
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (batch.append_column(field, pa.array(np.full(len(batch), value, np.int64))) for batch in batches)
+        return (batch.append_column(field, pa.array(np.full(len(batch), value), kind)) for batch in batches)
 
     return run, schema.append(field)
 
 
-def for_each_executor(body: ExecutorBody, executors: int, tasks: int, cpu_s: Callable[[], float]) -> Body:
+def for_each_executor(
+    body: ExecutorBody, executors: int, tasks: int, cpu_s: Callable[[], float], turn: int = 0
+) -> Body:
     """The body of a task that serves several executors, from one for a single executor. All rows are there before the
     first executor begins; an executor without rows has its turn, too. What receiving them took, by the clock `cpu_s`,
-    is divided by bytes."""
+    is divided by bytes. The executor that comes first takes a sixth longer, while caches and memory are cold, so with
+    every `turn` it is another one."""
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if tasks == executors:
@@ -128,8 +133,10 @@ def for_each_executor(body: ExecutorBody, executors: int, tasks: int, cpu_s: Cal
                 arrived[executor].append(rows)
         size = {executor: sum(part.nbytes for part in parts) for executor, parts in arrived.items()}
         second_per_byte = (cpu_s() - began_s) / max(1, sum(size.values()))
-        for executor, parts in arrived.items():
-            yield from body(executor, iter(parts), second_per_byte * size[executor])
+        served = list(arrived)
+        first = turn % max(1, len(served))
+        for executor in served[first:] + served[:first]:
+            yield from body(executor, iter(arrived[executor]), second_per_byte * size[executor])
 
     return run
 

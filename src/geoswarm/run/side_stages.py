@@ -6,22 +6,21 @@
 `keyed.py` processes the rows; this file connects it to the two streams.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import KeyTuning, Tuning
-from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.errors import SchemaError, SettingsError
+from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.route import feed_schema
-from geoswarm.flow.keyed.transitions import Transitions
+from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
 from geoswarm.flow.stages.beside import USER_FIELD, drop_followers, split_into_pairs
 from geoswarm.flow.stages.task import BatchTask
-from geoswarm.model import INSIDE, SUB_ID, SUB_IDS
+from geoswarm.model import SUB_ID, SUB_IDS
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Console, Delta, Kafka, Parquet, Sink, SinkLike, as_sink
@@ -42,15 +41,15 @@ class Stage:
     tuning: KeyTuning = field(default_factory=KeyTuning)
 
 
-def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None:
-    """Refuse stages that cannot work, before the stream starts."""
+def check_stages(stages: Sequence[Stage], sinks: Sequence[Sink], events: pa.Schema) -> None:
+    """Refuse stages that cannot work, before the stream starts. `sinks` are those beside theirs."""
     _check_names(stages)
-    sinks = [sink, *(as_sink(stage.sink) for stage in stages)]
+    sinks = [*sinks, *(as_sink(stage.sink) for stage in stages)]
     places = [s.path if isinstance(s, Parquet | Delta) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
     if len(set(places)) < len(places):
         raise SettingsError(
             "two sinks are one and the same, so each would take the other's batches for its own: "
-            "give the matches and every stage a sink of their own"
+            "give the matches, the aggregates and every stage a sink of their own"
         )
     for stage in stages:
         if stage.on not in ("events", "matches"):
@@ -68,7 +67,7 @@ def check_stages(stages: Sequence[Stage], sink: Sink, events: pa.Schema) -> None
 def _check_names(stages: Sequence[Stage]) -> None:
     """Refuse two operators with one name: they would use the same folder for their state."""
     names = [stage.operator.name for stage in stages]
-    taken = sorted({name for name in names if names.count(name) > 1 or name == Transitions.name})
+    taken = sorted({name for name in names if names.count(name) > 1 or name in (Transitions.name, Aggregates.name)})
     if taken:
         raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
 
@@ -82,7 +81,7 @@ class TransitionRun:
             interval_s=tuning.object_ttl_s / (OBJECT_INTERVALS - 1),
             round_s=min(tuning.round_s, tuning.object_ttl_s / (OBJECT_INTERVALS - 1)),
         )
-        idle = Transitions(_all_inside, OBJECT_INTERVALS)
+        idle = Transitions(all_inside, OBJECT_INTERVALS)
         self._run = KeyedRun(checkpoint.storage, checkpoint.journal, idle, keys, checkpoint.fence.check)
         self._is_under_way = False
 
@@ -90,7 +89,8 @@ class TransitionRun:
         """`matches` have the shape "arrays"; if objects are followed, they include every event."""
         self._is_under_way = task.follows
         if task.follows:
-            operator = Transitions(task.state.on, OBJECT_INTERVALS)
+            vagueness = Vagueness(task.tuning.accuracy_max_m, task.tuning.accuracy_needed)
+            operator = Transitions(task.state.follow_rules, OBJECT_INTERVALS, vagueness)
             changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
         else:
             changed = matches.map(drop_followers(task), matches.schema)
@@ -102,14 +102,11 @@ class TransitionRun:
     def scale(self, executors: int) -> None:
         self._run.scale(executors)
 
-    def finish(self, batch_id: int) -> None:
-        """Commit what is known about objects; while no subscription asks for it, it is outdated, and dropped."""
+    def finish(self, batch_id: int) -> Mapping[str, int]:
+        """Commit what is known about objects; while no subscription asks for it, it is outdated, and dropped. Returns
+        what was counted."""
         if self._is_under_way:
-            self._run.finish()
             self._is_under_way = False
-        else:
-            self._run.forget(batch_id)
-
-
-def _all_inside(sub_ids: SubIds) -> Ints:
-    return np.full(len(sub_ids), INSIDE, np.int64)
+            return self._run.finish().counts
+        self._run.forget(batch_id)
+        return {}

@@ -32,7 +32,7 @@ import numpy as np
 from geoswarm.core.arrays.kernel_folder import folder_to_write, folders_to_read
 from geoswarm.version import SOURCE_FOLDER, __version__
 
-PARTS = ("places", "workloads", "regions", "join", "words", "transitions", "digests")
+PARTS = ("places", "workloads", "regions", "join", "words", "transitions", "digests", "aggregates")
 """Those of `warm_parts.py`, in their order; a test compares them."""
 PROCESSES_MAX = 4
 """Most of the parts share kernels: more processes would wait for each other."""
@@ -84,6 +84,7 @@ class Warming:
         self.failed: dict[str, str] = {}
         """Why, for each part that failed: it is compiled by who needs it."""
         self._folder, self._lock, self._say = folder, lock, say
+        self._is_stopped = False
         self._files: set[str] = set()
         self._began_s = time.monotonic()
         self._parts: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
@@ -115,6 +116,7 @@ class Warming:
         return not self.is_running
 
     def stop(self) -> None:
+        self._is_stopped = True  # what ends now has not failed
         for process in self._processes:
             process.kill()
         for process in self._processes:
@@ -130,7 +132,8 @@ class Warming:
                 process.stdin.write(f"{part} {'later' if number >= FIRST else 'now'}\n")
                 process.stdin.flush()
                 if not self._read(part, process.stdout):
-                    self.failed[part] = f"its process ended with {process.wait()}"
+                    if not self._is_stopped:
+                        self.failed[part] = f"its process ended with {process.wait()}"
                     return
         with suppress(OSError):
             process.stdin.close()

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from geoswarm.config import Contract, Tuning
+from geoswarm.config import Contract, Tuning, WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.model import TIMESTAMP
@@ -67,8 +67,17 @@ def join() -> None:
 
 
 def transitions() -> None:
-    """Who enters, leaves and stays."""
-    _stream(lambda first: _with(_events(first), object_id=(1, 2, 3, None)), _rectangles(on=TRIGGERS))
+    """Who enters, leaves and stays; who is where, and what is nearest."""
+
+    def ask(engine: LocalEngine) -> None:
+        engine.objects((1.0, 1.0, 9.0, 9.0))
+        engine.nearest(8.0, 8.0, of="objects")
+        engine.nearest(8.0, 8.0)
+
+    followed = TUNING.model_copy(update={"window": WindowSettings(keep="1 hour")})
+    _stream(
+        lambda first: _with(_events(first), object_id=(1, 2, 3, None)), _rectangles(on=TRIGGERS), None, followed, ask
+    )
 
 
 def digests() -> None:
@@ -79,6 +88,18 @@ def digests() -> None:
         Stage(OPERATORS.make("delivery", {"per_interval": 1}), Memory(), on="matches"),
     ]
     _stream(lambda first: _with(_events(first), text=TEXTS), _rectangles(user=("ana", "ben")), stages)
+
+
+def aggregates() -> None:
+    """Subscriptions that count. Sketches are no kernels of ours, and may not be installed."""
+    _stream(
+        lambda first: _with(_events(first), v=(0.5, 1.25, None), n=(1, 2, 3), kind=("a", "b", None)),
+        _rectangles(
+            aggregate=("count", "sum(v)", "avg(n)", "min(v)", "count"),
+            window=("sliding(30 s, 10 s)", "tumbling(10 s)", "session(3 s)", "count(5)"),
+            group_by=(None, None, "kind"),
+        ),
+    )
 
 
 def workloads() -> None:
@@ -92,7 +113,7 @@ def workloads() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    part.__name__: part for part in (places, workloads, regions, join, words, transitions, digests)
+    part.__name__: part for part in (places, workloads, regions, join, words, transitions, digests, aggregates)
 }
 
 
@@ -101,8 +122,10 @@ def _stream(
     subscriptions: pa.Table,
     stages: list[Stage] | None = None,
     tuning: Tuning = TUNING,
+    ask: Callable[[LocalEngine], None] | None = None,
 ) -> None:
-    """Some are loaded from a file, the others come one by one; some are cancelled while the stream runs."""
+    """Some are loaded from a file, the others come one by one; some are cancelled while the stream runs. Afterwards
+    the engine is asked."""
     clock = count(1_800_000_000, 60)
     with (
         tempfile.TemporaryDirectory(prefix="geoswarm-warm-") as folder,
@@ -119,9 +142,12 @@ def _stream(
             operations=from_tables(*asked),
             sink=Memory(),
             stages=stages or (),
+            aggregates=Memory(),
             available_now=True,
         )
         run.wait()
+        if ask is not None:
+            ask(engine)
 
 
 def _events(first: int) -> pa.Table:

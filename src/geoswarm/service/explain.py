@@ -13,6 +13,7 @@ from geoswarm.core.space.change import ChangeNote, Spread, name_of
 from geoswarm.errors import InputError
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.kept.summary import summarise
 from geoswarm.store.storage import Storage
 
 
@@ -74,6 +75,41 @@ def costs(storage: Storage) -> Iterator[str]:
         f"cost: executors spent {spent_us / last.events_in:.2f} µs of CPU per event in batch {last.batch}; beyond "
         f"matching, a task takes {rates.task_us / 1e3:.1f} ms, an event {rates.event_us:.2f} µs and a match "
         f"{rates.match_us:.2f} µs more"
+    )
+
+
+def kept_events(storage: Storage) -> Iterator[str]:
+    """What is kept of the stream, and what new subscriptions were given of it."""
+    kept = summarise(storage)
+    if kept is None:
+        return
+    span_s = (kept.newest_us - kept.oldest_us) * 1e-6
+    yield (
+        f"kept: {kept.events:,} events of {kept.batches:,} batches that came within {span_s:,.0f} s, "
+        f"{kept.bytes / 1e6:,.1f} MB in {kept.files:,} files; {kept.merged_batches:,} of the batches share a file; "
+        f"{kept.cut:,} batches went early, for want of room"
+    )
+    given = [entry for entry in JournalReader(storage).read(BatchEntry) if entry.pasts]
+    if given:
+        left_out = sum(entry.past_left_out for entry in given)
+        remedy = ": raise past_matches_max of [window], or ask for less" if left_out else ""
+        yield (
+            f"  {sum(entry.pasts for entry in given):,} new subscriptions were given "
+            f"{sum(entry.past_matches for entry in given):,} matches of it, and {left_out:,} were left out{remedy}"
+        )
+
+
+def aggregates(storage: Storage) -> Iterator[str]:
+    """What subscriptions have counted, and what was too late for it."""
+    last = JournalReader(storage).last(BatchEntry)
+    if last is None or not (last.totals.answers or last.totals.late or last.held):
+        return
+    totals, lateness = last.totals, "raise lateness_s of [aggregates] if that is too many" if last.totals.late else ""
+    yield (
+        f"aggregates: {totals.answers:,} answers, {last.held:,} rows held for windows that are open after "
+        f"batch {last.batch}; "
+        f"{totals.late:,} times an event came after its window had closed"
+        f"{', ' * bool(lateness)}{lateness}; {totals.ahead:,} events were too far ahead of the clock to close windows"
     )
 
 

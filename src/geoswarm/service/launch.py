@@ -55,6 +55,7 @@ def start(engine: "BaseEngine", settings: PipelineSettings, terminal: Console, *
         **sources,
         sink=_sink(settings.sink, terminal),
         stages=_stages(settings, terminal),
+        aggregates=None if settings.aggregates is None else _sink(settings.aggregates.sink, terminal),
         every_s=settings.trigger.every_s,
         available_now=settings.trigger.available_now,
     )

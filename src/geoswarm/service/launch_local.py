@@ -30,7 +30,12 @@ def _events(settings: PipelineSettings) -> Source:
         return from_workload(workload, **asdict(events.pace))
     assert isinstance(events, FilesSource), "build_engine has refused the others"
     return events_from_files(
-        events.path, format=events.format, extra=events.extra, files_per_batch=events.files_per_batch
+        events.path,
+        format=events.format,
+        extra=events.extra,
+        files_per_batch=events.files_per_batch,
+        columns=events.columns,
+        ts_unit=events.ts_unit,
     )
 
 
@@ -39,4 +44,9 @@ def _operations(settings: PipelineSettings) -> Source | None:
     if operations is None:
         return None
     assert isinstance(operations, FilesSource), "build_engine has refused the others"
-    return operations_from_files(operations.path, format=operations.format, files_per_batch=operations.files_per_batch)
+    return operations_from_files(
+        operations.path,
+        format=operations.format,
+        files_per_batch=operations.files_per_batch,
+        columns=operations.columns,
+    )

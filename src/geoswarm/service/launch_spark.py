@@ -32,9 +32,23 @@ def _events(spark: Any, settings: PipelineSettings) -> Any:
         return workload_stream(spark, workload, events.pace)
     if isinstance(events, FilesSource):
         return sources.events_from_files(
-            spark, events.path, format=events.format, extra=events.extra, files_per_batch=events.files_per_batch
+            spark,
+            events.path,
+            format=events.format,
+            extra=events.extra,
+            files_per_batch=events.files_per_batch,
+            columns=events.columns,
+            ts_unit=events.ts_unit,
         )
-    return sources.events_from_kafka(spark, events.bootstrap, events.topic, extra=events.extra, options=events.options)
+    return sources.events_from_kafka(
+        spark,
+        events.bootstrap,
+        events.topic,
+        extra=events.extra,
+        options=events.options,
+        columns=events.columns,
+        ts_unit=events.ts_unit,
+    )
 
 
 def _operations(spark: Any, settings: PipelineSettings) -> Any:
@@ -42,7 +56,13 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
     if operations is None:
         return None
     if isinstance(operations, KafkaSource):
-        return sources.operations_from_kafka(spark, operations.bootstrap, operations.topic, options=operations.options)
+        return sources.operations_from_kafka(
+            spark, operations.bootstrap, operations.topic, options=operations.options, columns=operations.columns
+        )
     return sources.operations_from_files(
-        spark, operations.path, format=operations.format, files_per_batch=operations.files_per_batch
+        spark,
+        operations.path,
+        format=operations.format,
+        files_per_batch=operations.files_per_batch,
+        columns=operations.columns,
     )

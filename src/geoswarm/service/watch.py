@@ -8,13 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from geoswarm.errors import InputError
+from geoswarm.errors import CorruptState, InputError
 from geoswarm.flow.dead_letters import REASONS
 from geoswarm.store import dead_files, manifest, plans
 from geoswarm.store.fence import newest_term
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.kept.summary import kept_status
 from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions.lacking import lacking_of_stream
 
 
 class _Counted(NamedTuple):
@@ -24,6 +26,7 @@ class _Counted(NamedTuple):
     matched: int
     matches: int
     dead: int
+    answers: int
     batch_s: float
 
 
@@ -38,7 +41,7 @@ class WatchedTotals:
         for batch in batches:
             self.last = batch
             self._of_batch[batch.batch] = _Counted(
-                batch.events_in, batch.matched, batch.matches, batch.dead, batch.batch_s
+                batch.events_in, batch.matched, batch.matches, batch.dead, batch.answers, batch.batch_s
             )
 
     @property
@@ -62,11 +65,16 @@ class WatchedTotals:
         return sum(each.dead for each in self._of_batch.values())
 
     @property
+    def answers(self) -> int:
+        """Rows that aggregates gave."""
+        return sum(each.answers for each in self._of_batch.values())
+
+    @property
     def busy_s(self) -> float:
         return sum(each.batch_s for each in self._of_batch.values())
 
     def to_json(self) -> dict[str, Any]:
-        names = ("batches", "events", "matched", "matches", "dead")
+        names = ("batches", "events", "matched", "matches", "dead", "answers")
         return {name: getattr(self, name) for name in names} | {"busy_s": round(self.busy_s, 3)}
 
 
@@ -90,8 +98,18 @@ def status(checkpoint: str) -> dict[str, Any]:
         "version": newest.version if newest else 0,
         "plan_epoch": newest.plan_epoch if newest else 0,
         "executors": plans.newest(storage)[0].executors,
+        "kept": kept_status(storage),
+        "lacking": _lacking(storage) if newest else [],
         **JournalReader(storage).progress(),
     }
+
+
+def _lacking(storage: Storage) -> list[dict[str, Any]]:
+    """A damaged segment is no reason to show nothing at all."""
+    try:
+        return [each.to_json() for each in lacking_of_stream(storage)]
+    except CorruptState as why:
+        return [{"column": "answer", "what": f"whether subscriptions ask for what the stream lacks is unknown: {why}"}]
 
 
 def existing(checkpoint: str) -> Storage:

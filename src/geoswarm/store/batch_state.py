@@ -6,18 +6,28 @@ come from it, not even when a checkpoint is removed and made again in the same f
 """
 
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Array, Ints, SubIds
+from geoswarm.core.arrays.jit import Array, SubIds
 from geoswarm.core.index.searchable import Searchable
+from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.aggregate import AggregateValues
+from geoswarm.core.subscriptions.trigger import FollowRules
+from geoswarm.flow.aggregates.counted import COUNTED
+from geoswarm.flow.asked_pasts import AskedPasts
 from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.recall import OpenPart, PastQuery
 from geoswarm.store import dead_files, plans
+from geoswarm.store.founding import read_contract
 from geoswarm.store.kept import files as kept_files
+from geoswarm.store.kept.reading import KeptReader
 from geoswarm.store.manifest import Manifest
+from geoswarm.store.segments.open import segment_in_memory
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
@@ -29,6 +39,8 @@ class StoredBatch:
     storage: Storage
     batch_id: int
     manifest: Manifest
+    attempt: str = ""
+    """A name that no other attempt at the batch has: tasks of a killed driver may still be counting events."""
 
     @property
     def place(self) -> str:
@@ -45,17 +57,49 @@ class StoredBatch:
         view = _cache.view(self.storage, self.manifest)
         return dict(zip(view.segments, view.searchables(), strict=True))
 
-    def on(self, sub_ids: SubIds) -> Ints:
-        return _cache.view(self.storage, self.manifest).on(sub_ids, self.manifest.now_us)
+    def follow_rules(self, sub_ids: SubIds) -> FollowRules:
+        return _cache.view(self.storage, self.manifest).follow_rules(sub_ids, self.manifest.now_us)
+
+    def aggregates(self, sub_ids: SubIds) -> AggregateValues:
+        return _cache.view(self.storage, self.manifest).aggregates(sub_ids, self.manifest.now_us)
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         return _cache.view(self.storage, self.manifest).users(sub_ids, self.manifest.now_us)
+
+    def asked_pasts(self) -> AskedPasts | None:
+        view, now_us = _cache.view(self.storage, self.manifest), self.manifest.now_us
+        subs = view.subs(view.pasts.ids, now_us) if len(view.pasts.ids) else None
+        if subs is None:
+            return None
+        ids = np.sort(subs.ids)
+        segment = segment_in_memory(Grid.of(read_contract(self.storage)), subs)
+        return AskedPasts(segment.searchable(), ids, view.pasts.since_of(ids))
+
+    def kept_for(self, query: PastQuery) -> Iterator[tuple[OpenPart, int]]:
+        """As of the batch before: the keeper forgets none of it before this batch has ended."""
+        reader = KeptReader(self.storage)
+        state = reader.state(before=self.batch_id)
+        for _, part in reversed(state.parts_near(query)):
+            yield reader.open(part), state.first_kept
 
     # -- what tasks send back
 
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         text = json.dumps(counted.to_json()).encode()
         self.storage.write(f"{self._report_folder}/{stage}-{number:05d}.json", text, durable=False)
+
+    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
+        found = pa.Table.from_batches(rows, COUNTED)
+        if len(found):
+            name = f"{stage}-{number:05d}{self._of_attempt}"
+            self.storage.write(f"{self._counted_folder}/{name}", _packed(found), durable=False)
+
+    def counted_names(self) -> list[str]:
+        """The files of counted events, one for each task that counted any."""
+        return sorted(name for name in self.storage.names(self._counted_folder) if name.endswith(self._of_attempt))
+
+    def counted(self, name: str) -> pa.Table:
+        return pa.ipc.open_file(pa.py_buffer(self.storage.read(f"{self._counted_folder}/{name}"))).read_all()
 
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
         dead_files.write(self.storage, self._dead_folder, part, letters)
@@ -74,14 +118,24 @@ class StoredBatch:
     def forget_attempt(self) -> None:
         """Remove what the tasks of a crashed attempt have sent back."""
         self.storage.remove_folder(self._report_folder)
+        self.storage.remove_folder(self._counted_folder)
         self.storage.remove_folder(self._dead_folder)
 
     def forget_reports(self) -> None:
         self.storage.remove_folder(self._report_folder)
+        self.storage.remove_folder(self._counted_folder)
 
     @property
     def _report_folder(self) -> str:
         return f"reports/{self.batch_id:012d}"
+
+    @property
+    def _of_attempt(self) -> str:
+        return f"-{self.attempt}.arrow"
+
+    @property
+    def _counted_folder(self) -> str:
+        return f"reports/{self.batch_id:012d}-counted"
 
     @property
     def _dead_folder(self) -> str:
@@ -94,9 +148,19 @@ class HeldBatch(StoredBatch):
     the batch is run again."""
 
     held: dict[str, LoadReport] = field(default_factory=dict)
+    held_counted: dict[str, pa.Table] = field(default_factory=dict)
 
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         self.held[f"{stage}-{number:05d}"] = counted
+
+    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
+        self.held_counted[f"{stage}-{number:05d}"] = pa.Table.from_batches(rows, COUNTED)
+
+    def counted_names(self) -> list[str]:
+        return sorted(name for name, rows in self.held_counted.items() if len(rows))
+
+    def counted(self, name: str) -> pa.Table:
+        return self.held_counted[name]
 
     def reports(self) -> dict[str, list[LoadReport]]:
         stages: dict[str, list[LoadReport]] = {}
@@ -106,6 +170,14 @@ class HeldBatch(StoredBatch):
 
     def forget_reports(self) -> None:
         self.held.clear()
+        self.held_counted.clear()
+
+
+def _packed(rows: pa.Table) -> memoryview:
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_file(out, rows.schema) as writer:
+        writer.write_table(rows)
+    return memoryview(out.getvalue())
 
 
 class _Cache:

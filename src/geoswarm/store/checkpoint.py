@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
 from geoswarm.control.layout.uniform import uniform
+from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.jit import Floats
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
@@ -46,6 +47,8 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging import Merging
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
+from geoswarm.store.subscriptions.lacking import Lacking, columns_of_stream, find_lacking
+from geoswarm.store.subscriptions.pasts import NONE_WAITS
 
 TERMS_FADED = 0.98
 """The share of each term's count that is left after a batch; after 34 batches it is a half."""
@@ -92,6 +95,9 @@ class Checkpoint:
             self.fence.release()
             raise
         self._churn = Churn()
+        self.stream: AggregateStream | None = None
+        """The running stream: batches refuse subscriptions whose aggregates it cannot give. None: nothing is refused
+        for that."""
         self._inbox_lock = threading.Lock()
         self._inbox_next = max([self.manifest.inbox_mark, *inbox.waiting(self.storage, -1)]) + 1
 
@@ -195,9 +201,24 @@ class Checkpoint:
         if (prepared.version, prepared.token) == (self.manifest.version, self.manifest.token):  # it may be a replay
             share_view(self.storage, prepared, self._view)
 
+    @property
+    def view(self) -> View:
+        """The subscriptions of the newest version. Any thread may read it; it is replaced, never changed."""
+        return self._view
+
     def live_rects(self) -> Floats:
         """The rectangles of all subscriptions in force, by the newest version."""
         return self._view.live_rects(self.manifest.now_us)
+
+    def counts_events(self) -> bool:
+        """Whether some subscription in force has an aggregate."""
+        is_asked = any(entry.aggregates for entry in self.manifest.segments)
+        return is_asked and self._view.counts_events(self.manifest.now_us)
+
+    def lacking(self) -> list[Lacking]:
+        """What subscriptions in force ask for and the events of the stream cannot give; nothing before a stream."""
+        columns = columns_of_stream(self.storage) if self.stream is None else self.stream.columns.names
+        return [] if columns is None else find_lacking(lambda: self._view, columns, self.manifest.now_us)
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
         """Rectangles and keywords of at most `most` subscriptions in force, evenly spread."""
@@ -241,10 +262,14 @@ class Checkpoint:
 
     def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> Draft:
         before, view = self.manifest, self._view
+        pasts = before.pasts
+        if before.batch is not None:  # which gives those their past who waited for it
+            view, pasts = view.with_pasts(NONE_WAITS), None
         now_us = max(now_us, before.now_us)  # a clock set back must not revive what has expired
-        begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token)
+        begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token, pasts=pasts)
+        store = replace(self._store, stream=self.stream) if batch >= 0 else self._store
         return make_draft(
-            self._store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted
+            store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted
         )
 
     def _adopt(self, draft: Draft, **changes: Any) -> None:

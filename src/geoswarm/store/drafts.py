@@ -52,7 +52,7 @@ def make_draft(
         whole = conform_operations(table).combine_chunks()
         for rows in whole.to_batches(max_chunksize=store.tuning.operations_at_once_max):
             draft, view = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
-    draft = store.write_bitmaps(draft, view, before)
+    draft = store.write_beside(draft, view, before)
     if guarding is not None:
         draft = guarding.finish(draft, dead)
     if len(dead):

@@ -10,7 +10,7 @@ from dataclasses import replace
 from geoswarm.config import Contract
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.errors import SettingsError
+from geoswarm.errors import InputError, SettingsError
 from geoswarm.store import manifest, plans
 from geoswarm.store.fence import Fence
 from geoswarm.store.manifest import EMPTY
@@ -67,3 +67,11 @@ def _check(storage: Storage, contract: Contract) -> None:
 def read_contract(storage: Storage) -> Contract:
     """What the checkpoint was made for, with the number of executors that it had at first."""
     return Contract.model_validate(storage.read_document(CONTRACT))
+
+
+def open_checkpoint(checkpoint: str | Storage) -> tuple[Storage, Grid]:
+    """To ask questions of it: without a lock, while an engine may run."""
+    storage = checkpoint if isinstance(checkpoint, Storage) else Storage(checkpoint)
+    if not storage.exists(CONTRACT):
+        raise InputError(f"{storage.root} is no checkpoint of an engine: give the folder that one uses")
+    return storage, Grid.of(read_contract(storage))

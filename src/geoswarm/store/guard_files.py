@@ -91,7 +91,7 @@ class GuardFiles:
         return self.door.enter(operations, now_us, dead)
 
     def admit(self, validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters) -> Bools:
-        return self.door.admit(validated, self._live(view, now_us), dead)
+        return self.door.admit(validated, self._live(view, now_us), now_us, dead)
 
     def done(self, refused: Ints, now_us: int) -> None:
         self.door.count_done(refused, now_us)

@@ -14,6 +14,7 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import repair_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions.pasts import KIND
 
 
 def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[str]:
@@ -65,25 +66,23 @@ def collect_garbage(
 ) -> None:
     """Remove versions that no replay needs, and files that no version names, except for those that merges have made or
     still need (`needed`), and those that a later version may write again."""
-    kept = manifest.versions(storage)
     replayable = manifest.for_batch(storage, newest.last_batch)
-    oldest = min(newest.version, replayable.version if replayable else newest.version)
-    for version in kept:
-        if version < oldest:  # at once, before what they name: the list of versions is read by others
-            storage.remove(manifest.file_name(version))
     unused = list[str]()
     used, guards = set(needed), set[str | None]()
-    for version in kept:
-        if version >= oldest:
-            held = manifest.read(storage, version)
-            used.update(entry.name for entry in held.segments)
-            used.add(held.tombstones)
-            guards.add(held.guard)
+    for version in manifest.versions(storage):
+        if version < newest.version and (replayable is None or version != replayable.version):
+            # at once, before what it names: the list of versions is read by others
+            storage.remove(manifest.file_name(version))
+            continue
+        held = manifest.read(storage, version)
+        used.update(entry.name for entry in held.segments)
+        used |= {held.tombstones, held.pasts}
+        guards.add(held.guard)
     for name in storage.names(SEGMENTS_FOLDER):
         stem, _, kind = name.rpartition(".")
         number = name.partition("-")[0]
         is_past = not number.isdecimal() or int(number) <= newest.version
-        if (name if kind == "dead" else stem) not in used and is_past:
+        if (name if kind in ("dead", KIND) else stem) not in used and is_past:
             unused.append(f"{SEGMENTS_FOLDER}/{name}")
     janitor.remove(unused)
     guard_files.collect_garbage(storage, guards)

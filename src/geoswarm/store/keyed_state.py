@@ -11,7 +11,7 @@ may hold. `control/keyed/` decides about keys.
 """
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -27,7 +27,8 @@ from geoswarm.flow.keyed.turn import Shelf
 from geoswarm.store import dead_files
 from geoswarm.store.storage import Storage
 
-FORMAT = 1
+FORMAT, FORMATS = 3, (1, 2, 3)
+"""What is written, and what is read: in the first, files have no generation, before the third nothing is due."""
 COMMITS_KEPT = 2
 """The number of commits kept. The newest may belong to a batch that will be run again, which needs the one before."""
 PLANS_KEPT = 100
@@ -62,16 +63,21 @@ class KeyedState:
                     "the folder spark/ was restored from an older copy than the rest; restore both together"
                 )
             return NOTHING_KEPT
-        return self._commit(older[-1])
+        return self.after(older[-1])
+
+    def newest_batch(self) -> int | None:
+        """The newest batch that was committed; None: none was."""
+        return max(self._numbers("commits"), default=None)
 
     def commit(self, commit: Commit) -> None:
         body = {"format": FORMAT, **asdict(commit), "seals": {str(k): v for k, v in commit.seals.items()}}
         self.storage.write_document(f"{self.folder}/commits/{commit.batch:012d}.json", body)
         self._forget(commit.batch)
 
-    def _commit(self, batch: int) -> Commit:
+    def after(self, batch: int) -> Commit:
+        """What a batch has left, one of the newest."""
         body = self.storage.read_document(f"{self.folder}/commits/{batch:012d}.json")
-        if body.pop("format") != FORMAT:
+        if body.pop("format") not in FORMATS:
             raise CorruptState(f"{self.folder} was written by another version of geoswarm: use that one, or remove it")
         body["files"] = tuple(StateFile(**file) for file in body["files"])
         body["seals"] = {int(epoch): seal for epoch, seal in body["seals"].items()}
@@ -81,7 +87,7 @@ class KeyedState:
     def _forget(self, batch: int) -> None:
         for number in self._numbers("commits")[:-COMMITS_KEPT]:
             self.storage.remove(f"{self.folder}/commits/{number:012d}.json")
-        commits = [self._commit(number) for number in self._numbers("commits")]
+        commits = [self.after(number) for number in self._numbers("commits")]
         used = {file.name for commit in commits for file in commit.files}
         for name in self.storage.names(f"{self.folder}/files"):
             if name not in used and int(name.split("-")[0]) <= batch:
@@ -96,18 +102,23 @@ class KeyedState:
 
     # -- files
 
-    def write(self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str) -> StateFile:
+    def write(
+        self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str, generation: int
+    ) -> StateFile:
         """Write rows of state. `attempt` keeps the files of two attempts at one task apart."""
         name = f"{moment.batch:012d}-{executor:05d}-{attempt}"
         payload = np.frombuffer(shelf.rows.serialize(), np.uint8)
         arrays: dict[str, Any] = {"ids": shelf.ids, "batches": shelf.batches, "payload": payload}
         size = self.storage.write_arrays(f"{self.folder}/files/{name}", arrays)
-        return StateFile(name, shelf.interval, plan.epoch, executor, len(shelf.ids), size)
+        return StateFile(name, shelf.interval, plan.epoch, executor, len(shelf.ids), size, generation)
 
-    def open(self, file: StateFile, schema: pa.Schema) -> Shelf:
-        """Open a file of rows. `schema` is the key's field and the operator's `kept`."""
+    def open(self, file: StateFile, schemas: Sequence[pa.Schema]) -> Shelf:
+        """Open a file of rows, with the last of the operator's `state_schemas`."""
         arrays = self.storage.map_arrays(f"{self.folder}/files/{file.name}")
-        rows = pa.ipc.read_record_batch(pa.py_buffer(arrays["payload"]), schema)
+        held, now = schemas[file.generation], schemas[-1]
+        rows = pa.ipc.read_record_batch(pa.py_buffer(arrays["payload"]), held)
+        missing = [pa.nulls(len(rows), now.field(place).type) for place in range(len(held), len(now))]
+        rows = pa.record_batch([*rows.columns, *missing], schema=now)
         return Shelf(arrays["ids"], arrays["batches"], rows, file.interval)
 
     def forget_copies(self, names: Collection[str]) -> None:

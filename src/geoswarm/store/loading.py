@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from geoswarm.core.subscriptions.attributes import OPERATION
@@ -91,6 +92,10 @@ def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
     for batch in read_regions(Path(path), progress=look):
         rows, size, size_all = seen
         table = pa.table(batch)
+        if SIDES[0] in table.schema.names:  # rectangles are drawn as polygons, too
+            place = table.schema.get_field_index("geometry")
+            drawn = pc.if_else(table[SIDES[0]].is_valid(), pa.scalar(None, pa.binary()), table["geometry"])
+            table = table.set_column(place, "geometry", drawn)
         known = [name for name in table.schema.names if name in OPERATION.names]
         yield _with_register(table.select(known)), int(rows * size_all / max(1, size))
 

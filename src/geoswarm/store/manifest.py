@@ -45,6 +45,8 @@ class Manifest:
     """The file with the bitmaps of cancelled subscriptions, if there are any."""
     guard: str | None = None
     """The file with Guard's memory, if it was ever on (`guard_files.py`)."""
+    pasts: str | None = None
+    """The file with who waits for kept events, if anybody does (`subscriptions/pasts.py`)."""
 
     @property
     def subs(self) -> int:
@@ -62,6 +64,8 @@ class Manifest:
         fresh = [f"{SEGMENTS_FOLDER}/{entry.name}.records" for entry in self.segments if entry.name not in known]
         if self.tombstones not in (None, before.tombstones):
             fresh.append(f"{SEGMENTS_FOLDER}/{self.tombstones}")
+        if self.pasts not in (None, before.pasts):
+            fresh.append(f"{SEGMENTS_FOLDER}/{self.pasts}")
         return fresh
 
     def next(self, **changes: Any) -> "Manifest":

@@ -12,12 +12,12 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, KEYWORDS, REGION, USER
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
 from geoswarm.guard.door import Owned
-from geoswarm.guard.limits import THOUSANDTHS, area_shares, costs
+from geoswarm.guard.limits import THOUSANDTHS, aggregate_costs, area_shares, costs
 from geoswarm.guard.names import as_text
 from geoswarm.guard.sensing import LiveQueries
 from geoswarm.store.segments.segment import Segment
@@ -79,14 +79,15 @@ def owners_of(grid: Grid, subs: Subs) -> Owned:
     users, region = subs[USER], subs[REGION]
     words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
     codes = users.indices.to_numpy(zero_copy_only=False)
-    return Owned(users.dictionary, codes, costs(area_shares(grid, region.rects), words, region.vertex_counts()))
+    areas, counted = area_shares(grid, region.rects), aggregate_costs(subs[AGGREGATE])
+    return Owned(users.dictionary, codes, costs(areas, words, region.vertex_counts(), counted))
 
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
     """The costs, in thousandths, of some subscriptions of a segment."""
-    return costs(
-        area_shares(grid, held.rects[ordinals]), held.alternatives(ordinals), held[REGION].vertex_counts(ordinals)
-    )
+    areas, vertices = area_shares(grid, held.rects[ordinals]), held[REGION].vertex_counts(ordinals)
+    counted = aggregate_costs(AGGREGATE.read(held[AGGREGATE], ordinals))
+    return costs(areas, held.alternatives(ordinals), vertices, counted)
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:

@@ -6,7 +6,9 @@ feature.
 
     sub_id     integer ids, or the number of the row where ids are words or absent
     name       ids that are words; absent if there are none
-    geometry   WKB; what GEOS cannot read stays as it was written, to be refused with its row
+    geometry   WKB, or CIRCLE(lon lat, metres) for a point with the property radius_m; what GEOS cannot read stays as it
+               was written, to be refused with its row
+    xmin ...   the sides of rectangles, where GeoJSON has the property `rectangle`
     further columns of subscriptions (`core/subscriptions/attributes.py`), as far as the file has them
 """
 
@@ -24,6 +26,7 @@ from geoswarm.core.shapes.geoparquet import geo_columns
 from geoswarm.core.shapes.parse import CRS84, crs_of
 from geoswarm.core.shapes.survey import NESTED_MAX
 from geoswarm.core.subscriptions.attributes import BESIDE_GEOMETRY
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
 
 ReadProgress = Callable[[int, int, int], None]
@@ -35,6 +38,8 @@ BATCH_CHARS = 1 << 25
 """Characters of the geometries in one batch."""
 FEATURE_CHARS_MAX = 1 << 28
 """Characters of one feature, as text; a million vertices have about forty million."""
+RADIUS, RECTANGLE = "radius_m", "rectangle"
+"""The property that makes a circle of a point, and the one with xmin, ymin, xmax and ymax of a rectangle."""
 _SPACE = " \t\n\r\x1e\ufeff"
 
 
@@ -205,6 +210,7 @@ class _Feature(NamedTuple):
     id: Any
     geometry: str | None
     properties: dict[str, str]
+    sides: list[float] | None = None
 
 
 def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
@@ -212,8 +218,42 @@ def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
     properties = given if isinstance(given, dict) else {}
     own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
     geometry = member.get("geometry")
-    asked = {name: str(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
-    return _Feature(own, None if geometry is None else json.dumps(geometry, separators=(",", ":")), asked)
+    asked = {name: _as_text(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
+    circle = _circle(geometry, properties.get(RADIUS))
+    return _Feature(
+        own,
+        circle or (None if geometry is None else _as_text(geometry)),
+        asked,
+        _sides(properties.get(RECTANGLE), geometry),
+    )
+
+
+def _as_text(value: Any) -> str:
+    """A text as it is, other values as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _circle(geometry: Any, metres: Any) -> str | None:
+    """GeoJSON has no circles: one is a point, with its radius as a property."""
+    place = geometry.get("coordinates") if isinstance(geometry, dict) and geometry.get("type") == "Point" else None
+    if metres is None or not isinstance(place, list) or len(place) < 2:
+        return None
+    return f"CIRCLE({place[0]!r} {place[1]!r}, {metres!r})"
+
+
+def _sides(given: Any, geometry: Any) -> list[float] | None:
+    """Those of a polygon that is this rectangle: somebody's own property of that name changes no region."""
+    if not isinstance(given, list) or len(given) != 4:
+        return None
+    if not all(isinstance(side, float) or (isinstance(side, int) and abs(side) < 1 << 53) for side in given):
+        return None
+    xmin, ymin, xmax, ymax = given
+    rings = geometry.get("coordinates") if isinstance(geometry, dict) and geometry.get("type") == "Polygon" else None
+    if not isinstance(rings, list) or len(rings) != 1 or not isinstance(rings[0], list):
+        return None
+    corners = {tuple(corner[:2]) if isinstance(corner, list) else None for corner in rings[0]}
+    is_it = corners == {(xmin, ymin), (xmin, ymax), (xmax, ymin), (xmax, ymax)}
+    return [float(side) for side in given] if is_it else None
 
 
 def _batch_of(features: list[_Feature], first_row: int) -> pa.RecordBatch:
@@ -222,6 +262,10 @@ def _batch_of(features: list[_Feature], first_row: int) -> pa.RecordBatch:
     for name in BESIDE_GEOMETRY:
         if any(name in feature.properties for feature in features):
             columns[name] = pa.array([feature.properties.get(name) for feature in features], pa.string())
+    if any(feature.sides for feature in features):
+        for number, side in enumerate(SIDES):
+            values = [None if feature.sides is None else float(feature.sides[number]) for feature in features]
+            columns[side] = pa.array(values, pa.float64())
     return pa.record_batch(columns)
 
 

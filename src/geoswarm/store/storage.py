@@ -12,7 +12,7 @@ import os
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -167,6 +167,13 @@ class Storage:
         """Drop a host's cached copy, so that the next use fetches it again."""
         if self._remote is not None:
             (self._cache / name).unlink(missing_ok=True)
+
+    def forget_others(self, folder: str, names: Collection[str]) -> None:
+        """Drop a host's cached copies of the files in a folder, but for some."""
+        if self._remote is not None:
+            for copy in (self._cache / folder).glob("[!.]*"):
+                if copy.name not in names:
+                    copy.unlink(missing_ok=True)
 
     # -- as it lies on the disk
 

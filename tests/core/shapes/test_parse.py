@@ -258,6 +258,10 @@ def test_a_ring_that_nowhere_touches_itself_is_just_what_geos_calls_valid() -> N
     rng = np.random.default_rng(8)
     drawn: list[Array] = [rng.integers(0, 6, (rng.integers(3, 8), 2)) for _ in range(400)]
     drawn += [ring(rng, 9, 0.0, 0.0, 1.0) for _ in range(50)]
+    circle = ring(rng, 20, 5.0, 5.0, 1.0)
+    drawn += [np.vstack([circle, circle + 0.3]), np.vstack([circle, circle[:3] * 0.9]), circle[::3].repeat(2, axis=0)]
+    drawn += [circle[np.arange(0, 20 * step, step) % 20] for step in (1, 3, 7, 9, 19)]  # most go round several times
+    drawn += [circle * 1e200, circle * 1e-200, np.vstack([circle[:5], [[5.0, 5.0]], circle[5:]])]
     polygons = np.array([shapely.polygons(xy) for xy in drawn])
     found = tangles(flat_of(of_polygons(polygons)), np.arange(len(polygons)), 10**6, 10**6)
     valid = shapely.is_valid(polygons)

@@ -160,3 +160,18 @@ def test_plain_parquet_with_wkb_is_read(data_folder: Path) -> None:
     (batch,) = read_regions(path)
     assert len(batch) == 241
     assert batch.schema.names == ["sub_id", "name", "geometry"]
+
+
+def test_a_property_that_happens_to_be_named_rectangle_changes_no_polygon(tmp_path: Path) -> None:
+    shapes = [shapely.box(0, 0, 2, 1), shapely.Polygon([(0, 0), (2, 0), (2, 1)]), shapely.Point(0, 0), None]
+    features = [
+        {
+            "type": "Feature",
+            "properties": {"rectangle": [0, 0, 2, 1]},
+            "geometry": place and shapely.geometry.mapping(place),
+        }
+        for place in shapes
+    ]
+    (read,) = read_regions(collection(tmp_path / "fences.geojson", None, features=features))
+    assert read.column("xmax").to_pylist() == [2.0, None, None, None]
+    assert read.column("geometry")[1].as_py() == shapely.to_wkb(shapes[1])

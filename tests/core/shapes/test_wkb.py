@@ -6,7 +6,9 @@ import pytest
 import shapely
 from shapely import MultiPolygon, Point, Polygon, box
 
+from geoswarm.core.arrays.threads import PIECE_STEPS_MIN
 from geoswarm.core.shapes.parse import parse_shapes
+from geoswarm.core.shapes.shapes import of_polygons
 from geoswarm.core.shapes.wkb import are_plain, decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.dead_letters import DeadLetters
@@ -43,6 +45,17 @@ def test_sound_polygons_are_as_geos_reads_them(seed: int) -> None:
     expected, read = parse_shapes(column, WORLD).shapes, decode_wkb(column)
     for name, array in expected.to_arrays().items():
         np.testing.assert_array_equal(read.to_arrays()[name], array, err_msg=name)
+
+
+def test_many_polygons_are_read_and_taken_by_several_threads_as_by_one() -> None:
+    rng = np.random.default_rng(7)
+    polygons = np.array(some_polygons(rng, 400) * 10)
+    column, order = pa.array(shapely.to_wkb(polygons).tolist(), pa.binary()), rng.permutation(len(polygons))
+    read = decode_wkb(column)
+    assert len(read.xy) > 2 * PIECE_STEPS_MIN
+    for found, expected in ((read, polygons), (read.take(order), polygons[order])):
+        for name, array in of_polygons(expected).to_arrays().items():
+            np.testing.assert_array_equal(found.to_arrays()[name], array, err_msg=name)
 
 
 @pytest.mark.parametrize(

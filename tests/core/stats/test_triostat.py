@@ -189,6 +189,15 @@ def test_older_points_fade_by_half_each_round() -> None:
     assert seen == [(4, 1, 0), (2, 1, 0), (1, 1, 0)]
 
 
+def test_what_a_window_of_ten_rounds_has_dropped_weighs_less_than_a_thousandth() -> None:
+    """So N needs no word of what expires (`docs/swarm.md`)."""
+    stat = stat_of(P11, OLD_POINTS * 100, [])
+    kept = stat.trio.n
+    for _ in range(10):
+        stat.close_round()
+    assert 0 < stat.trio.n < kept / 1000
+
+
 def test_a_point_outside_is_refused_and_counts_nowhere() -> None:
     stat = TrioStat.empty(Box(2, 2, 5, 5))
     with pytest.raises(InputError, match="1 of 2 points lie outside"):

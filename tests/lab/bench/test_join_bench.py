@@ -22,6 +22,8 @@ from geoswarm.lab.bench.kit.places import US
 from geoswarm.lab.bench.kit.process_tree import Watch, process_tree
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.lab.workload.zones import HALVINGS, ZONE_VERTICES, districts, zones
+from geoswarm.run.pieces import share_out, size_of
+from geoswarm.run.spark.table_files import count_tasks
 
 PLACES = Tweets(seed=3, country="US", bounds=US)
 
@@ -73,6 +75,12 @@ def test_points_are_written_once_each_in_several_files(tmp_path: Path) -> None:
     folder = join.write_points(PLACES, 1_003, tmp_path / "points")
     assert len(list(Path(folder).glob("*.parquet"))) == join.FILES
     assert sorted(pq.read_table(folder)["id"].to_pylist()) == list(range(1_003))
+
+
+def test_the_small_join_before_has_tasks_for_both_cores(tmp_path: Path) -> None:
+    folder = Path(join.write_points(PLACES, join.WARM_POINTS, tmp_path / "points"))
+    paths = sorted(str(path) for path in folder.glob("*.parquet"))
+    assert len(share_out(paths, "parquet", count_tasks(sum(map(size_of, paths)), 2))) == 2
 
 
 def test_districts_tile_the_country_with_crooked_borders() -> None:

@@ -1,6 +1,7 @@
 """The producer at a steady rate, and the benchmark of delays at a tiny size."""
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -75,4 +76,14 @@ def test_the_latency_benchmark_gives_the_delay_of_both_engines(spark: Any) -> No
 def test_a_claim_about_an_engine_that_falls_behind_is_refused() -> None:
     row = {"runner": SPARK, "source": FILES, "events_per_s": 1000, "p50_s": None, "p99_s": None, "growth_s_per_s": 0.4}
     with pytest.raises(StreamError, match=r"spark does not keep up with 1,000 .* grows by 0\.4 s in a second"):
-        latency._summary([row], 1000)
+        latency._check_claim(row)
+
+
+def test_the_rate_of_an_engine_is_what_it_did_between_batches() -> None:
+    def entry(batch: int, events: int) -> Any:
+        return SimpleNamespace(batch=batch, events_in=events)
+
+    sink: Any = SimpleNamespace(placed_s={0: 9.0, 1: 10.0, 2: 12.0, 3: 14.0, 4: 31.0})
+    taken = [entry(0, 1), entry(1, 50), entry(2, 300), entry(3, 500), entry(4, 7), entry(5, 9)]
+    assert latency._done_per_s(taken, sink, 9.5, 30.0) == pytest.approx(800 / 4)
+    assert latency._done_per_s(taken, sink, 13.0, 30.0) is None

@@ -68,6 +68,7 @@ def sound_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for k in range(BATCHES):
         checkpoint.prepare(k, partial(list, [operations(k)]), NOW_US)
         checkpoint.finish(k)
+    checkpoint.settle(NOW_US)  # a merge that is under way leaves files that no version names
     checkpoint.submit(operations(BATCHES))
     checkpoint.close()
     return folder
@@ -192,7 +193,7 @@ def test_what_a_killed_process_was_writing_does_not_stop_the_next(
     assert matches(checkpoint) == want
     checkpoint.storage.remove_folder(f"reports/{BATCHES:012d}")
     assert not (folder / f"reports/{BATCHES:012d}").exists()
-    assert not list((folder / "subscriptions").glob(".*")), "half a segment may be large: it must not stay for ever"
+    assert not (folder / "subscriptions/.half").exists(), "half a segment may be large: it must not stay for ever"
 
 
 @pytest.mark.parametrize("written", [["plans"], ["plans", "manifests"], ["plans", "manifests", "newest-version"]])

@@ -16,8 +16,9 @@ from geoswarm.run.spark.session import build_session
 
 def main(bootstrap: str, checkpoint: str, conf: str, options: str) -> None:
     spark = build_session("local[2]", "geoswarm-on-kafka", conf=json.loads(conf))
+    names = {"event_id": "trip.id", "ts": "at", "x": "lng", "y": "lat", "text": "note"}
     events = sources.events_from_kafka(
-        spark, bootstrap, "events", extra="text string", options={"maxOffsetsPerTrigger": "100"}
+        spark, bootstrap, "events", options={"maxOffsetsPerTrigger": "100"}, columns=names, ts_unit="us"
     )
     operations = sources.operations_from_kafka(spark, bootstrap, "operations")
     engine = Engine(spark, Contract(columns=100, rows=100, executors=4), checkpoint=checkpoint)

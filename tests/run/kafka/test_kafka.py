@@ -48,6 +48,15 @@ def engine(broker: Broker, checkpoint: Path, conf: dict[str, str], **options: st
         process.wait()
 
 
+def as_a_producer_names_them(table: pa.Table) -> list[dict[str, Any]]:
+    """Events as messages of a topic that was not made for geoswarm."""
+    times = table["ts"].cast(pa.int64()).to_pylist()
+    return [
+        {"trip": {"id": row["event_id"], "fare": 3.5}, "at": at, "lng": row["x"], "lat": row["y"], "note": row["text"]}
+        for row, at in zip(table.to_pylist(), times, strict=True)
+    ]
+
+
 def produce(broker: Broker, topic: str, rows: Sequence[dict[str, Any] | str], key: str) -> None:
     producer = Producer({"bootstrap.servers": broker.bootstrap, "acks": "all"})
     for row in rows:
@@ -105,14 +114,14 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
         batch = batch.append_column("text", pa.array([f"post {i}" for i in batch["event_id"].to_pylist()]))
         oracle.operate(storm, 0)
         want.append(oracle.match(batch, 0))
-        phases.append((rows_of(storm), rows_of(batch)))
+        phases.append((rows_of(storm), as_a_producer_names_them(batch)))
     assert min(len(pairs) for pairs in want) > 250
     consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "test", "auto.offset.reset": "earliest"})
     consumer.subscribe(["matches"])
     got: list[Match] = []
     batches: dict[int, set[bytes]] = {}
     produce(broker, "operations", phases[0][0], "sub_id")
-    produce(broker, "events", [*phases[0][1], "{broken"], "event_id")
+    produce(broker, "events", [*phases[0][1], "{broken"], "at")
     with engine(broker, checkpoint, connector_conf) as process:
         drain(consumer, got, want[0], process, batches, part=0.3)
     only_java_knows = {"kafka.max.block.ms": "60000"}
@@ -120,7 +129,7 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
         drain(consumer, got, want[0], process, batches)
         produce(broker, "operations", phases[1][0], "sub_id")
         time.sleep(2)  # operations and events travel by different topics: let the first arrive first
-        produce(broker, "events", phases[1][1], "event_id")
+        produce(broker, "events", phases[1][1], "at")
         drain(consumer, got, want[0] | want[1], process, batches)
     consumer.close()
     # Kafka is not transactional: a batch cut short by the kill comes again, under the same key.

@@ -16,6 +16,9 @@ from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import TUNING, BatchFiles, Scenario, batches_of, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
 from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.model import EVENT
+from geoswarm.run.pipeline import Batch
+from geoswarm.run.process_rows import LocalRows
 from geoswarm.store import plans
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
@@ -335,3 +338,11 @@ def test_what_cannot_work_is_refused_before_the_stream_starts(tmp_path: Path) ->
             engine.start(events=table, sink=away)
         with pytest.raises(SettingsError, match="never ends"):
             matches_of(engine, gs.local.from_workload(Tweets(seed=1), rows_per_batch=10))
+
+
+def test_a_batch_whose_events_have_no_partition_at_all_is_committed(tmp_path: Path) -> None:
+    """Spark makes such batches of a topic that is still empty."""
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path / "state")) as engine:
+        pipeline = engine._prepare_stream(EVENT, gs.sinks.Noop(), (), None, 0.0)
+        pipeline.run(Batch(0, LocalRows.of_tasks(EVENT, []), EVENT, lambda: iter(()), ""))
+        assert engine.status()["last_batch"]["batch"] == 0

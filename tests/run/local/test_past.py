@@ -14,7 +14,8 @@ import pytest
 import geoswarm as gs
 import worlds
 from geoswarm.config import WindowSettings
-from geoswarm.errors import InputError, SettingsError
+from geoswarm.errors import InputError, SchemaError, SettingsError
+from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.past import PastOracle
 from geoswarm.run.past import Past
 from geoswarm.store.journal import JournalReader
@@ -36,9 +37,12 @@ EVERYWHERE = pa.table(
 
 
 def batch(seed: int, number: int, rows: int = 300) -> pa.Table:
-    """Points and areas with texts, some of which cannot be used."""
+    """Points and areas with texts, some of which cannot be used, and some of which come a batch or two too late."""
     rng = np.random.default_rng((seed, number))
     drawn = worlds.events(rng, rows, first_id=1000 * number, snap=1.0)
+    late_us = np.where(rng.random(rows) < 0.1, rng.integers(0, 2000, rows), 0)
+    times = pa.array(drawn["event_id"].to_numpy() - late_us).cast(TIMESTAMP)
+    drawn = drawn.set_column(drawn.schema.get_field_index("ts"), "ts", times)
     events = worlds.with_areas(rng, worlds.with_texts(rng, drawn), 0.2, snap=1.0)
     x = [999.0 if x is not None and rng.random() < 0.02 else x for x in events["x"].to_pylist()]
     return events.set_column(events.schema.get_field_index("x"), "x", pa.array(x, pa.float64()))
@@ -189,6 +193,29 @@ def _next_s(seconds: Iterator[int]) -> float:
     return float(next(seconds))
 
 
+def test_a_column_may_change_its_type_while_events_are_kept(tmp_path: Path) -> None:
+    def typed(numbers: range, values: list[Any]) -> list[pa.Table]:
+        return [batch(7, k, 9).append_column("speed", pa.array(values * 3)) for k in numbers]
+
+    window, early = WindowSettings(keep="100 days"), typed(range(6), [1, 2, 3])
+    tuning = gs.Tuning(window=window)
+    run(tmp_path, early, tuning)
+    late = typed(range(40), [0.5, 1.0, 1.5])  # the first six have been read
+    run(tmp_path, late, tuning)
+    storage, past, tables = Storage(str(tmp_path)), Past(str(tmp_path)), early + late[6:]
+    merged = read_run(storage, run_names(storage)[0])
+    assert merged.first == 0
+    assert merged.last > 6  # a file for each type, in one run
+    assert check(tmp_path, oracle_of(tmp_path, tables, window), queries(8, 20)) > 20
+    some = past.query(where="speed > 1").events
+    assert 0 < len(some) < len(past.query().events)
+    assert len(past.nearest(0.0, 0.0, 1000)) == len(past.query().events)
+    run(tmp_path, typed(range(41), ["slow", "fast", "faster"]), tuning)
+    assert len(past.query(since=EPOCH + timedelta(microseconds=40_000)).events) > 0
+    with pytest.raises(InputError, match=r"types that do not fit together .*speed.*: ask for a time"):
+        past.query()
+
+
 def test_columns_are_chosen_and_the_newest_come_first(tmp_path: Path) -> None:
     window = WindowSettings(keep="1 day", columns=("text",))
     tables = [batch(9, k) for k in range(2)]
@@ -204,6 +231,10 @@ def test_columns_are_chosen_and_the_newest_come_first(tmp_path: Path) -> None:
             engine.query(limit=0)
         with pytest.raises(InputError, match="swap them"):
             engine.query(since=EPOCH + timedelta(1), until=EPOCH)
+        asked: list[dict[str, Any]] = [{"limit": 2.5}, {"until": "1 hour"}, {"rectangle": (1, 2, 3)}]
+        for given, said in zip(asked, ("no whole number", "no datetime", "not four sides"), strict=True):
+            with pytest.raises(InputError, match=said):
+                engine.query(**given)
 
 
 def test_without_text_words_cannot_be_asked_for(tmp_path: Path) -> None:
@@ -211,6 +242,13 @@ def test_without_text_words_cannot_be_asked_for(tmp_path: Path) -> None:
     run(tmp_path, [batch(9, 0)], gs.Tuning(window=window))
     with pytest.raises(InputError, match="keywords need the column text"):
         Past(str(tmp_path)).query(keywords="flood")
+
+
+def test_a_column_with_the_name_of_the_batch_of_kept_events_is_refused(tmp_path: Path) -> None:
+    events = batch(9, 0, 5).append_column("kept_batch", pa.array([-1] * 5))
+    run(tmp_path, [events], gs.Tuning())
+    with pytest.raises(SchemaError, match=r"events have a column kept_batch, .*: rename it"):
+        run(tmp_path, [events], gs.Tuning(window=WindowSettings(keep="1 day")))
 
 
 def test_nothing_is_kept_unless_asked_for(tmp_path: Path) -> None:
@@ -230,3 +268,21 @@ def test_runs_folder_is_not_there_without_a_window(tmp_path: Path) -> None:
     with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
         engine.start(events=[batch(9, 0)], sink=gs.sinks.Noop(), available_now=True).wait()
     assert not Storage(str(tmp_path)).names(RUNS_FOLDER)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_query_with_a_limit_reads_the_newest_files_only_and_gives_the_same(tmp_path: Path, seed: int) -> None:
+    kept = gs.Tuning(window=WindowSettings(keep="1 day"))
+    with gs.LocalEngine(WORLD, kept, checkpoint=str(tmp_path)) as engine:
+        events = [batch(seed, number, 60) for number in range(30)]
+        engine.start(events=events, sink=gs.sinks.Noop(), available_now=True).wait()
+        past = Past(str(tmp_path))
+        for region in (None, (-60.0, -60.0, 60.0, 60.0)):
+            every = past.query(region)
+            files = sum(run.parts for run in every.touched)
+            for limit in (1, 7, 100, 10_000):
+                some = past.query(region, limit=limit)
+                assert some.events.equals(every.events.slice(0, limit)), (region, limit)
+                assert sum(run.parts for run in some.touched) <= files
+            few = past.query(region, limit=1)
+            assert sum(run.parts for run in few.touched) < files

@@ -16,7 +16,7 @@ from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
-from geoswarm.run.spark.rows import SparkRows
+from geoswarm.run.spark.rows import ClusterRows
 from geoswarm.run.spark.task_times import jvm_cpu_us
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
@@ -73,14 +73,14 @@ def test_a_task_is_charged_what_its_worker_and_spark_spent(spark: SparkSession, 
     world(tmp_path, 3)
     checkpoint = str(tmp_path / "state")
     told = list[tuple[dict[TaskName, int], int]]()
-    spent = SparkRows.runner_cpu_us
+    spent = ClusterRows.runner_cpu_us
 
-    def ask(rows: SparkRows, tasks: Collection[TaskName]) -> dict[TaskName, int]:
+    def ask(rows: ClusterRows, tasks: Collection[TaskName]) -> dict[TaskName, int]:
         told.append((spent(rows, tasks), len(tasks)))
         return told[-1][0]
 
     with pytest.MonkeyPatch.context() as patched, Engine(spark, CONTRACT, checkpoint=checkpoint) as engine:
-        patched.setattr(SparkRows, "runner_cpu_us", ask)
+        patched.setattr(ClusterRows, "runner_cpu_us", ask)
         run(spark, tmp_path, engine, sinks.Memory())
     assert len(told) == BATCHES
     for found, asked in told:

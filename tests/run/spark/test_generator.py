@@ -1,6 +1,9 @@
 """The tweets as a Spark stream: admission, end, replay, and time that is UTC."""
 
+import contextlib
+import importlib
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +19,15 @@ from geoswarm.lab.workload.posts import POST, Posts
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.model import EVENT
 from geoswarm.run.generated import Pace
-from geoswarm.run.spark.generator import WorkloadReader, from_options, posts_stream, to_options, tweets_stream
+from geoswarm.run.spark.generator import (
+    PLANNERS,
+    WorkloadReader,
+    from_options,
+    posts_stream,
+    source_of,
+    to_options,
+    tweets_stream,
+)
 
 WORKLOAD = Tweets(seed=11, country="US", events_per_s=1000.0)
 SPOKEN = Posts(seed=5, country="DE", words=500, shift=3.0)
@@ -111,6 +122,30 @@ def test_a_paced_stream_offers_what_the_clock_allows_from_where_it_restarts() ->
 def test_a_restart_with_a_smaller_total_never_goes_back() -> None:
     reader = WorkloadReader(WORKLOAD, Pace(rows_total=100))
     assert reader.latestOffset({"next_id": 500}, ReadMaxRows(50)) == {"next_id": 500}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("error", "code"), [(EOFError, 0), (ValueError, 9)])
+def test_a_source_ends_quietly_only_where_the_jvm_has_hung_up(error: type[Exception], code: int) -> None:
+    child = os.fork()
+    if not child:
+        with contextlib.suppress(error):
+            try:
+                raise error
+            finally:
+                WorkloadReader(WORKLOAD, Pace()).stop()
+        os._exit(9)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == code
+
+
+def test_a_process_that_plans_a_source_gets_the_quiet_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner = importlib.import_module(PLANNERS[0])
+    mains = [planner.main]
+    monkeypatch.setattr(planner, "main", planner.main)  # which puts it back afterwards
+    for _ in range(2):
+        source_of(Tweets)({}).schema()
+        mains.append(planner.main)
+    assert mains[0] is not mains[1] is mains[2]
 
 
 def test_reading_all_at_once_takes_the_whole_and_refuses_an_endless_one() -> None:

@@ -29,7 +29,18 @@ from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import KeyedBatchEntry
 from geoswarm.store.storage import Storage
 from restless import changes_with_terms
-from worlds import BOUNDS, events, operations, wandering_events, with_keywords, with_on, with_texts, write_files
+from worlds import (
+    BOUNDS,
+    events,
+    operations,
+    wandering_events,
+    with_accuracy,
+    with_alert_rules,
+    with_keywords,
+    with_on,
+    with_texts,
+    write_files,
+)
 
 INTERVAL_S = 2.0
 WINDOW = 3
@@ -175,28 +186,38 @@ def test_a_table_without_room_is_plain_hashing(spark: SparkSession, tmp_path: Pa
 CONTRACT = Contract(columns=30, rows=30, executors=3)
 
 
-@pytest.mark.parametrize(("seed", "matches", "terms"), [(1, "arrays", False), (4, "pairs", True)])
+@pytest.mark.parametrize(
+    ("seed", "matches", "terms", "noisy"),
+    [(1, "arrays", False, False), (4, "pairs", True, False), (2, "arrays", False, True)],
+)
 def test_objects_enter_leave_and_stay(
-    spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool
+    spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool, noisy: bool
 ) -> None:
+    """With noise also where alerts wait for a confirmation, have pauses, and fixes are vague."""
     rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), list[Pair]()
+    oracle.following.accuracy_max_m = 20.0 if noisy else None
     batches, storms = [], []
     for b in range(5):
         batch = wandering_events(rng, 250, near=20.0, objects=25, first_id=1000 * b, at_us=10_000_000 * b)
         storm = with_on(rng, operations(rng, 60, ids=50, now_us=b, near=20.0, lasts_us=10**9))
         if terms:
             batch, storm = with_texts(rng, batch), with_keywords(rng, storm)
+        if noisy:
+            batch, storm = with_accuracy(rng, batch), with_alert_rules(rng, storm)
         batches.append(batch)
         storms.append(storm)
         oracle.operate(storm, b * 1_000_000)
         want += oracle.deliver(batch, b * 1_000_000)
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
-    memory, tuning = sinks.Memory(), Tuning.model_validate({"matches": matches})
+    said = {"matches": matches, "accuracy_max_m": oracle.following.accuracy_max_m}
+    memory, tuning = sinks.Memory(), Tuning.model_validate(said)
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
 
         def sink(found: DataFrame, batch_id: int) -> None:
             memory.write(SparkRows(found), batch_id)
+            if noisy and batch_id in (1, 3):
+                engine.scale(5 if batch_id == 1 else 2)
             if terms:
                 plan = engine._checkpoint.plan
                 engine._checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, 4)))
@@ -211,6 +232,8 @@ def test_objects_enter_leave_and_stay(
     table = memory.table()
     assert sorted(pairs_of([table])) == sorted(want)
     assert status["events"] == 5 * 250
+    assert (status["cooled"], status["vague"]) == (oracle.following.cooled, oracle.following.vague)
+    assert (status["cooled"] > 5, status["vague"] > 50) == (noisy, noisy)
     assert len({oracle.on.get(sub) for _, sub in want}) > 4, "transitions of all kinds were asked for"
     if matches == "arrays":
         assert all(table[SUB_IDS.name].to_pylist()), "an event without a subscription does not go out"

@@ -56,4 +56,5 @@ def test_a_subscription_that_can_never_match_is_refused_at_once(engine: Engine) 
     engine.subscribe(2, box, on="dwell(2.5)")
     engine.subscribe(3, box)
     held = engine._checkpoint
-    assert list(View.open(held.storage, held.manifest).on(np.arange(4), 0)) == [INSIDE, ENTER, 2_500_000, INSIDE]
+    rules = View.open(held.storage, held.manifest).follow_rules(np.arange(4), 0)
+    assert rules.on.tolist() == [INSIDE, ENTER, 2_500_000, INSIDE]

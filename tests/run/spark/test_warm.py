@@ -59,3 +59,18 @@ def test_after_the_warm_up_streams_and_joins_on_spark_compile_nothing(
         file.unlink()  # else the next run of this test would find them
     assert ran.returncode == 0, ran.stderr
     assert sorted(file.name.split("-")[0] for file in more) == []
+
+
+def test_a_warm_up_that_ends_with_its_process_reports_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))  # for its processes
+    monkeypatch.setattr(warm, "folder_to_write", lambda: tmp_path)
+    monkeypatch.setattr(warm, "folders_to_read", lambda: [tmp_path])
+    said = list[str]()
+    warming = warm.warm_in_background(said.append)
+    assert warming is not None
+    warming.stop()
+    assert warming.wait(60)
+    assert warming.failed == {}
+    assert said == ["compiling kernels, once for this installation in the background"]

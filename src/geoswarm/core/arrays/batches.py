@@ -32,16 +32,20 @@ def gather(
     rows = size = 0
     for batch in (piece for whole in batches for piece in _cut(whole, bytes_max)):
         if rows and size + batch.nbytes > bytes_max:
-            yield pa.concat_batches(held)
+            yield _joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows += len(batch)
         size += batch.nbytes
         if rows >= rows_max:
-            yield pa.concat_batches(held)
+            yield _joined(held)
             held, rows, size = [], 0, 0
     if rows:
-        yield pa.concat_batches(held)
+        yield _joined(held)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which would copy a single one, too
 
 
 def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.buffers import ByteRows
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, Packed, SubIds, kernel, read_only
+from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned, is_taken, rank, scatter_term, term_place
 from geoswarm.core.text.expression import Terms
@@ -37,7 +38,14 @@ class TextIndex(NamedTuple):
     keys: Ordinals  # (n + 1, 2): cells that have lists, of one level after another, ascending; first in `list_bits`
     list_bits: Hashes  # (words + 1, 2)
     lists: Ordinals  # (n + 2, 2): scattered term, where its entries begin
-    boxed: Hashes  # (n, 2), entries: box within the cell; ordinal and first check (`word_boxes.py`)
+    packed: Packed  # entries: an alternative, and the box (`word_checks.py`)
+    alternatives: Packed  # (n, 2): id; ordinal and check
+
+    def with_ids(self, ids: SubIds) -> "TextIndex":
+        """The same lists, which give `ids[s]` for subscription s."""
+        alternatives = self.alternatives.copy()
+        alternatives[:, 0] = ids[alternatives[:, 1] >> np.uint64(32)].view(np.uint64)
+        return self._replace(alternatives=read_only(alternatives))
 
 
 class Conditions(NamedTuple):
@@ -157,6 +165,7 @@ def find_terms(
     for t in range(tokens.offsets[begin], tokens.offsets[end]):
         place = term_place(tokens.hashes[t], index.term_bits)
         workspace.tokens[maybe], workspace.rows[maybe] = t, rank(index.term_bits, place)
+        prefetch(index.terms, (workspace.rows[maybe], 0))
         maybe += is_taken(index.term_bits, place)
     for i in range(begin, end):
         anywhere = 0
@@ -227,15 +236,21 @@ def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace
                 workspace.places[maybe], workspace.asked[maybe], workspace.ranks[maybe] = place, j, k
                 maybe += as_unsigned(is_taken(index.list_bits, place) & (workspace.heights[j] >> level))
         term, workspace.lists_ends[i] = workspace.terms_ends[i], maybe
+    for n in range(maybe):
+        place = as_unsigned(workspace.places[n])
+        workspace.begins[n] = rank(index.list_bits, place)
+        workspace.ends[n] = index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+        prefetch(index.lists, (workspace.begins[n], 0))
     found, m = as_unsigned(0), 0
     for i in range(end - begin):
         for n in range(as_unsigned(m), as_unsigned(workspace.lists_ends[i])):
-            place, j = as_unsigned(workspace.places[n]), as_unsigned(workspace.asked[n])
-            at, last = as_unsigned(rank(index.list_bits, place)), index.list_bits[(place >> np.uint64(6)) + ONE, 1]
+            at, last = as_unsigned(workspace.begins[n]), as_unsigned(workspace.ends[n])
+            j = as_unsigned(workspace.asked[n])
             scatter = as_unsigned(workspace.scatters[j])
             while at < last and index.lists[at, 0] < scatter:
                 at += ONE
             workspace.begins[found], workspace.ends[found] = index.lists[at, 1], index.lists[at + ONE, 1]
+            prefetch(index.packed, workspace.begins[found])
             workspace.asked[found], workspace.ranks[found] = j, workspace.ranks[n]
             found += as_unsigned((at < last) & (index.lists[at, 0] == scatter))
         m, workspace.lists_ends[i] = workspace.lists_ends[i], found

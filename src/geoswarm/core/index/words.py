@@ -1,7 +1,8 @@
 """The grid-inverted index of one segment: per cell, lists of subscriptions under the rarest term of each conjunction.
 
 Built once, never changed, from subscriptions that have a text condition; all others are in `cells.py` only. A
-subscription without a place is a rectangle round the world. `word_kernels.py` declares the arrays and searches them.
+subscription without a place is a rectangle round the world. `word_kernels.py` declares the arrays and searches them,
+`word_checks.py` says what is in an entry.
 
 Its grids are at every second scale, and a rectangle is entered where it meets at most 4 cells: coarser than `cells.py`,
 because a list is short by its term already, and each level costs a look-up for every word of an event.
@@ -17,22 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.buffers import ByteRows, rows_of
-from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, ZCodes, kernel, read_only
+from geoswarm.core.arrays.jit import Array, Bools, Floats, Ints, Ordinals, Packed, SubIds, ZCodes, kernel, read_only
 from geoswarm.core.arrays.radix import argsort, sort_order
+from geoswarm.core.index.cell_boxes import STEPS_LOG2, side_of, steps_x, steps_y
 from geoswarm.core.index.cells import CODE_MAX, LEVELS, frame_of
 from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.searchable import Searchable
-from geoswarm.core.index.word_boxes import (
-    ALL,
-    ENTRY_CONJUNCTIONS_MAX,
-    NO_TERM,
-    SIGNATURE_BITS,
-    STEPS_LOG2,
-    box_of,
-    signature_slot,
-    steps_x,
-    steps_y,
-)
+from geoswarm.core.index.word_checks import ENTRY_CONJUNCTIONS_MAX, posting_of
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, mark_wanted, prefix_of
 from geoswarm.core.index.word_tables import add_up, as_signed, mark_taken, scatter_term, term_place
 from geoswarm.core.space.grid import Grid, zcode
@@ -70,7 +62,7 @@ def conditions_of(expressions: Expressions) -> Conditions:
 
 
 def build_text(
-    grid: Grid, rects: Floats, expressions: Expressions, frequencies: npt.NDArray[Any] | None = None
+    grid: Grid, rects: Floats, ids: SubIds, expressions: Expressions, frequencies: npt.NDArray[Any] | None = None
 ) -> TextIndex:
     """`rects` is (n, 4), within the grid's bounds; `frequencies` is how common each term of the vocabulary is in the
     stream. Without it, terms are assumed to be as common among events as among subscriptions."""
@@ -87,12 +79,14 @@ def build_text(
     levels, sides = _choose(read_only(rects), frame)
     _fold(levels, sides)
     count = _count(levels, sides, conditions.conjunctions_offsets)
-    postings, entries = _enter(levels, sides, count, conditions, rarity)
+    postings, entries, alternatives = _enter(levels, sides, read_only(ids), count, conditions, rarity)
     order = sort_order(postings.scatters, CODE_MAX)
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
-    made = TextIndex(_term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings, entries))
+    made = TextIndex(
+        _term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings), *_pack(order, entries, alternatives)
+    )
     return TextIndex._make(read_only(array) for array in made)
 
 
@@ -103,6 +97,13 @@ class _Postings(NamedTuple):
     codes: ZCodes
     scatters: Ordinals
     terms: Terms
+
+
+class _Entries(NamedTuple):
+    """Of each entry its box (`cell_boxes.py`), and the alternative that it is of."""
+
+    boxes: Ordinals
+    alternatives: Ordinals
 
 
 @kernel
@@ -160,67 +161,28 @@ def _count_cells(sides: Ints, i: int, level: int) -> int:
 
 @kernel
 def _enter(
-    levels: Ints, sides: Ints, count: int, conditions: Conditions, frequencies: Floats
-) -> tuple[_Postings, Hashes]:
+    levels: Ints, sides: Ints, ids: SubIds, count: int, conditions: Conditions, frequencies: Floats
+) -> tuple[_Postings, _Entries, Packed]:
     heights, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
     scatters, terms = np.empty(count, np.uint32), np.empty(count, np.int32)
-    entries = np.empty((count, 2), np.uint64)
-    top, n = (1 << STEPS_LOG2) + 1, 0
+    boxes, numbers, n = np.empty(count, np.uint32), np.empty(count, np.uint32), 0
+    offsets, number = conditions.conjunctions_offsets, 0
+    alternatives = np.empty((as_signed(offsets[-1]) - as_signed(offsets[0]), 2), np.uint64)
     for i in range(len(levels)):
         level, shift = levels[i], STEPS_LOG2 + levels[i]
         left, upper, right, lower = sides[i, 0], sides[i, 1], sides[i, 2], sides[i, 3]
-        begin, end = as_signed(conditions.conjunctions_offsets[i]), as_signed(conditions.conjunctions_offsets[i + 1])
+        begin, end = as_signed(offsets[i]), as_signed(offsets[i + 1])
         for c in range(begin, end):
-            term, check = _posting(begin, c, conditions, frequencies)
+            term, check = posting_of(begin, c, conditions, frequencies)
+            alternatives[number, 0], alternatives[number, 1] = ids[i], i << 32 | check
             for row in range(upper >> shift, (lower >> shift) + 1):
-                low_y = _inner(upper, level) if row == upper >> shift else 0
-                high_y = _inner(lower, level) if row == lower >> shift else top
+                below = side_of(upper, lower, row, level)
                 for col in range(left >> shift, (right >> shift) + 1):
-                    low_x = _inner(left, level) if col == left >> shift else 0
-                    high_x = _inner(right, level) if col == right >> shift else top
                     heights[n], codes[n], scatters[n], terms[n] = level, zcode(row, col), scatter_term(term), term
-                    entries[n, 0], entries[n, 1] = box_of(low_x, high_x, low_y, high_y), check << 32 | i
+                    boxes[n], numbers[n] = side_of(left, right, col, level) << 16 | below, number
                     n += 1
-    return _Postings(heights, codes, scatters, terms), entries
-
-
-@kernel
-def _posting(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
-    """The rarest term of a conjunction, and the first check of its entries: mark, place, and two slots. The slots are
-    those of the rarest of its other terms; or, if it has none, of the rarest term of each conjunction before it."""
-    rarest, second, third = _rarest(conjunction, conditions, frequencies)
-    place, mark = conjunction - first, 0
-    if second == rarest and place <= 2:
-        slots = NO_TERM << SIGNATURE_BITS | NO_TERM
-        for c in range(first, conjunction):
-            earlier, _, _ = _rarest(c, conditions, frequencies)
-            slots = slots << SIGNATURE_BITS | signature_slot(scatter_term(earlier))
-    else:
-        mark, slots = ALL, signature_slot(scatter_term(third)) << SIGNATURE_BITS | signature_slot(scatter_term(second))
-    return rarest, mark | place << 2 * SIGNATURE_BITS | slots
-
-
-@kernel
-def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
-    """The three rarest terms; if there are fewer, one of them is repeated."""
-    begin = as_signed(conditions.terms_offsets[conjunction])
-    end = as_signed(conditions.terms_offsets[conjunction + 1])
-    rarest = second = third = as_signed(conditions.terms[begin])
-    for t in range(begin + 1, end):
-        term = as_signed(conditions.terms[t])
-        if frequencies[term] < frequencies[rarest]:
-            rarest, second, third = term, rarest, second
-        elif second == rarest or frequencies[term] < frequencies[second]:
-            second, third = term, second
-        elif third in (rarest, second) or frequencies[term] < frequencies[third]:
-            third = term
-    return rarest, second, third
-
-
-@kernel
-def _inner(side: int, level: int) -> int:
-    """The place of a side within its cell, in steps, from 1."""
-    return 1 + ((side >> level) & ((1 << STEPS_LOG2) - 1))
+            number += 1
+    return _Postings(heights, codes, scatters, terms), _Entries(boxes, numbers), alternatives
 
 
 @kernel
@@ -239,14 +201,13 @@ def _cells(order: Ints, postings: _Postings) -> tuple[Ints, int]:
 
 
 @kernel
-def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals, Hashes]:
+def _tables(order: Ints, postings: _Postings) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals]:
     starts, n_lists = _cells(order, postings)
     n_cells = len(starts) - 1
     levels, level_starts, height = np.empty(LEVELS, np.int64), np.empty(LEVELS + 1, np.int64), 0
     keys = np.empty((n_cells + 1, 2), np.uint32)
     bits = np.zeros((n_lists * LIST_PLACES // 64 + n_cells + 1, 2), np.uint64)
     lists = np.zeros((n_lists + 2, 2), np.uint32)
-    boxed = np.empty_like(entries)
     word = at = 0
     for c in range(n_cells):
         o = order[starts[c]]
@@ -259,7 +220,6 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
             if i == starts[c] or scatter != lists[at - 1, 0]:
                 lists[at, 0], lists[at, 1] = scatter, i
                 at += 1
-            boxed[i] = entries[order[i]]
         words = ((at - first) * LIST_PLACES + 63) // 64
         keys[c, 0], keys[c, 1] = postings.codes[o], word
         for k in range(first, at):
@@ -269,7 +229,23 @@ def _tables(order: Ints, postings: _Postings, entries: Hashes) -> tuple[Ints, In
     lists[at:, 1] = len(order)
     bits = bits[: word + 1].copy()
     add_up(bits)
-    return levels[:height].copy(), level_starts[: height + 1].copy(), keys, bits, lists, boxed
+    return levels[:height].copy(), level_starts[: height + 1].copy(), keys, bits, lists
+
+
+@kernel
+def _pack(order: Ints, entries: _Entries, alternatives: Packed) -> tuple[Packed, Packed]:
+    """The entries in the order of the lists, and the alternatives in the order in which entries name them first. So
+    those of a list are neighbours, too."""
+    packed, ordered = np.empty(len(order), np.uint64), np.empty_like(alternatives)
+    rows, count = np.full(len(alternatives), -1, np.int64), 0
+    for i in range(len(order)):
+        number = entries.alternatives[order[i]]
+        if rows[number] < 0:
+            rows[number] = count
+            ordered[count, 0], ordered[count, 1] = alternatives[number, 0], alternatives[number, 1]
+            count += 1
+        packed[i] = rows[number] << 32 | as_signed(entries.boxes[order[i]])
+    return packed, ordered
 
 
 @kernel

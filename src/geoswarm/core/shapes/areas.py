@@ -1,7 +1,7 @@
 """Which candidate areas meet their shapes, where events are themselves polygons or circles.
 
 Points are in `points.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
-compares polygons with polygons; the shapes are prepared once per call. Circles are on the sphere, against edges that
+compares polygons with polygons, which are prepared once (`prepared.py`). Circles are on the sphere, against edges that
 are straight in degrees: exact to a millimetre, or a hundred-millionth of the radius.
 
 The cut of a polygon at the antimeridian is a border: a circle across it is not within the polygon.
@@ -42,9 +42,7 @@ def areas_in(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicat
 def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicate: Predicate) -> Bools:
     numbers, each = np.unique(chosen, return_inverse=True)
     area_numbers, each_area = np.unique(events, return_inverse=True)
-    regions, published = shapes.take(numbers).polygons(), areas.take(area_numbers).polygons()
-    shapely.prepare(regions)
-    shapely.prepare(published)
+    regions, published = shapes.prepared_polygons(numbers), areas.prepared_polygons(area_numbers)
     one, two = regions[each], published[each_area]
     # GEOS uses the prepared form of its first argument only, so the one with more vertices comes first.
     if predicate == "within":

@@ -81,6 +81,24 @@ def nearest_m(lon: float, lat: float, x0: float, y0: float, x1: float, y1: float
 
 
 @kernel
+def distances_m(lon: float, lat: float, x: Floats, y: Floats) -> Floats:
+    """The distance from a point to each of others."""
+    metres = np.empty(len(x))
+    for i in range(len(x)):
+        metres[i] = distance_m(lon, lat, x[i], y[i])
+    return metres
+
+
+@kernel
+def distances_to_boxes_m(lon: float, lat: float, boxes: Floats) -> Floats:
+    """The distance from a point to each of (n, 4) rectangles of degrees, at most SLACK_M too long."""
+    metres = np.empty(len(boxes))
+    for i in range(len(boxes)):
+        metres[i] = nearest_m(lon, lat, boxes[i, 0], boxes[i, 1], boxes[i, 2], boxes[i, 3])
+    return metres
+
+
+@kernel
 def farthest_m(lon: float, lat: float, x0: float, y0: float, x1: float, y1: float) -> float:
     """The distance to the farthest point of a rectangle: the nearest one to the antipode."""
     return METRES_MAX - nearest_m(lon + 180.0, -lat, x0, y0, x1, y1)

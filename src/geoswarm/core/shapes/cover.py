@@ -9,6 +9,9 @@ twice the side. Points in boundary cells are tested in `points.py`. Distributor 
     │       │ █ │ ▒ │
     └───────┴───┴───┘      the cells of one shape are disjoint: a point finds it once
 
+A child without edges lies wholly inside or wholly outside: as its lower left corner, which is followed from that of its
+parent over the parent's few edges, instead of over all edges of the shape.
+
 The result is exact despite rounding: a cell is taken a little larger than the points that are located in it, and an
 edge that might touch it counts as touching. So every point of the shape lies in one of its cells, and every point of a
 core cell lies in the shape.
@@ -22,7 +25,7 @@ import numpy.typing as npt
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
 from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.circle import SLACK_M, farthest_m, nearest_m
-from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, FlatShapes, place_of
+from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, UNSURE, Edges, FlatShapes, crossings, place_of
 from geoswarm.core.shapes.points import flat_of
 from geoswarm.core.shapes.shapes import Shapes
 from geoswarm.core.space.grid import column_of, row_of, zcode
@@ -54,6 +57,7 @@ class _Cells(NamedTuple):
     columns: Ints
     begins: Ints  # into the pool of edges
     ends: Ints
+    places: Ints  # where the lower left corner lies, or UNSURE
 
 
 def cover(shapes: Shapes, frame: Floats, cells_max: int = COVER_CELLS_MAX) -> Cover:
@@ -129,8 +133,10 @@ def _cover(
         np.empty(queued, np.int64),
         np.empty(queued, np.int64),
         np.empty(queued, np.int64),
+        np.empty(queued, np.int64),
     )
     pool = np.empty(4096, np.int64)
+    ends, corners = np.empty(4, np.int64), np.empty(4, np.int64)  # of the quarters of one cell
     n = 0
     for i in range(count):
         if n + cells_max > len(codes):
@@ -139,7 +145,7 @@ def _cover(
         if flat.first_rings[i] < flat.first_rings[i + 1]:
             head, tail, used = 0, 0, 0
             if circles[i]:
-                tail = _push(queue, 0, levels_max, 0, 0, 0, 0)
+                tail = _push(queue, 0, levels_max, 0, 0, 0, 0, UNSURE)
             else:
                 tail, pool, used = _begin(i, flat, bounds[i], frame, queue, pool)
             first = n
@@ -154,32 +160,108 @@ def _cover(
                     continue
                 if used + 4 * (end - begin) > len(pool):
                     pool = _longer(pool, 2 * (used + 4 * (end - begin)))
+                child_begin = used
+                if not circles[i]:
+                    edges = Edges(pool, begin, end, flat.xy)
+                    _divide(level, row, column, edges, used, frame, ends)
+                    _find_corners(level, row, column, edges, queue.places[head - 1], frame, corners)
                 for child in range(4):
                     child_row, child_column = 2 * row + (child >> 1), 2 * column + (child & 1)
-                    box = _box(level - 1, child_row, child_column, frame)
-                    child_begin = used
                     if circles[i]:
-                        place = _circle_place(i, flat, box)
+                        place = _circle_place(i, flat, _box(level - 1, child_row, child_column, frame))
+                        ends[child], corners[child] = used, UNSURE
                     else:
-                        for e in range(begin, end):
-                            v = pool[e]
-                            pool[used] = v
-                            used += _touches(flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1], box)
-                        place = -1 if used > child_begin else place_of(box[0], box[1], i, flat)
+                        place = -1
+                        if ends[child] == child_begin:  # no edge: all of it lies where its corner lies
+                            place = corners[child]
+                            if place == UNSURE:
+                                box = _box(level - 1, child_row, child_column, frame)
+                                place = place_of(box[0], box[1], i, flat)
                     if place == INSIDE_SHAPE:
                         levels[n], codes[n], core[n] = level - 1, zcode(child_row, child_column), True
                         n += 1
                     elif place != OUTSIDE_SHAPE:
-                        tail = _push(queue, tail, level - 1, child_row, child_column, child_begin, used)
+                        tail = _push(
+                            queue, tail, level - 1, child_row, child_column, child_begin, ends[child], corners[child]
+                        )
+                    child_begin = ends[child]
+                used = child_begin
         starts[i + 1] = n
     return starts, levels[:n].copy(), codes[:n].copy(), core[:n].copy()
 
 
 @kernel
-def _push(queue: _Cells, tail: int, level: int, row: int, column: int, begin: int, end: int) -> int:
+def _push(queue: _Cells, tail: int, level: int, row: int, column: int, begin: int, end: int, place: int) -> int:
     queue.levels[tail], queue.rows[tail], queue.columns[tail] = level, row, column
-    queue.begins[tail], queue.ends[tail] = begin, end
+    queue.begins[tail], queue.ends[tail], queue.places[tail] = begin, end, place
     return tail + 1
+
+
+@kernel
+def _corner(level: int, row: int, column: int, frame: Floats) -> tuple[float, float]:
+    """The lower left corner of a cell: the same numbers at each level, and within its box."""
+    side = float(1 << level)
+    return (
+        frame[0] + column * ((frame[2] - frame[0]) / frame[4] * side),
+        frame[3] - (row + 1) * ((frame[3] - frame[1]) / frame[5] * side),
+    )
+
+
+@kernel
+def _divide(level: int, row: int, column: int, edges: Edges, used: int, frame: Floats, ends: Ints) -> None:
+    """Write the edges of each quarter of a cell behind each other into the pool, and where those of each end."""
+    pool, xy = edges.pool, edges.xy
+    box0, box1 = _box(level - 1, 2 * row, 2 * column, frame), _box(level - 1, 2 * row, 2 * column + 1, frame)
+    box2, box3 = _box(level - 1, 2 * row + 1, 2 * column, frame), _box(level - 1, 2 * row + 1, 2 * column + 1, frame)
+    right_of_left, left_of_right = box0[0] + box0[2], box1[0] - box1[2]
+    foot_of_upper, head_of_lower = box0[1] - box0[3], box2[1] + box2[3]
+    room = edges.end - edges.begin
+    at0, at1, at2, at3 = used, used + room, used + 2 * room, used + 3 * room
+    for e in range(edges.begin, edges.end):
+        v = pool[e]
+        x0, y0, x1, y1 = xy[v - 1, 0], xy[v - 1, 1], xy[v, 0], xy[v, 1]
+        left, right = min(x0, x1) <= right_of_left, max(x0, x1) >= left_of_right  # most edges lie in one quarter
+        upper, lower = max(y0, y1) >= foot_of_upper, min(y0, y1) <= head_of_lower
+        if upper and left and _touches(x0, y0, x1, y1, box0):
+            pool[at0] = v
+            at0 += 1
+        if upper and right and _touches(x0, y0, x1, y1, box1):
+            pool[at1] = v
+            at1 += 1
+        if lower and left and _touches(x0, y0, x1, y1, box2):
+            pool[at2] = v
+            at2 += 1
+        if lower and right and _touches(x0, y0, x1, y1, box3):
+            pool[at3] = v
+            at3 += 1
+    ends[0] = at0
+    ends[1] = _move(pool, used + room, at1, ends[0])
+    ends[2] = _move(pool, used + 2 * room, at2, ends[1])
+    ends[3] = _move(pool, used + 3 * room, at3, ends[2])
+
+
+@kernel
+def _move(pool: Ints, begin: int, end: int, to: int) -> int:
+    for e in range(begin, end):
+        pool[to + e - begin] = pool[e]
+    return to + end - begin
+
+
+@kernel
+def _find_corners(level: int, row: int, column: int, edges: Edges, place: int, frame: Floats, corners: Ints) -> None:
+    """Where the lower left corners of the quarters lie, given where that of the whole cell lies: each edge that is
+    crossed on the way to them changes sides, and only the edges of the cell can be."""
+    x0, y0 = _corner(level, row, column, frame)
+    x1, y1 = _corner(level - 1, 2 * row, 2 * column + 1, frame)
+    corners[2] = _walk(place, 0)
+    corners[3] = _walk(place, crossings(x0, x1, y0, 0, edges))
+    corners[0] = _walk(place, crossings(y0, y1, x0, 1, edges))
+    corners[1] = _walk(corners[0], crossings(x0, x1, y1, 0, edges))
+
+
+@kernel
+def _walk(place: int, crossed: int) -> int:
+    return UNSURE if place > INSIDE_SHAPE or crossed > 1 else place ^ crossed
 
 
 @kernel
@@ -206,5 +288,7 @@ def _begin(
                     used += _touches(flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1], box)
             # A cell without edges is outside: if it were inside, the shape would be larger than these four cells.
             if used > begin:
-                tail = _push(queue, tail, level, row, column, begin, used)
+                x, y = _corner(level, row, column, frame)
+                place = OUTSIDE_SHAPE if x < bounds[0] or y < bounds[1] else place_of(x, y, shape, flat)
+                tail = _push(queue, tail, level, row, column, begin, used, place)
     return tail, pool, used

@@ -39,6 +39,15 @@ class FlatShapes(NamedTuple):
     metres: Floats
 
 
+class Edges(NamedTuple):
+    """Some edges of a shape: pool[begin:end], each the vertex that it ends at."""
+
+    pool: Ints
+    begin: int
+    end: int
+    xy: Floats
+
+
 class Slabs(NamedTuple):
     """Edges of slab k: edges[starts[k]:starts[k + 1]], each the vertex that it ends at."""
 
@@ -85,6 +94,24 @@ def place_of(x: float, y: float, shape: int, flat: FlatShapes) -> int:
             if found > 1:
                 return found
             odd ^= found
+    return odd
+
+
+@kernel
+def crossings(low: float, high: float, level: float, axis: int, edges: Edges) -> int:
+    """Whether some edges are crossed an odd number of times (0 or 1) on the way from `low` to `high` along an axis, at
+    `level` of the other axis; or BORDER, or UNSURE. An edge that is not on the way is crossed by the rays from both of
+    its ends, or by neither."""
+    odd, xy = 0, edges.xy
+    for e in range(edges.begin, edges.end):
+        v = edges.pool[e]
+        x0, y0, x1, y1 = xy[v - 1, axis], xy[v - 1, 1 - axis], xy[v, axis], xy[v, 1 - axis]
+        if (y0 > level and y1 > level) or (y0 < level and y1 < level):
+            continue
+        one, other = _cross(low, level, x0, y0, x1, y1), _cross(high, level, x0, y0, x1, y1)
+        if one > 1 or other > 1:
+            return max(one, other)
+        odd ^= one ^ other
     return odd
 
 

@@ -56,8 +56,7 @@ def points_in(
 def by_geos(shapes: Shapes, x: Floats, y: Floats, chosen: Ints, predicate: Predicate) -> Bools:
     """The same as `points_in`, by GEOS alone and point by point; not for circles."""
     numbers, each = np.unique(chosen, return_inverse=True)
-    polygons = shapes.take(numbers).polygons()
-    shapely.prepare(polygons)
+    polygons = shapes.prepared_polygons(numbers)
     ask = shapely.contains_xy if predicate == "contains" else shapely.intersects_xy
     answers: Bools = ask(polygons[each], x, y)
     return answers

@@ -13,12 +13,15 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 import shapely
 
 from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel, read_only
+from geoswarm.core.arrays.threads import run_in_pieces
+from geoswarm.core.shapes.prepared import PreparedPolygons
 
 Geometries = npt.NDArray[np.object_]
 
@@ -42,7 +45,9 @@ class Shapes:
         parts, chosen_parts = _spans(self.parts, rows)
         rings, chosen_rings = _spans(self.rings, chosen_parts)
         vertices = _offsets(self.vertices[chosen_rings + 1] - self.vertices[chosen_rings])
-        xy = _gather_vertices(read_only(self.xy), read_only(self.vertices), read_only(chosen_rings), int(vertices[-1]))
+        xy = np.empty((vertices[-1], 2))
+        held = read_only(self.xy), read_only(self.vertices), read_only(chosen_rings), read_only(vertices)
+        run_in_pieces(lambda first, end: _gather_vertices(*held, first, end, xy), len(chosen_rings), len(xy))
         metres = self.metres[rows] if len(self.metres) else self.metres
         return Shapes(parts, rings, vertices, xy, metres if metres.any() else metres[:0])
 
@@ -65,13 +70,23 @@ class Shapes:
         made: Geometries = shapely.from_ragged_array(shapely.GeometryType.MULTIPOLYGON, self.xy, offsets)
         return made
 
+    def prepared_polygons(self, rows: Ints) -> Geometries:
+        """Those of some different rows, prepared; they are kept for the next call."""
+        return self._prepared.take(rows, lambda missing: self.take(missing).polygons())
+
+    @cached_property
+    def _prepared(self) -> PreparedPolygons:
+        return PreparedPolygons(self.vertex_counts())
+
     def bounds(self) -> Floats:
         """(n, 4): the bounds of polygons; NaN where there is none. For circles see `circle.boxes`."""
         return _bounds(self.first_vertices(), read_only(self.xy), self.are_circles())
 
     def to_arrays(self) -> dict[str, Array]:
-        """The arrays by name, for a memory-mapped file."""
+        """The arrays by name, for a memory-mapped file or another process."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    __getstate__ = to_arrays
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, Array]) -> "Shapes":
@@ -177,12 +192,12 @@ def _bounds(firsts: Ints, xy: Floats, circles: npt.NDArray[np.bool_]) -> Floats:
 
 
 @kernel
-def _gather_vertices(xy: Floats, vertices: Ints, rings: Ints, count: int) -> Floats:
-    """The vertices of some rings, concatenated."""
-    gathered = np.empty((count, 2))
-    n = 0
-    for r in rings:
-        for v in range(vertices[r], vertices[r + 1]):
+def _gather_vertices(
+    xy: Floats, vertices: Ints, rings: Ints, offsets: Ints, first: int, end: int, gathered: Floats
+) -> None:
+    """Write the vertices of rings[first:end] to where they belong."""
+    for i in range(first, end):
+        n = offsets[i]
+        for v in range(vertices[rings[i]], vertices[rings[i] + 1]):
             gathered[n, 0], gathered[n, 1] = xy[v, 0], xy[v, 1]
             n += 1
-    return gathered

@@ -8,7 +8,8 @@ are drawn, and stops at a budget.
         [0,4)   [4,8)          a branch meets itself, too
       [0,2)[2,4) ...
 
-A shape without touches is simple, and a single ring that is simple is valid: most polygons need no GEOS.
+A shape without touches is simple, and a single ring that is simple is valid: most polygons need no GEOS. Many need no
+tree either: a ring that goes once round its middle, always the same way, cannot meet itself.
 """
 
 from typing import NamedTuple
@@ -39,8 +40,33 @@ def tangles(flat: FlatShapes, chosen: Ints, pairs_max: int, crossings_max: int) 
     n = len(chosen)
     found = Tangles(np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros(n, np.int64), np.zeros((n, 2)))
     for i in range(n):
-        _tangle(flat, chosen[i], i, pairs_max, crossings_max, found)
+        if not _is_star(flat, chosen[i]):
+            _tangle(flat, chosen[i], i, pairs_max, crossings_max, found)
     return found
+
+
+@kernel
+def _is_star(flat: FlatShapes, shape: int) -> bool:
+    """Whether a shape is one ring that certainly goes once round the mean of its vertices, every edge the same way. It
+    is left at the first edge that does not, so that other shapes lose little."""
+    ring = flat.first_rings[shape]
+    begin, end = flat.vertices[ring], flat.vertices[flat.first_rings[shape + 1]]
+    if flat.first_rings[shape + 1] - ring != 1 or end - begin < 4:
+        return False
+    x, y, share = 0.0, 0.0, 1.0 / (end - begin - 1)
+    for v in range(begin + 1, end):
+        x, y = x + share * flat.xy[v, 0], y + share * flat.xy[v, 1]
+    way, rounds = 0, 0
+    for v in range(begin + 1, end):
+        x0, y0, x1, y1 = flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1]
+        if x0 == x1 and y0 == y1:
+            continue
+        side = _side(x0, y0, x1, y1, x, y)
+        if side == 0 or side == -way:
+            return False
+        way = side
+        rounds += y0 < y <= y1  # an edge is seen under less than half a turn, so each round comes up once
+    return rounds == 1
 
 
 @kernel
@@ -134,7 +160,7 @@ def _side(x0: float, y0: float, x1: float, y1: float, x: float, y: float) -> int
     """1: left of the line, -1: right, 0: on it, or too near to decide."""
     one, two = (x1 - x0) * (y - y0), (y1 - y0) * (x - x0)
     turn = one - two
-    if abs(turn) <= 4 * CERTAIN * (abs(one) + abs(two)):
+    if not abs(turn) > 4 * CERTAIN * (abs(one) + abs(two)):  # nor after an overflow
         return 0
     return 1 if turn > 0 else -1
 

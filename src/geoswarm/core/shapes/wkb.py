@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import ByteRows, rows_of
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, kernel
+from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.shapes import Shapes
 
 POLYGON, MULTIPOLYGON = 3, 6
@@ -28,11 +29,27 @@ def are_plain(column: pa.Array) -> Bools:
 def decode_wkb(column: pa.Array) -> Shapes:
     """The shapes of rows that are plain."""
     rows = _rows(column)
-    parts, rings, vertices = _count_all(rows)
-    of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), parts, rings))
-    xy = np.empty(vertices * VERTEX_BYTES, np.uint8)
-    _fill(rows, of_rows, of_parts, of_rings, xy)
+
+    def count(first: int, end: int) -> tuple[int, ...]:
+        return first, *_count_all(_some(rows, first, end))
+
+    counted = run_in_pieces(count, len(rows.begins), len(rows.data) // VERTEX_BYTES)
+    ends = np.cumsum([counts for _, *counts in counted], axis=0)
+    places = dict(zip((first for first, *_ in counted), [(0, 0, 0), *map(tuple, ends[:-1].tolist())], strict=True))
+    of_rows, of_parts, of_rings = (np.zeros(n + 1, np.int64) for n in (len(rows.begins), *ends[-1, :2].tolist()))
+    xy = np.empty(ends[-1, 2] * VERTEX_BYTES, np.uint8)
+
+    def fill(first: int, end: int) -> None:
+        part, ring, vertex = places[first]
+        offsets = of_rows[first : end + 1], of_parts[part:], of_rings[ring:]
+        _fill(_some(rows, first, end), part, ring, vertex, *offsets, xy)
+
+    run_in_pieces(fill, len(rows.begins), len(rows.data) // VERTEX_BYTES)
     return Shapes(of_rows, of_parts, of_rings, xy.view(np.float64).reshape(-1, 2), np.empty(0))
+
+
+def _some(rows: ByteRows, first: int, end: int) -> ByteRows:
+    return rows._replace(begins=rows.begins[first:end], ends=rows.ends[first:end])
 
 
 def decode_points(column: pa.Array) -> tuple[Ints, Floats]:
@@ -132,9 +149,19 @@ def _count_all(rows: ByteRows) -> tuple[int, int, int]:
 
 
 @kernel
-def _fill(rows: ByteRows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets: Ints, xy: Bytes) -> None:
-    """Write the offsets of `Shapes`, and copy the vertices byte by byte: they need not be aligned."""
-    part, ring, vertex = 0, 0, 0
+def _fill(
+    rows: ByteRows,
+    parts_before: int,
+    rings_before: int,
+    vertex: int,
+    part_offsets: Ints,
+    ring_offsets: Ints,
+    vertex_offsets: Ints,
+    xy: Bytes,
+) -> None:
+    """Write the offsets of `Shapes` behind those of the rows before, and copy the vertices byte by byte: they need not
+    be aligned."""
+    part, ring = 0, 0
     for i in range(len(rows.begins)):
         at, parts = _parts_of(rows, i)
         for _ in range(parts):
@@ -151,5 +178,5 @@ def _fill(rows: ByteRows, part_offsets: Ints, ring_offsets: Ints, vertex_offsets
                 ring += 1
                 vertex_offsets[ring] = vertex
             part += 1
-            ring_offsets[part] = ring
-        part_offsets[i + 1] = part
+            ring_offsets[part] = rings_before + ring
+        part_offsets[i + 1] = parts_before + part

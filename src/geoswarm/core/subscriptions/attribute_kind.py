@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.config import WindowSettings
+from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.flat_arrays import ArrayPieces
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, Ordinals, SubIds
 from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.frequencies import TermCounts
@@ -50,6 +52,9 @@ class Refusals(Protocol):
 
     def turn_away_one(self, row: int, reason: str, detail: str) -> None: ...
 
+    def turn_away_each(self, rows: Ints, reason: str, detail: str, whys: Sequence[str]) -> None:
+        """Refuse ascending rows; `detail` may name a row's own `{why}`, too."""
+
 
 @dataclass(frozen=True)
 class Inspection:
@@ -61,6 +66,10 @@ class Inspection:
     grid: Grid
     now_us: int
     refusals: Refusals
+    window: WindowSettings | None = None
+    """Which events are kept; None: no past can be asked for."""
+    stream: AggregateStream | None = None
+    """The running stream; None: none runs, so what it can give is not known."""
 
     def is_null(self, column: str) -> Bools:
         return np.asarray(pc.is_null(self.rows.column(column)).to_numpy(zero_copy_only=False), np.bool_)
@@ -124,3 +133,18 @@ class Attribute(ABC, Generic[V, S]):
     @abstractmethod
     def show(self, values: V) -> dict[str, pa.Array]:
         """Its columns, as in an operation that registers the same."""
+
+
+def find_ordinals(stored: Ordinals, wanted: Ints) -> Ints:
+    """The position of each wanted ordinal among those that a segment stores, in any order, or -1. A few of a million
+    take about a millisecond."""
+    if not len(stored) or not len(wanted):
+        return np.full(len(wanted), -1, np.int64)
+    asked = np.zeros(max(int(stored.max()), int(wanted.max())) + 1, np.bool_)
+    asked[wanted] = True
+    hits = np.flatnonzero(asked[stored])
+    if not len(hits):
+        return np.full(len(wanted), -1, np.int64)
+    hits = hits[np.argsort(stored[hits])]
+    place = np.minimum(np.searchsorted(stored[hits], wanted), len(hits) - 1)
+    return np.where(stored[hits[place]] == wanted, hits[place], -1)

@@ -7,19 +7,24 @@ loads and files of regions, segments (writing, opening, merging), `View.table` a
 The table is in `core/`: it needs shapes and texts, which `model.py` may not import; `flow/` validates by it and
 `store/` writes by it, and `flow/` may not import `store/`.
 
-    PAYLOAD = TextAttribute("payload", "an opaque text that comes back with the subscription")     ... and in ATTRIBUTES
+    NOTE = TextAttribute("note", "an opaque text that is kept with the subscription")     ... and in ATTRIBUTES
 """
 
 import difflib
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 import pyarrow as pa
 
+from geoswarm.core.subscriptions.aggregate import AggregateAttribute
+from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAttribute
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
+from geoswarm.core.subscriptions.payload import PayloadAttribute, payload_text
 from geoswarm.core.subscriptions.region import SIDES, RegionAttribute
+from geoswarm.core.subscriptions.since import SinceAttribute
 from geoswarm.core.subscriptions.trigger import OnAttribute
 from geoswarm.errors import InputError
 
@@ -33,7 +38,9 @@ OPERATION_HEAD = (
 """The columns that make a row an operation; they are not attributes."""
 
 USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
-KEYWORDS, ON, BIRTH = KeywordsAttribute(), OnAttribute(), BirthAttribute()
+KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
+CONFIRM, COOLDOWN = ConfirmAttribute(), CooldownAttribute()
+AGGREGATE, PAYLOAD, BIRTH = AggregateAttribute(), PayloadAttribute(), BirthAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     USER,
@@ -41,6 +48,11 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     EXPIRY,
     KEYWORDS,
     ON,
+    CONFIRM,
+    COOLDOWN,
+    SINCE,
+    AGGREGATE,
+    PAYLOAD,
     BIRTH,
 )
 """All attributes, in the order in which they are checked: a row with several faults is refused for the first."""
@@ -62,7 +74,8 @@ def registration(
 
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
-    """Operations from Python values; a column that is missing in a row is null. A geometry may be text."""
+    """Operations from Python values; a column that is missing in a row is null. A geometry may be text, `since` a
+    datetime, and a payload that is no text whatever has JSON."""
     given = [dict(row) for row in rows]
     for row in given:
         unknown = [name for name in row if name not in OPERATION.names]
@@ -70,6 +83,10 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             raise InputError(f"a subscription has no {unknown_columns(unknown)}")
         if isinstance(row.get("geometry"), str):
             row["geometry"] = row["geometry"].encode()
+        if isinstance(row.get("since"), datetime):
+            row["since"] = row["since"].isoformat()
+        if row.get("payload") is not None:
+            row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:
         return pa.Table.from_pylist(given, schema=OPERATION)
     except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:

@@ -13,9 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.flat_arrays import ArrayPieces
-from geoswarm.core.arrays.jit import Ints, Ordinals
+from geoswarm.core.arrays.jit import Bytes, Ints, Ordinals
 from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.errors import InputError
 from geoswarm.model import NEVER_US, TIMESTAMP
 
 LONG_AGO_US = -(1 << 62)
@@ -128,7 +129,7 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
     def write(self, values: pa.DictionaryArray, placement: Placement) -> Arrays:
         plain = values.cast(pa.string()).fill_null("").dictionary_encode()  # only names that are still used
         names, codes = plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
-        return {"user_codes": codes} | _text_arrays("user", names)
+        return {"user_codes": codes} | text_arrays("user", names)
 
     def merge(self, parts: Sequence[StoredNames], rows: MergedRows) -> ArrayPieces:
         every = pa.concat_arrays([part.names for part in parts]).dictionary_encode()
@@ -148,10 +149,10 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
                     gathered[positions] = table[number][parts[number].codes[taken]]
                 yield gathered
 
-        return [("user_codes", merged()), *((name, [array]) for name, array in _text_arrays("user", names).items())]
+        return [("user_codes", merged()), *((name, [array]) for name, array in text_arrays("user", names).items())]
 
     def open(self, records: Arrays) -> StoredNames:
-        return StoredNames(records["user_codes"], _text_of("user", records))
+        return StoredNames(records["user_codes"], text_of("user", records))
 
     def read(self, stored: StoredNames, ordinals: Ints) -> pa.DictionaryArray:
         codes = pa.array(stored.codes[ordinals].astype(np.int32))
@@ -161,9 +162,9 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
         return {"user": values.cast(pa.string())}
 
 
-class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
+class TextAttribute(Attribute[pa.LargeStringArray, pa.LargeStringArray | None]):
     """A text that travels with a subscription and can be read back. Nothing is stored where no subscription of a
-    segment has one; the empty text is null."""
+    segment has one; the empty text is null. A segment may have more than 2 GB of texts, so they are large strings."""
 
     reasons: ClassVar[Mapping[str, str]] = {"too-long": "a text is longer than may be kept"}
 
@@ -171,42 +172,81 @@ class TextAttribute(Attribute[pa.StringArray, pa.StringArray | None]):
         self.name, self.bytes_max = name, bytes_max
         self.columns = (Column(name, pa.string(), meaning),)
 
-    def parse(self, inspection: Inspection) -> pa.StringArray:
+    def parse(self, inspection: Inspection) -> pa.LargeStringArray:
         column = inspection.rows.column(self.name)
         lengths = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
         detail = f"{self.name} of subscription {{sub_id}} has more than {self.bytes_max} bytes: send a shorter one"
         inspection.refusals.turn_away(inspection.puts & (lengths > self.bytes_max), "too-long", detail)
-        return column
+        return column.cast(pa.large_string())
 
-    def take(self, values: pa.StringArray, rows: Ints) -> pa.StringArray:
+    def take(self, values: pa.LargeStringArray, rows: Ints) -> pa.LargeStringArray:
         return values.take(pa.array(rows))
 
-    def concatenate(self, parts: Sequence[pa.StringArray]) -> pa.StringArray:
+    def concatenate(self, parts: Sequence[pa.LargeStringArray]) -> pa.LargeStringArray:
         return pa.concat_arrays(parts)
 
-    def write(self, values: pa.StringArray, placement: Placement) -> Arrays:
+    def write(self, values: pa.LargeStringArray, placement: Placement) -> Arrays:
         plain = pa.concat_arrays([values.fill_null("")])
-        return _text_arrays(self.name, plain) if pc.sum(pc.binary_length(plain)).as_py() else {}
+        return text_arrays(self.name, plain) if pc.sum(pc.binary_length(plain)).as_py() else {}
 
-    def open(self, records: Arrays) -> pa.StringArray | None:
-        return _text_of(self.name, records) if f"{self.name}_offsets" in records else None
+    def merge(self, parts: Sequence[pa.LargeStringArray | None], rows: MergedRows) -> ArrayPieces:
+        if all(part is None for part in parts):
+            return []
+        return [
+            (f"{self.name}_offsets", _merged_offsets(parts, rows)),
+            (f"{self.name}_bytes", (_bytes_of(texts) for texts in _merged_texts(parts, rows))),
+        ]
 
-    def read(self, stored: pa.StringArray | None, ordinals: Ints) -> pa.StringArray:
+    def open(self, records: Arrays) -> pa.LargeStringArray | None:
+        return text_of(self.name, records) if f"{self.name}_offsets" in records else None
+
+    def read(self, stored: pa.LargeStringArray | None, ordinals: Ints) -> pa.LargeStringArray:
         if stored is None:
-            return pa.nulls(len(ordinals), pa.string())
+            return pa.nulls(len(ordinals), pa.large_string())
         taken = stored.take(pa.array(ordinals))
-        return pc.if_else(pc.greater(pc.binary_length(taken), 0), taken, pa.scalar(None, pa.string()))
+        return pc.if_else(pc.greater(pc.binary_length(taken), 0), taken, pa.scalar(None, pa.large_string()))
 
-    def show(self, values: pa.StringArray) -> dict[str, pa.Array]:
-        return {self.name: values}
+    def show(self, values: pa.LargeStringArray) -> dict[str, pa.Array]:
+        try:
+            return {self.name: values.cast(pa.string())}
+        except pa.ArrowInvalid as why:
+            raise InputError(
+                f"the {self.name} of {len(values):,} subscriptions has more than 2 GB ({why}): ask for fewer at once"
+            ) from None
 
 
-def _text_arrays(name: str, texts: pa.StringArray) -> dict[str, Any]:
-    buffers = texts.buffers()
-    offsets = np.frombuffer(buffers[1], np.int32, len(texts) + 1)
-    return {f"{name}_offsets": offsets, f"{name}_bytes": np.frombuffer(buffers[2] or b"", np.uint8)}
+def _merged_texts(parts: Sequence[pa.LargeStringArray | None], rows: MergedRows) -> Iterator[pa.LargeStringArray]:
+    for piece in rows.pieces():
+        source, taken = np.empty(piece.rows, np.int64), list[pa.LargeStringArray]()
+        for number, positions, theirs in piece.parts:
+            source[positions] = np.arange(len(positions)) + sum(map(len, taken))
+            part = parts[number]
+            empty = pa.repeat(pa.scalar("", pa.large_string()), len(theirs))
+            taken.append(empty if part is None else part.take(pa.array(theirs)))
+        yield pa.concat_arrays(taken).take(pa.array(source))
 
 
-def _text_of(name: str, records: Arrays) -> pa.StringArray:
+def _merged_offsets(parts: Sequence[pa.LargeStringArray | None], rows: MergedRows) -> Iterator[Ints]:
+    end = np.zeros(1, np.int64)
+    yield end
+    for texts in _merged_texts(parts, rows):
+        ends: Ints = end + np.cumsum(pc.binary_length(texts).to_numpy())
+        end = ends[-1:]
+        yield ends
+
+
+def text_arrays(name: str, texts: pa.StringArray | pa.LargeStringArray) -> dict[str, Any]:
+    """The arrays of texts in a segment; `texts` begins at its first byte, and has no nulls."""
+    kind = np.int64 if pa.types.is_large_string(texts.type) else np.int32
+    offsets = np.frombuffer(texts.buffers()[1], kind, len(texts) + 1)
+    return {f"{name}_offsets": offsets, f"{name}_bytes": _bytes_of(texts)}
+
+
+def _bytes_of(texts: pa.StringArray | pa.LargeStringArray) -> Bytes:
+    return np.frombuffer(texts.buffers()[2] or b"", np.uint8)
+
+
+def text_of(name: str, records: Arrays) -> pa.StringArray | pa.LargeStringArray:
     offsets, text = records[f"{name}_offsets"], records[f"{name}_bytes"]
-    return pa.StringArray.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))
+    kind = pa.LargeStringArray if offsets.dtype == np.int64 else pa.StringArray
+    return kind.from_buffers(len(offsets) - 1, pa.py_buffer(offsets), pa.py_buffer(text))

@@ -151,12 +151,15 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
         rects = stored.rects[ordinals]
         if stored.shapes is None:
             return RegionValues(rects, None, None)
-        number = np.full(len(stored.rects), len(stored.shaped), np.int64)  # the empty shape after all others
-        number[stored.shaped] = np.arange(len(stored.shaped))
-        shapes = concatenate_shapes([stored.shapes, no_shapes(1)]).take(number[ordinals])
+        place = np.minimum(np.searchsorted(stored.shaped, ordinals), len(stored.shaped) - 1)
+        has_shape = stored.shaped[place] == ordinals
+        own = stored.shapes.take(place[has_shape])
+        number = np.full(len(ordinals), len(own))  # the empty shape after all others
+        number[has_shape] = np.arange(len(own))
+        shapes = concatenate_shapes([own, no_shapes(1)]).take(number)
         if not len(stored.predicates):
             return RegionValues(rects, shapes, None)
-        return RegionValues(rects, shapes, np.append(stored.predicates, np.uint8(0))[number[ordinals]])
+        return RegionValues(rects, shapes, np.where(has_shape, stored.predicates[place], np.uint8(0)))
 
     def show(self, values: RegionValues) -> dict[str, pa.Array]:
         count = len(values.rects)
@@ -177,7 +180,9 @@ def _parse_geometry(inspection: Inspection, has_geometry: Bools) -> Shapes | Non
     given = inspection.puts & has_geometry
     if not given.any():
         return None
-    column = pc.if_else(pa.array(given), inspection.rows.column("geometry"), pa.scalar(None, pa.binary()))
+    column = inspection.rows.column("geometry")
+    if not given.all():  # or all bytes would be copied for nothing, and those of a file may be gigabytes
+        column = pc.if_else(pa.array(given), column, pa.scalar(None, pa.binary()))
     shapes, refused, *_ = parse_shapes(column, inspection.grid)
     for row, reason, detail in refused:
         detail = detail.replace("{", "{{").replace("}", "}}")

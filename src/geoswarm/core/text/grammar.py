@@ -120,11 +120,11 @@ def _word(word: str | None, quoted: str | None, position: int) -> _Unit:
     if word is not None and word.upper() == "NOT":
         _refuse(position, f"{word} is no operator here", f'only AND and OR are; write "{word}" for the word')
     if word is not None and (word[0] in "-!" or "|" in word) and any(map(str.isalnum, word)):
-        _refuse(position, f"{_shorten(word)} reads like NOT or OR", "write OR between words; there is no NOT")
+        _refuse(position, f"{shorten(word)} reads like NOT or OR", "write OR between words; there is no NOT")
     shown = word if word is not None else f'"{quoted}"'
     terms = runs_of(fold(shown))
     if not terms:
-        _refuse(position, f"{_shorten(shown)} has no letter or digit", "write a word; operators are AND, OR and ( )")
+        _refuse(position, f"{shorten(shown)} has no letter or digit", "write a word; operators are AND, OR and ( )")
     for term in terms:
         if len(term) > TERM_CHARS_MAX:
             _refuse(position, f"a word of {len(term)} characters, limit {TERM_CHARS_MAX}", "use a shorter one")
@@ -152,7 +152,7 @@ def _refuse(position: int, what: str, remedy: str) -> NoReturn:
     raise InputError(f"at character {position}: {what}: {remedy}")
 
 
-def _shorten(word: str) -> str:
+def shorten(word: str) -> str:
     return word if len(word) <= 40 else word[:37] + "..."
 
 

@@ -9,6 +9,8 @@ for the keys afterwards.
     slots    [slot, load]            6 bytes each, whatever the number of keys
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -45,6 +47,8 @@ class KeyedReport:
     added: list[StateFile] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
     """Names of files that are merged into one of the added files."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """What the operator counted beside its rows."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -53,6 +57,14 @@ class KeyedReport:
     def from_json(cls, written: dict[str, Any]) -> "KeyedReport":
         task = written["task"] and TaskName(*written["task"])
         return cls(**written | {"task": task, "added": [StateFile(**file) for file in written["added"]]})
+
+
+def add_counts(parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """The sum of what was counted, by name."""
+    total = Counter[str]()
+    for part in parts:
+        total.update(part)
+    return dict(total)
 
 
 class KeyLoads(NamedTuple):

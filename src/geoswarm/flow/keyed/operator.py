@@ -11,13 +11,13 @@ is the last `window` intervals, including the present one:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Floats, Ints
+from geoswarm.core.arrays.jit import Bools, Floats, Ints
 
 KEY = "key"
 """The column that rows are routed by: integers or text."""
@@ -89,6 +89,8 @@ class Answer(NamedTuple):
     """The number of given rows of each key, where the operator knows it."""
     took_us: Floats | None = None
     """The CPU time of each key, where the operator has measured it by the turn's clock (`charge.py`)."""
+    counts: Mapping[str, int] = {}
+    """What the operator counts beside its rows, by name, for the journal."""
 
 
 class Operator(ABC):
@@ -114,6 +116,12 @@ class Operator(ABC):
     def kept(self) -> pa.Schema:
         """The columns of its state, without the key."""
 
+    @property
+    def kept_before(self) -> tuple[pa.Schema, ...]:
+        """What `kept` was in earlier versions of the operator, the oldest first: the first columns of the next one.
+        Such state is still read; what it lacks is null."""
+        return ()
+
     @abstractmethod
     def given(self, fed: pa.Schema) -> pa.Schema:
         """The columns of the rows that go out, for fed rows of this schema."""
@@ -126,9 +134,24 @@ class Operator(ABC):
         """The rows to route by key, and the rows, in their final form, that go out without the operator's work."""
         return fed, None
 
+    @property
+    def narrow(self) -> pa.Schema | None:
+        """Columns of fed rows in which some of them can travel, because the others follow from these; `work` gets such
+        rows as they travelled. None: all travel whole."""
+        return None
+
+    def fits_narrow(self, fed: pa.RecordBatch) -> Bools:
+        """Which fed rows can travel so, if there are narrow columns."""
+        raise NotImplementedError(f"operator {self.name} has no narrow rows")
+
     def part_numbers(self, rows: pa.RecordBatch) -> Ints | None:
         """A number for each row, fed or kept. Rows of a split key that agree in it go to one place, which gets the kept
         rows with such numbers and no others. None: rows are dealt out in turn, and each place gets all state."""
+        return None
+
+    def work(self) -> Callable[[Any, int], Any] | None:
+        """What works for an executor (task, its number) in place of turns, with the `run`, `report` and `loads` of
+        `work.ExecutorWork`: for state that does not live in intervals (`flow/aggregates/work.py`). None: turns."""
         return None
 
     @abstractmethod

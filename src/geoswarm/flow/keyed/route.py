@@ -10,6 +10,7 @@ from geoswarm.core.keys.hashing import KeyOwners, key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import DeadLetters
+from geoswarm.flow.exchange import EVENT_PARCEL, NARROW_PARCEL
 from geoswarm.flow.keyed.operator import KEY, Operator
 from geoswarm.flow.route import Parcel
 
@@ -40,7 +41,16 @@ def route_by_key(rows: pa.RecordBatch, operator: Operator, plan: KeyPlan, dead: 
     if len(rows):
         ids = key_ids(rows.column(KEY))
         numbers = operator.part_numbers(rows) if len(plan.split_keys) else None
-        yield from split_by_owner(rows, plan.route(plan.deal(ids, numbers)))
+        owners = plan.route(plan.deal(ids, numbers))
+        narrow = np.zeros(len(rows), np.bool_) if operator.narrow is None else operator.fits_narrow(rows)
+        if operator.narrow is not None and narrow.any():
+            some, theirs = rows.select(operator.narrow.names), owners
+            if not narrow.all():
+                some, theirs = some.filter(pa.array(narrow)), owners[narrow]
+            yield from split_by_owner(some, theirs, NARROW_PARCEL)
+        if not narrow.all():
+            rest = rows.filter(pa.array(~narrow)) if narrow.any() else rows
+            yield from split_by_owner(rest, owners[~narrow])
 
 
 def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterator[Parcel]:
@@ -50,9 +60,9 @@ def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterat
         yield from split_by_owner(given, executors[slots.astype(np.int64)].astype(np.int32))
 
 
-def split_by_owner(rows: pa.RecordBatch, owners: KeyOwners) -> Iterator[Parcel]:
+def split_by_owner(rows: pa.RecordBatch, owners: KeyOwners, kind: int = EVENT_PARCEL) -> Iterator[Parcel]:
     order = np.argsort(owners, kind="stable")
     rows, owners = rows.take(pa.array(order)), owners[order]
     begins = np.flatnonzero(np.diff(owners, prepend=-1))
     for begin, end in zip(begins, np.append(begins[1:], len(owners)), strict=True):
-        yield Parcel(0, int(owners[begin]), rows.slice(begin, end - begin))
+        yield Parcel(0, int(owners[begin]), rows.slice(begin, end - begin), kind)

@@ -25,6 +25,8 @@ from geoswarm.flow.keyed.columns import check_name, check_window, column, key_co
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, Turn
 
 ID, VALUE, TS = "id", "value", "ts"
+HELD_WORK, PAIR_WORK = 0.5, 1.5
+"""The work of a held row and of a pair, where a new row's is 1: measured are 0.08, 0.28 and 0.19 µs."""
 
 
 class SelfJoin(Operator):
@@ -105,9 +107,9 @@ class SelfJoin(Operator):
         for before, after in zip(old.columns, fresh.columns, strict=True):
             both = pa.concat_arrays([before, after])
             columns += [both.take(pa.array(left)), both.take(pa.array(right))]
-        work = turn.row_counts + np.diff(held_starts) + per_key
+        work = turn.row_counts + HELD_WORK * np.diff(held_starts) + PAIR_WORK * per_key
         given = make_batch(columns, self.given(turn.rows.schema))
-        return Answer(fresh, turn.row_groups, given, work.astype(np.float64), per_key)
+        return Answer(fresh, turn.row_groups, given, work, per_key)
 
 
 def _numbers(rows: pa.RecordBatch) -> Floats:

@@ -40,6 +40,12 @@ class StateFile:
     executor: int
     rows: int
     bytes: int
+    generation: int = 0
+    """Which of the schemas that the operator has had its rows have, from 0; the operator lists them (`kept_before`)."""
+    part: int = 0
+    """What kind of rows it holds, where an operator keeps several apart."""
+    due_us: int | None = None
+    """The event time at which something that it holds is over; None: nothing is by event time."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,10 @@ class Commit:
     columns: str = ""
     """The columns of the rows in its files, without which they cannot be read."""
     clock: IntervalClock | None = None
+    closed_us: int | None = None
+    """The event time up to which all that is due has been given; None: nothing has."""
+    watermark_us: int | None = None
+    """The watermark of the next batch; None: it has none."""
 
     @property
     def bytes(self) -> int:
@@ -100,8 +110,10 @@ class FileChanges(NamedTuple):
 NOTHING_KEPT = Commit(-1, -1, (), {})
 
 
-def state_schema(operator: Operator, key: pa.DataType) -> pa.Schema:
-    return pa.schema([pa.field(KEY, key, nullable=False), *operator.kept])
+def state_schemas(operator: Operator, key: pa.DataType) -> tuple[pa.Schema, ...]:
+    """The columns of rows of state, generation by generation; the last are those of now."""
+    field = pa.field(KEY, key, nullable=False)
+    return tuple(pa.schema([field, *kept]) for kept in (*operator.kept_before, operator.kept))
 
 
 def files_to_merge(deltas: Sequence[StateFile], fresh_rows: int) -> list[StateFile]:

@@ -4,70 +4,26 @@ Subscriptions are numbered from 0 within a turn, so that "is the object inside i
 search: an event costs as much as its own list and the list before it are long.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds, kernel
+from geoswarm.core.arrays.jit import Floats, Ints, SubIds, kernel
 from geoswarm.core.keys.hashing import scramble
+from geoswarm.flow.keyed.transition_arrays import (
+    NO_PAUSE_US,
+    NO_PLACE,
+    OUTSIDE_US,
+    Counts,
+    CurrentStays,
+    Interests,
+    KeptStays,
+    Notices,
+    ObjectEvents,
+    PriorStays,
+)
 from geoswarm.model import ENTER, EXIT, INSIDE, NEVER_US
 
 INSERTION_SORT_MAX = 12
 """Lists up to this length are sorted by insertion."""
-NO_STAY = -1
-
-
-class ObjectEvents(NamedTuple):
-    """The events of object i are starts[i]:starts[i + 1]; the subscriptions that event k met, as numbers, are
-    subs[offsets[k]:offsets[k + 1]]."""
-
-    starts: Ints
-    ts_us: Ints
-    offsets: Ints
-    subs: Ints
-
-
-class PriorStays(NamedTuple):
-    """Where objects were before: for each `known` object, in order, its newest ts and the subscriptions it is in."""
-
-    known: Bools
-    seen_us: Ints
-    offsets: Ints
-    subs: Ints
-    since_us: Ints
-
-
-class Interests(NamedTuple):
-    """The id of each numbered subscription, and what it is on (`model.py`)."""
-
-    ids: SubIds
-    on: Ints
-
-
-class Notices(NamedTuple):
-    """The subscriptions to which each event is reported."""
-
-    offsets: Ints
-    subs: SubIds
-
-
-class KeptStays(NamedTuple):
-    """Where objects are now."""
-
-    groups: Ints
-    seen_us: Ints
-    offsets: Ints
-    subs: SubIds
-    since_us: Ints
-
-
-class CurrentStays(NamedTuple):
-    """The stays of the present object: the first `count` of each array but the last."""
-
-    subs: Ints
-    since_us: Ints
-    event: Ints  # the last event that was inside
-    place: Ints  # by subscription: its place among the stays, or NO_STAY
 
 
 @kernel
@@ -92,20 +48,18 @@ def number_subs(ids: SubIds) -> tuple[Ints, SubIds]:
 
 
 @kernel
-def follow(events: ObjectEvents, stays: PriorStays, interests: Interests) -> tuple[Notices, KeptStays, Floats]:
-    """The notices, the stays to keep, and the work for each object: its events and the subscriptions looked at."""
+def follow(events: ObjectEvents, stays: PriorStays, interests: Interests) -> tuple[Notices, KeptStays, Floats, Counts]:
+    """The notices, the stays to keep, the work for each object (its events and the subscriptions looked at), and what
+    was not reported."""
     objects, most = len(events.starts) - 1, len(interests.ids)
     # Each match is reported at most once, and each earlier stay once more, when it ends.
     notices = Notices(np.zeros(len(events.ts_us) + 1, np.int64), np.empty(len(events.subs) + len(stays.subs), np.int64))
-    kept = KeptStays(
-        np.empty(objects, np.int64),
-        np.empty(objects, np.int64),
-        np.zeros(objects + 1, np.int32),
-        np.empty(len(events.subs), np.int64),
-        np.empty(len(events.subs), np.int64),
+    kept = _room(objects, len(events.subs) + len(stays.subs) + len(stays.open_subs))
+    scratch = np.empty((6, most), np.int64)
+    here = CurrentStays(
+        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5], np.full(most, NO_PLACE, np.int64)
     )
-    scratch = np.empty((3, most), np.int64)
-    here = CurrentStays(scratch[0], scratch[1], scratch[2], np.full(most, NO_STAY, np.int64))
+    counts = Counts(np.zeros(1, np.int64), np.zeros(1, np.int64))
     work = np.empty(objects)
     known = n = m = int(np.int64(0))  # no literal: what they are given to would be compiled for 0 alone, too
     for i in range(objects):
@@ -114,64 +68,138 @@ def follow(events: ObjectEvents, stays: PriorStays, interests: Interests) -> tup
         if stays.known[i]:
             count = _recall(stays, known, interests, here)
             looked += stays.offsets[known + 1] - stays.offsets[known]
+            looked += stays.open_offsets[known + 1] - stays.open_offsets[known]
             while first < last and events.ts_us[first] < stays.seen_us[known]:  # late
                 n = _write_inside(events, first, interests, notices, n)
                 first += 1
             known += 1
         for event in range(first, last):
+            if events.vague[event]:
+                counts.vague[0] += 1
+                n = _write_inside(events, event, interests, notices, n)
+                continue
             begin = n
-            count, n = _begin_stays(events, event, interests, here, count, notices, n)
+            count, n = _see_inside(events, event, interests, here, count, notices, n, counts)
             looked += count
-            count, n = _end_stays(event, interests, here, count, notices, n)
+            count, n = _see_outside(events.ts_us[event], event, interests, here, count, notices, n, counts)
             _sort(notices.subs, begin, n)
             notices.offsets[event + 1] = n
         work[i] = looked
         if first < last:
             kept.groups[m], kept.seen_us[m] = i, events.ts_us[last - 1]
-            kept.offsets[m + 1] = kept.offsets[m] + count
+            _keep(here, count, interests, kept, m)
             m += 1
         for at in range(count):
-            here.place[here.subs[at]] = NO_STAY
-            if first < last:
-                end = kept.offsets[m - 1] + at
-                kept.subs[end], kept.since_us[end] = interests.ids[here.subs[at]], here.since_us[at]
-    end = kept.offsets[m]
-    now = KeptStays(kept.groups[:m], kept.seen_us[:m], kept.offsets[: m + 1], kept.subs[:end], kept.since_us[:end])
-    return Notices(notices.offsets, notices.subs[:n]), now, work
+            here.place[here.subs[at]] = NO_PLACE
+    return Notices(notices.offsets, notices.subs[:n]), _first(kept, m), work, counts
+
+
+@kernel
+def _room(objects: int, most: int) -> KeptStays:
+    lists = np.empty((6, most), np.int64)
+    return KeptStays(
+        np.empty(objects, np.int64),
+        np.empty(objects, np.int64),
+        np.zeros(objects + 1, np.int32),
+        lists[0],
+        lists[1],
+        np.zeros(objects + 1, np.int32),
+        lists[2],
+        lists[3],
+        lists[4],
+        lists[5],
+    )
+
+
+@kernel
+def _first(kept: KeptStays, m: int) -> KeptStays:
+    """What was kept of the first m objects."""
+    end, end_open = kept.offsets[m], kept.open_offsets[m]
+    return KeptStays(
+        kept.groups[:m],
+        kept.seen_us[:m],
+        kept.offsets[: m + 1],
+        kept.subs[:end],
+        kept.since_us[:end],
+        kept.open_offsets[: m + 1],
+        kept.open_subs[:end_open],
+        kept.run_us[:end_open],
+        kept.run_fixes[:end_open],
+        kept.quiet_us[:end_open],
+    )
 
 
 @kernel
 def _recall(stays: PriorStays, known: int, interests: Interests, here: CurrentStays) -> int:
-    """Load the earlier stays of subscriptions that are live and not on `inside`; returns how many."""
+    """Load what is known of subscriptions that are live and not on `inside`; returns of how many."""
     count = 0
     for k in range(stays.offsets[known], stays.offsets[known + 1]):
-        sub = stays.subs[k]
+        if interests.on[stays.subs[k]] != INSIDE:
+            count = _add(here, stays.subs[k], count)
+            here.since_us[count - 1] = stays.since_us[k]
+    for k in range(stays.open_offsets[known], stays.open_offsets[known + 1]):
+        sub = stays.open_subs[k]
         if interests.on[sub] != INSIDE:
-            here.subs[count], here.since_us[count], here.event[count] = sub, stays.since_us[k], -1
-            here.place[sub] = count
-            count += 1
+            if here.place[sub] == NO_PLACE:
+                count = _add(here, sub, count)
+            at = here.place[sub]
+            here.run_us[at], here.run_fixes[at] = stays.run_us[k], stays.run_fixes[k]
+            if interests.cooldown_us[sub]:
+                here.quiet_us[at] = stays.quiet_us[k]
     return count
 
 
 @kernel
-def _begin_stays(
-    events: ObjectEvents, event: int, interests: Interests, here: CurrentStays, count: int, notices: Notices, n: int
+def _add(here: CurrentStays, sub: int, count: int) -> int:
+    """Begin to know something of a subscription that the object is outside of; returns of how many it is known now."""
+    here.place[sub], here.subs[count], here.since_us[count], here.event[count] = count, sub, OUTSIDE_US, -1
+    here.run_us[count], here.run_fixes[count], here.quiet_us[count] = 0, 0, NO_PAUSE_US
+    return count + 1
+
+
+@kernel
+def _see_inside(
+    events: ObjectEvents,
+    event: int,
+    interests: Interests,
+    here: CurrentStays,
+    count: int,
+    notices: Notices,
+    n: int,
+    counts: Counts,
 ) -> tuple[int, int]:
-    """Begin or continue the stays of the subscriptions that the event is inside of."""
+    """Begin or continue the stays of the subscriptions that the event is inside of. It calls with numbers only: to
+    hand on arrays, for each subscription, would take longer than the rest."""
     ts_us = events.ts_us[event]
     for k in range(events.offsets[event], events.offsets[event + 1]):
         sub = events.subs[k]
         on, at = interests.on[sub], here.place[sub]
         reports = on == INSIDE
         if not reports:
-            if at == NO_STAY:
+            if at == NO_PLACE:
                 at = count
-                here.place[sub], here.subs[at], here.since_us[at] = at, sub, ts_us
+                here.place[sub], here.subs[at], here.since_us[at] = at, sub, OUTSIDE_US
+                here.run_fixes[at], here.quiet_us[at] = 0, NO_PAUSE_US
                 count += 1
-                reports = on == ENTER
             here.event[at] = event
-            if on >= 0 and here.since_us[at] != NEVER_US and ts_us - here.since_us[at] >= on:
+            since_us = here.since_us[at]
+            if since_us == OUTSIDE_US:
+                if not here.run_fixes[at]:
+                    here.run_us[at] = ts_us
+                here.run_fixes[at] += 1
+                if _is_confirmed(interests.confirm[sub], here.run_fixes[at], ts_us - here.run_us[at]):
+                    since_us = here.since_us[at] = here.run_us[at]
+                    here.run_fixes[at] = 0
+                    reports = on == ENTER
+            else:
+                here.run_fixes[at] = 0
+            if on >= 0 and since_us != OUTSIDE_US and since_us != NEVER_US and ts_us - since_us >= on:
                 here.since_us[at], reports = NEVER_US, True
+            if reports and ts_us < here.quiet_us[at]:
+                counts.cooled[0] += 1
+                reports = False
+            elif reports and interests.cooldown_us[sub]:
+                here.quiet_us[at] = ts_us + interests.cooldown_us[sub]
         if reports:
             notices.subs[n] = interests.ids[sub]
             n += 1
@@ -179,30 +207,74 @@ def _begin_stays(
 
 
 @kernel
-def _end_stays(
-    event: int, interests: Interests, here: CurrentStays, count: int, notices: Notices, n: int
+def _see_outside(
+    ts_us: int,
+    event: int,
+    interests: Interests,
+    here: CurrentStays,
+    count: int,
+    notices: Notices,
+    n: int,
+    counts: Counts,
 ) -> tuple[int, int]:
-    """End the stays that the event did not continue."""
-    stayed = 0
+    """End or continue the stays of the subscriptions that the event is outside of, and forget where nothing is left
+    to know."""
+    left = 0
     for at in range(count):
         sub = here.subs[at]
-        if here.event[at] == event:
-            here.subs[stayed], here.since_us[stayed], here.event[stayed] = sub, here.since_us[at], event
-            here.place[sub] = stayed
-            stayed += 1
-        else:
-            here.place[sub] = NO_STAY
-            if interests.on[sub] == EXIT:
-                notices.subs[n] = interests.ids[sub]
-                n += 1
-    return stayed, n
+        if here.event[at] != event:
+            if here.since_us[at] == OUTSIDE_US:
+                here.run_fixes[at] = 0
+            else:
+                if not here.run_fixes[at]:
+                    here.run_us[at] = ts_us
+                here.run_fixes[at] += 1
+                if _is_confirmed(interests.confirm[sub], here.run_fixes[at], ts_us - here.run_us[at]):
+                    here.since_us[at], here.run_fixes[at] = OUTSIDE_US, 0
+                    if interests.on[sub] == EXIT and ts_us < here.quiet_us[at]:
+                        counts.cooled[0] += 1
+                    elif interests.on[sub] == EXIT:
+                        if interests.cooldown_us[sub]:
+                            here.quiet_us[at] = ts_us + interests.cooldown_us[sub]
+                        notices.subs[n] = interests.ids[sub]
+                        n += 1
+            if here.since_us[at] == OUTSIDE_US and here.quiet_us[at] <= ts_us:
+                here.place[sub] = NO_PLACE
+                continue
+        if left != at:
+            here.subs[left], here.since_us[left], here.event[left] = sub, here.since_us[at], here.event[at]
+            here.run_us[left], here.run_fixes[left] = here.run_us[at], here.run_fixes[at]
+            here.quiet_us[left], here.place[sub] = here.quiet_us[at], left
+        left += 1
+    return left, n
+
+
+@kernel
+def _is_confirmed(confirm: int, fixes: int, lasts_us: int) -> bool:
+    """Whether a run is as long as a subscription asks for."""
+    return bool(fixes >= confirm if confirm >= 0 else lasts_us >= -confirm)
+
+
+@kernel
+def _keep(here: CurrentStays, count: int, interests: Interests, kept: KeptStays, m: int) -> None:
+    end, end_open = kept.offsets[m], kept.open_offsets[m]
+    for at in range(count):
+        sub = interests.ids[here.subs[at]]
+        if here.since_us[at] != OUTSIDE_US:
+            kept.subs[end], kept.since_us[end] = sub, here.since_us[at]
+            end += 1
+        if here.run_fixes[at] or here.quiet_us[at] > kept.seen_us[m]:
+            kept.open_subs[end_open], kept.quiet_us[end_open] = sub, here.quiet_us[at]
+            kept.run_us[end_open], kept.run_fixes[end_open] = here.run_us[at], here.run_fixes[at]
+            end_open += 1
+    kept.offsets[m + 1], kept.open_offsets[m + 1] = end, end_open
 
 
 @kernel
 def notices_inside(offsets: Ints, subs: Ints, interests: Interests) -> Notices:
     """The notices of events without an object: subscriptions on `inside`."""
     notices = Notices(np.zeros(len(offsets), np.int64), np.empty(len(subs), np.int64))
-    events, n = ObjectEvents(offsets[:0], offsets[:0], offsets, subs), int(np.int64(0))
+    events, n = ObjectEvents(offsets[:0], offsets[:0], np.zeros(0, np.bool_), offsets, subs), int(np.int64(0))
     for event in range(len(offsets) - 1):
         n = _write_inside(events, event, interests, notices, n)
     return Notices(notices.offsets, notices.subs[:n])

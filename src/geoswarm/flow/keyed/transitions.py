@@ -1,8 +1,8 @@
 """Finds objects that enter, leave or stay, for subscriptions that are on more than `inside`.
 
-Keyed by the object. The state is where the object is: the subscriptions that it is inside of, and since when. `match/`
-found before whether each event is inside; `transition_kernels.py` loops. Keyed state is as in Mixed §II; transitions
-are in none of the papers.
+Keyed by the object. The state is where the object is: its last place, the subscriptions that it is inside of, and since
+when. `match/` found before whether each event is inside; `transition_kernels.py` loops, and `flow/objects.py` answers
+who is where. Keyed state is as in Mixed §II; transitions are in none of the papers.
 
     event            1       2       3       4       5       6
     ts               0 s     10 s    20 s    30 s    40 s    50 s
@@ -12,39 +12,65 @@ are in none of the papers.
     dwell(15)                                4                      the first 15 s or more after event 2; once a stay
     exit                                             5
 
-The exact rules:
+The exact rules. An event of an object is a fix of it here:
  - inside means the whole condition: an event in the rectangle without the keywords is outside;
- - events of an object are ordered by (ts, event_id). One that is older than the newest of an earlier batch is late: it
-   meets subscriptions on `inside` as usual, and neither begins nor ends a stay;
- - a stay belongs to a subscription's id. A `replace` continues it, and so does a `cancel` with a `register` if the
-   object sent nothing between them; a subscription that was on `inside` before has no stays to continue;
+ - fixes of an object are ordered by (ts, event_id). One that is older than the newest of an earlier batch is late: it
+   meets subscriptions on `inside` as usual, and neither begins nor ends a stay, nor counts in a run or breaks one;
+ - a run are consecutive fixes on the other side than the object counts as. With `confirm` the object changes sides with
+   the fix with which its run has so many fixes, or is so long from its first one; without, with the first. A fix on
+   the old side breaks the run, and nothing is left of it;
+ - a stay begins, by `since`, with the first fix of the run that confirmed it, and dwells from there; a dwell is
+   reported of a fix inside, at the earliest of the confirming one. A stay ends with the fix that confirms the run
+   outside;
+ - an alert begins a pause of `cooldown`: what the subscription would be told of the object at a `ts` before its end is
+   left out, not put off, and counted (`cooled`). Stays and runs go on meanwhile;
+ - a vague fix (`Vagueness`) is passed over and counted: it is neither inside nor outside, yet the newest fix;
+ - a stay, a run and a pause belong to a subscription's id. A `replace` continues them, and so does a `cancel` with a
+   `register` if the object sent nothing between them; a subscription that was on `inside` before has none to continue.
+   What a run has by then is measured by the new `confirm` at the next fix; a pause keeps its end, unless the new
+   subscription has no `cooldown`;
  - a subscription that is cancelled or has expired gets no more notices, not even of the exit;
- - an object without events for `window` intervals is forgotten: no exit, and a new enter.
+ - an object without events for `window` intervals is forgotten, with its runs and pauses: no exit, and a new enter.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.columns import sum_groups
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
-from geoswarm.flow.keyed.transition_kernels import (
-    Interests,
-    ObjectEvents,
-    PriorStays,
-    follow,
-    notices_inside,
-    number_subs,
-)
-from geoswarm.model import OBJECT, SUB_IDS, TIMESTAMP
+from geoswarm.flow.keyed.transition_arrays import Interests, ObjectEvents, PriorStays
+from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
+from geoswarm.model import ACCURACY, OBJECT, SUB_IDS, TIMESTAMP
 
-Lookup = Callable[[SubIds], Ints]
-"""Takes ascending ids of subscriptions, and returns what each is on, as the numbers of `model.py`; INSIDE if no live
-subscription has the id. `View.on` in `store/subscriptions/view.py` is one."""
+Lookup = Callable[[SubIds], FollowRules]
+"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
+`View.follow_rules` in `store/subscriptions/view.py` is one."""
 
 _LONGS = pa.list_(pa.int64())
+
+
+class Vagueness(NamedTuple):
+    """Which fixes are too inaccurate to decide by."""
+
+    accuracy_max_m: float | None = None
+    """Those whose accuracy is a larger number of metres; None: no fix is vague."""
+    is_needed: bool = False
+    """Whether those of unknown accuracy are vague, too: null, NaN or below 0."""
+
+    def find(self, rows: pa.RecordBatch) -> Bools:
+        if self.accuracy_max_m is None:
+            return np.zeros(len(rows), np.bool_)
+        metres = rows.column(ACCURACY.name).cast(pa.float64()).fill_null(np.nan).to_numpy(zero_copy_only=False)
+        vague: Bools = np.where(metres >= 0.0, metres > self.accuracy_max_m, self.is_needed)
+        return vague
+
+
+NEVER_VAGUE = Vagueness()
 
 
 class Transitions(Operator):
@@ -54,20 +80,36 @@ class Transitions(Operator):
     name = "transitions"
     order = ("ts", "event_id")
 
-    def __init__(self, lookup: Lookup, window: int = 1) -> None:
+    def __init__(self, lookup: Lookup, window: int = 1, vagueness: Vagueness = NEVER_VAGUE) -> None:
         """`lookup` travels to workers, so it must be picklable, such as a method of `BatchState`."""
-        self.lookup, self.window = lookup, window
+        self.lookup, self.window, self.vagueness = lookup, window, vagueness
 
     @property
     def kept(self) -> pa.Schema:
         """One row for each object and batch, of which only the newest counts."""
+        *_, before = self.kept_before
         return pa.schema(
+            [
+                *before,
+                pa.field("open_subs", _LONGS),  # about which a run or a pause is kept, in the lists below
+                pa.field("run_us", _LONGS),  # ts of the first fix of a run
+                pa.field("run_fixes", _LONGS),  # 0: there is no run
+                pa.field("quiet_us", _LONGS),  # the end of a pause, or NO_PAUSE_US
+            ]
+        )
+
+    @property
+    def kept_before(self) -> tuple[pa.Schema, ...]:
+        """Version 0.1 kept no places, and the first of 0.2 neither runs nor pauses."""
+        first = pa.schema(
             [
                 pa.field("seen_us", pa.int64(), nullable=False),  # of its newest event
                 pa.field("subs", _LONGS, nullable=False),  # that it is inside of
-                pa.field("since_us", _LONGS, nullable=False),  # the ts of each stay's first event; NEVER_US: has dwelt
+                pa.field("since_us", _LONGS, nullable=False),  # ts of a stay's first event; NEVER_US: has dwelt
             ]
         )
+        places = [pa.field("x", pa.float64()), pa.field("y", pa.float64())]  # of its newest event
+        return first, pa.schema([*first, *places])
 
     def given(self, fed: pa.Schema) -> pa.Schema:
         return pa.schema([field.with_name(_swap_name(field.name)) for field in fed])
@@ -88,25 +130,29 @@ class Transitions(Operator):
         subs, offsets = _lists(turn.rows.column(SUB_IDS.name))
         newest = turn.held_starts[1:][np.diff(turn.held_starts) > 0] - 1  # the last row of each key that has some
         held = turn.held.take(pa.array(newest))
-        held_subs, held_offsets = _lists(held.column("subs"))
-        numbers, interests = _look_up_interests(np.concatenate([subs, held_subs]), self.lookup)
-        stays = PriorStays(
-            np.diff(turn.held_starts) > 0,
-            held.column("seen_us").to_numpy(),
-            held_offsets,
-            numbers[len(subs) :],
-            _lists(held.column("since_us"))[0],
-        )
+        (held_subs, held_offsets), (open_subs, open_offsets) = (_lists(held.column(c)) for c in ("subs", "open_subs"))
+        numbers, interests = _look_up_interests(np.concatenate([subs, held_subs, open_subs]), self.lookup)
+        met, held_subs, open_subs = np.split(numbers, np.cumsum([len(subs), len(held_subs)]))
+        since_us, *runs = (_lists(held.column(c))[0] for c in ("since_us", "run_us", "run_fixes", "quiet_us"))
+        known, seen_us = np.diff(turn.held_starts) > 0, held.column("seen_us").to_numpy()
+        stays = PriorStays(known, seen_us, held_offsets, held_subs, since_us, open_offsets, open_subs, *runs)
         ts_us = turn.rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
-        events = ObjectEvents(turn.starts, ts_us, offsets, numbers[: len(subs)])
-        notices, kept, work = follow(events, stays, interests)
-        lists = [pa.ListArray.from_arrays(pa.array(kept.offsets), pa.array(part), type=_LONGS) for part in kept[3:]]
+        events = ObjectEvents(turn.starts, ts_us, self.vagueness.find(turn.rows), offsets, met)
+        notices, kept, work, counts = follow(events, stays, interests)
+        newest_rows = pa.array(turn.starts[kept.groups + 1] - 1)
+        columns = [
+            pa.array(kept.seen_us),
+            *(_to_lists(kept.offsets, part) for part in (kept.subs, kept.since_us)),
+            *(turn.rows.column(axis).take(newest_rows) for axis in ("x", "y")),
+            *(_to_lists(kept.open_offsets, part) for part in kept[6:]),
+        ]
         return Answer(
-            pa.record_batch([pa.array(kept.seen_us), *lists], schema=self.kept),
+            pa.record_batch(columns, schema=self.kept),
             kept.groups,
             _notice_rows(turn.rows, notices.offsets, notices.subs, self.given(turn.rows.schema)),
             work,
             sum_groups(np.diff(notices.offsets) > 0, turn.starts),
+            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0])},
         )
 
     def compact(self, held: StateRows) -> StateRows:
@@ -122,6 +168,11 @@ def without_object(rows: pa.RecordBatch, lookup: Lookup) -> pa.RecordBatch:
     return _notice_rows(rows, notices.offsets, notices.subs, rows.schema)
 
 
+def all_inside(sub_ids: SubIds) -> FollowRules:
+    """The `Lookup` where no subscription follows objects."""
+    return FollowRules.inside(len(sub_ids))
+
+
 def _swap_name(name: str) -> str:
     """The object becomes the key; a user's column `key` has the name of the object column meanwhile."""
     names: dict[str, str] = {OBJECT.name: KEY, KEY: OBJECT.name}
@@ -129,18 +180,22 @@ def _swap_name(name: str) -> str:
 
 
 def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests]:
-    """Subscriptions as numbers, and what each number is on. Each is looked up once."""
+    """Subscriptions as numbers, and the rules of each number. Each is looked up once."""
     numbers, ids = number_subs(subs)
     order = np.argsort(ids)
-    on = np.empty(len(ids), np.int64)
-    on[order] = lookup(ids[order])
-    return numbers, Interests(ids, on)
+    places = np.empty(len(ids), np.int64)
+    places[order] = np.arange(len(ids))
+    return numbers, Interests(ids, *(rule[places] for rule in lookup(ids[order])))
 
 
 def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
-    """The values of all lists, and where each begins."""
+    """The values of all lists, and where each begins. A list that older state lacks is empty."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     return column.flatten().to_numpy(), offsets - offsets[0]
+
+
+def _to_lists(offsets: Ints, values: Ints) -> pa.ListArray:
+    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=_LONGS)
 
 
 def _notice_rows(rows: pa.RecordBatch, offsets: Ints, subs: SubIds, schema: pa.Schema) -> pa.RecordBatch:

@@ -17,9 +17,9 @@ from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.flow.keyed.charge import KeyCosts, WorkedKeys, charge_keys
-from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads
+from geoswarm.flow.keyed.key_report import KeyedReport, KeyLoads, add_counts
 from geoswarm.flow.keyed.operator import KEY, Answer, Moment, Operator, Turn
-from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schema
+from geoswarm.flow.keyed.state import Commit, StateFile, files_to_merge, keys_in_file, state_schemas
 from geoswarm.flow.keyed.state_size import state_after, state_of
 from geoswarm.flow.keyed.turn import KeyGroups, Shelf, compact_shelves, group, make_shelf, turn_of
 from geoswarm.flow.observe import TaskName
@@ -34,9 +34,11 @@ class KeyedFiles(Protocol):
 
     def read_plan(self, epoch: int, seal: str) -> KeyPlan: ...
 
-    def open(self, file: StateFile, schema: pa.Schema) -> Shelf: ...
+    def open(self, file: StateFile, schemas: Sequence[pa.Schema]) -> Shelf: ...
 
-    def write(self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str) -> StateFile: ...
+    def write(
+        self, shelf: Shelf, moment: Moment, plan: KeyPlan, executor: int, attempt: str, generation: int
+    ) -> StateFile: ...
 
     def forget_copies(self, names: Collection[str]) -> None: ...
 
@@ -88,9 +90,9 @@ class KeyedTask:
         return {name: value for name, value in self.__dict__.items() if name not in ("plan", "plans")}
 
     @property
-    def columns(self) -> pa.Schema:
-        """The columns of rows of state."""
-        return state_schema(self.operator, self.fed.field(KEY).type)
+    def columns(self) -> tuple[pa.Schema, ...]:
+        """The columns of rows of state, generation by generation."""
+        return state_schemas(self.operator, self.fed.field(KEY).type)
 
     @property
     def merges(self) -> bool:
@@ -110,8 +112,9 @@ class ExecutorWork:
 
     def __init__(self, task: KeyedTask, executor: int) -> None:
         self._task, self._executor, self._attempt = task, executor, task.fresh_name()
-        self._schema = task.columns
-        self._shelves = _shelves_of(task)
+        self._schemas = task.columns
+        self._schema = self._schemas[-1]
+        self._shelves = shelves_of(task)
         self.report = KeyedReport()
         self._worked: list[WorkedKeys] = []
 
@@ -124,6 +127,7 @@ class ExecutorWork:
             turn = self._turn(grouped)
             answer = self._task.operator.update(turn)
             given.append(answer.given)
+            self.report.counts = add_counts([self.report.counts, answer.counts])
             self._file(grouped, answer, number)
             self._worked.append(WorkedKeys.of(grouped.ids, answer, state_after(turn, answer)))
         worked = WorkedKeys.join(self._worked)
@@ -152,7 +156,7 @@ class ExecutorWork:
 
     def _open(self, file: StateFile) -> Shelf:
         if file.name not in self._shelves:
-            self._shelves[file.name] = self._task.state.open(file, self._schema)
+            self._shelves[file.name] = self._task.state.open(file, self._schemas)
         return self._shelves[file.name]
 
     # -- what is reported of keys
@@ -193,7 +197,8 @@ class ExecutorWork:
                 shelf = compact_shelves([*(self._open(file) for file in swallowed), shelf], task.operator)
                 self.report.gone = [file.name for file in swallowed]
             attempt = f"{self._attempt}-{bucket}"
-            self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt))
+            generation = len(self._schemas) - 1
+            self.report.added.append(state.write(shelf, moment, task.plan, self._executor, attempt, generation))
 
     def _deltas(self) -> list[StateFile]:
         own = (self._task.moment.interval, self._task.plan.epoch, self._executor)
@@ -277,7 +282,7 @@ _open_shelves: dict[str, dict[str, Shelf]] = {}
 """The files of each operator that this worker has mapped. Names are never used again, so none can be stale."""
 
 
-def _shelves_of(task: KeyedTask) -> dict[str, Shelf]:
+def shelves_of(task: KeyedTask) -> dict[str, Shelf]:
     shelves = _open_shelves.setdefault(task.state.place, {})
     stale = set(shelves) - {file.name for file in task.before.files}
     for name in stale:

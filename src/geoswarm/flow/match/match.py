@@ -58,8 +58,8 @@ _ALL: Bools = np.empty(0, np.bool_)
 FIRST_ROWS = 32_768
 """Rows of the first run, about a parcel. A run searches each segment, so short runs are slow."""
 RUN_MARGIN = 8
-"""A run is expected to have an eighth of the pairs that it may have: the next place may be denser, and short arrays
-reuse memory."""
+"""A run ends at an eighth of the pairs that it may have, since short arrays reuse memory: at 300 matches an event, the
+fresh pages of long ones were a third of all work."""
 RUN_ROOM_MIN = 8192
 """Room for hits beyond those expected; if there are more, the arrays are made longer. A long document alone has a
 thousand candidates, and would be searched twice."""
@@ -158,15 +158,16 @@ def _match_points(
     probe = _probe(events, tokens, terms) if terms is not None and tokens is not None else _ALL
     # Pairs beyond `pairs_max` are lost work, so the first run is short and measures how dense it is here.
     start, length_max, density = 0, min(rows_max, FIRST_ROWS), 2.0
+    run_pairs_max = max(1, pairs_max // RUN_MARGIN)
     while start < len(events):
         length = min(length_max, len(events) - start)
         said = tokens and tokens.between(start, start + length)
         run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
-        hits = _search(run, segments, min(int(density * length), pairs_max) + RUN_ROOM_MIN, pairs_max)
+        hits = _search(run, segments, min(int(density * length), run_pairs_max) + RUN_ROOM_MIN, run_pairs_max)
         hits = _drop_outside(run, hits, segments)
         length = len(hits.ends)
         density = max(2.0, 1.25 * len(hits.subs) / length)
-        length_max = max(1, min(rows_max, 2 * length, int(pairs_max / RUN_MARGIN / density)))
+        length_max = max(1, min(rows_max, 2 * length, int(run_pairs_max / density)))
         yield MatchRun(events.slice(start, length), np.concatenate([[0], hits.ends]), hits.subs)
         start += length
 
@@ -215,7 +216,7 @@ def _search(run: _Run, segments: Sequence[Searchable], room: int, pairs_max: int
         while done.points < count:
             done = search(run.head(len(pairs)), hits, done)
             reached = pairs[: done.points] + hits.ends[: done.points] - begin
-            if done.points and reached[-1] > pairs_max:
+            if done.points and reached[-1] + max(0, done.wanted - done.hits) > pairs_max:
                 count = max(1, int(np.searchsorted(reached, pairs_max, "right")))
             if done.points < count:
                 expected = int(1.25 * (done.hits - begin) * count / max(1, done.points))

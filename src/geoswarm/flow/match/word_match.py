@@ -1,51 +1,186 @@
 """The loop that tests the entries listed for the words of an event. `core/index/word_kernels.py` finds the lists.
 
-    13 lists ──box──► 56 of 160 entries ──signature──► 51 hits, and now and then a doubt ──rectangle, terms──► a hit
+    13 lists ──box──► 56 of 160 entries ──signature──► 50 hits, and a few doubts ──rectangle, terms──► a hit
 
-PS2Stream §IV-D.
+Whether an entry passes cannot be predicted, so no branch depends on it: each is written where the next one will be
+written if it has not passed. Only doubts take branches. PS2Stream §IV-D.
 """
+
+from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Ints, Packed, kernel
+from geoswarm.core.arrays.prefetch import prefetch
+from geoswarm.core.index.cell_boxes import GUARDS, ONES, point_of, steps_x, steps_y
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, is_live
-from geoswarm.core.index.word_boxes import (
+from geoswarm.core.index.word_checks import (
     ALL,
-    GUARDS,
-    ONES,
     SIGNATURE_BITS,
     SIGNATURE_SLOTS,
     conjunction_place,
-    point_of,
     signature_slot,
-    steps_x,
-    steps_y,
 )
-from geoswarm.core.index.word_kernels import Conditions, TextIndex, block_end, find_lists, find_terms, workspace_for
+from geoswarm.core.index.word_kernels import (
+    BLOCK_EVENTS,
+    Conditions,
+    TextIndex,
+    Workspace,
+    block_end,
+    find_lists,
+    find_terms,
+    workspace_for,
+)
 from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens
 
+PORTION_ENTRIES = 4096
+"""Entries that are tested together, if one event has no more: what passes stays in the nearest cache."""
+_32 = np.uint64(32)
+
+
+class Said(NamedTuple):
+    """The words of the event at hand; all zero between events."""
+
+    signature: Bytes
+    terms: Hashes
+    """A bit for each term of the segment."""
+
+
+class Passed(NamedTuple):
+    """Entries whose boxes have the point of their event."""
+
+    sums: Packed
+    """Of entry and point, as in `core/index/cell_boxes.py`."""
+    ends: Ints
+    """By event of a block."""
+
 
 @kernel
-def is_satisfied(conjunction: int, seen: Hashes, conditions: Conditions) -> bool:
+def passed_for(entries: int) -> Passed:
+    return Passed(np.empty(entries, np.uint64), np.empty(BLOCK_EVENTS, np.int64))
+
+
+@kernel
+def is_satisfied(conjunction: int, terms: Hashes, conditions: Conditions) -> bool:
     for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
         term = as_signed(conditions.terms[t])
-        if (seen[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
+        if (terms[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
             return False
     return True
 
 
 @kernel
-def is_first(ordinal: int, place: int, seen: Hashes, conditions: Conditions) -> bool:
+def is_first(ordinal: int, place: int, terms: Hashes, conditions: Conditions) -> bool:
     """Whether this conjunction of the subscription is satisfied, and none before it."""
     first = conditions.conjunctions_offsets[ordinal]
-    if not is_satisfied(first + place, seen, conditions):
+    if not is_satisfied(first + place, terms, conditions):
         return False
     for c in range(first, first + place):  # noqa: SIM110 - numba has no all()
-        if is_satisfied(c, seen, conditions):
+        if is_satisfied(c, terms, conditions):
             return False
     return True
+
+
+@kernel
+def count_slots(check: int, signature: Bytes) -> int:
+    """How many of the two slots of a check the event has."""
+    one, two = check & (SIGNATURE_SLOTS - 1), (check >> SIGNATURE_BITS) & (SIGNATURE_SLOTS - 1)
+    return as_signed(signature[as_unsigned(one)]) + as_signed(signature[as_unsigned(two)])
+
+
+@kernel
+def portion_of(first: int, count: int, workspace: Workspace) -> tuple[int, int]:
+    """The end of the events of a block, from `first` on, that have PORTION_ENTRIES entries together, and one at least;
+    and how many entries they have."""
+    end, entries = first, as_signed(0)
+    f = workspace.lists_ends[first - 1] if first else 0
+    while end < count:
+        more = entries
+        for k in range(f, workspace.lists_ends[end]):
+            more += workspace.ends[k] - workspace.begins[k]
+        if more > PORTION_ENTRIES and end > first:
+            break
+        f, end, entries = workspace.lists_ends[end], end + 1, more
+    return end, entries
+
+
+@kernel
+def test_boxes(first: int, end: int, turn: Points, index: TextIndex, workspace: Workspace, passed: Passed) -> int:
+    """The number of entries of some events of a block that pass. An entry is written before it is tested, and the next
+    one overwrites it if it has not passed."""
+    count, guards, f = as_unsigned(0), np.uint64(GUARDS), workspace.lists_ends[first - 1] if first else 0
+    here = np.empty(len(index.levels), np.uint64)
+    for i in range(first, end):
+        column, row = steps_x(turn.x[i], index.frame), steps_y(turn.y[i], index.frame)
+        for k in range(len(index.levels)):
+            here[k] = point_of(column, row, index.levels[k])
+        while f < workspace.lists_ends[i]:
+            point = here[as_unsigned(workspace.ranks[f])]
+            for e in range(as_unsigned(workspace.begins[f]), as_unsigned(workspace.ends[f])):
+                total = index.packed[e] + point
+                passed.sums[count] = total
+                count += as_unsigned(total & guards == guards)
+            f += 1
+        passed.ends[i] = count
+    return as_signed(count)
+
+
+@kernel
+def keep_hits(
+    first: int,
+    end: int,
+    turn: Points,
+    index: TextIndex,
+    conditions: Conditions,
+    records: Records,
+    now_us: int,
+    workspace: Workspace,
+    said: Said,
+    passed: Passed,
+    hits: Hits,
+    n: int,
+) -> int:
+    """Write those that passed and are hits, from hit `n` on; returns how many hits there are then."""
+    rects, guards, ones = records.rects, np.uint64(GUARDS), np.uint64(ONES)
+    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
+    at, begin, j = as_unsigned(n), as_unsigned(0), workspace.terms_ends[first - 1] if first else 0
+    for i in range(first, end):
+        for t in range(as_unsigned(j), as_unsigned(workspace.terms_ends[i])):
+            said.signature[signature_slot(workspace.scatters[t])] = 1
+            said.terms[workspace.terms[t] >> 6] |= np.uint64(1) << np.uint64(workspace.terms[t] & 63)
+        doubts = begin
+        for h in range(begin, as_unsigned(passed.ends[i])):
+            total = passed.sums[h]
+            row = total >> _32
+            check = as_signed(index.alternatives[row, 1] & LOW)
+            slots = count_slots(check, said.signature)
+            sure = ((total - ones) & guards == guards) & (check < ALL) & (slots == 0) & all_live
+            hits.subs[at] = index.alternatives[row, 0]
+            passed.sums[doubts] = total
+            at += as_unsigned(sure)
+            doubts += as_unsigned((not sure) & ((check < ALL) | (slots == 2)))
+        for d in range(begin, doubts):
+            row, on_side = passed.sums[d] >> _32, (passed.sums[d] - ones) & guards != guards
+            prefetch(rects, ((index.alternatives[row, 1] >> _32) * as_unsigned(on_side), 0))
+        for d in range(begin, doubts):
+            row, on_side = passed.sums[d] >> _32, (passed.sums[d] - ones) & guards != guards
+            s, check = index.alternatives[row, 1] >> _32, as_signed(index.alternatives[row, 1] & LOW)
+            r, x, y = s * as_unsigned(on_side), turn.x[i], turn.y[i]
+            hit = (not on_side) | ((rects[r, 0] <= x) & (x <= rects[r, 2]) & (rects[r, 1] <= y) & (y <= rects[r, 3]))
+            if hit and (check >= ALL or count_slots(check, said.signature) > 0):
+                hit = is_first(as_signed(s), conjunction_place(check), said.terms, conditions)
+            if hit and not all_live:
+                hit = is_live(as_signed(s), records, now_us)
+            hits.subs[at] = index.alternatives[row, 0]
+            at += as_unsigned(hit)
+        for t in range(as_unsigned(j), as_unsigned(workspace.terms_ends[i])):
+            said.signature[signature_slot(workspace.scatters[t])] = 0
+            said.terms[workspace.terms[t] >> 6] = 0
+        hits.ends[i] = at
+        begin, j = as_unsigned(passed.ends[i]), workspace.terms_ends[i]
+    return as_signed(at)
 
 
 @kernel
@@ -63,64 +198,25 @@ def match_text(
     """Look up the words of every event, and test the entries listed for them. Like `match_cells`, it continues from
     `done` and stops where the room might not suffice. A subscription is found in the list of the first conjunction that
     the event satisfies, so executors that divide the terms report it once."""
-    entries, rects = index.boxed, records.rects
-    all_live = len(records.dead) == 0 and len(records.expires_us) == 0
-    workspace, levels = workspace_for(tokens, index), len(index.levels)
-    seen = np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64)
-    signature = np.zeros(SIGNATURE_SLOTS, np.uint8)
-    here = np.empty(levels, np.uint64)
-    near, found = np.empty(1024, np.uint64), np.empty(1024, np.uint64)
-    n, i, wanted = done.hits, done.points, np.int64(0)
-    while i < len(points.codes) and wanted == 0:
-        begin, end = i, block_end(i, tokens)
-        find_terms(begin, end, tokens, index, conditions.words, probe, workspace)
-        find_lists(begin, end, points, index, workspace)
-        while i < end:
-            b = i - begin
-            first, last = (workspace.lists_ends[b - 1] if b else 0), workspace.lists_ends[b]
-            candidates = np.int64(0)
-            for f in range(first, last):
-                candidates += workspace.ends[f] - workspace.begins[f]
-            if n + candidates > len(hits.subs):
-                wanted = n + candidates
+    workspace, passed = workspace_for(tokens, index), passed_for(PORTION_ENTRIES)
+    said = Said(np.zeros(SIGNATURE_SLOTS, np.uint8), np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64))
+    n, begin, wanted = done.hits, done.points, as_signed(0)
+    while begin < len(points.codes) and wanted == 0:
+        to = block_end(begin, tokens)
+        find_terms(begin, to, tokens, index, conditions.words, probe, workspace)
+        find_lists(begin, to, points, index, workspace)
+        turn = Points(points.codes[begin:to], points.x[begin:to], points.y[begin:to])
+        turn_hits = Hits(hits.ends[begin:to], hits.subs)
+        i = int(np.int64(0))
+        while i < to - begin:
+            end, entries = portion_of(i, to - begin, workspace)
+            if entries > len(passed.sums):
+                passed = passed_for(2 * entries)
+            count = test_boxes(i, end, turn, index, workspace, passed)
+            if n + count > len(hits.subs):
+                wanted = n + count
                 break
-            if candidates > len(near):
-                near, found = np.empty(2 * candidates, np.uint64), np.empty(2 * candidates, np.uint64)
-            x, y = points.x[i], points.y[i]
-            column, row = steps_x(x, index.frame), steps_y(y, index.frame)
-            for k in range(levels):
-                here[k] = point_of(column, row, index.levels[k])
-            passed = as_unsigned(0)
-            for f in range(first, last):
-                point = here[workspace.ranks[f]]
-                for e in range(as_unsigned(workspace.begins[f]), as_unsigned(workspace.ends[f])):
-                    rest = point - entries[e, 0]
-                    found[passed], near[passed] = e, rest
-                    passed += as_unsigned(rest & GUARDS == GUARDS)
-            if passed:
-                for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
-                    signature[signature_slot(workspace.scatters[j])] = 1
-                    seen[workspace.terms[j] >> 6] |= np.uint64(1) << np.uint64(workspace.terms[j] & 63)
-                for h in range(passed):
-                    e = found[h]
-                    s, check = entries[e, 1] & LOW, as_signed(entries[e, 1] >> np.uint64(32))
-                    hits.subs[as_unsigned(n)] = records.ids[s]
-                    slots = signature[as_unsigned(check & (SIGNATURE_SLOTS - 1))]
-                    slots += signature[as_unsigned((check >> SIGNATURE_BITS) & (SIGNATURE_SLOTS - 1))]
-                    inside = (near[h] - ONES) & GUARDS == GUARDS
-                    hit = True
-                    if not (inside & (slots == 0) & (check < ALL)):
-                        hit = check < ALL or slots == 2
-                        if hit and not inside:
-                            hit = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
-                        if hit and (check >= ALL or slots > 0):
-                            hit = is_first(as_signed(s), conjunction_place(check), seen, conditions)
-                    if hit and not all_live:
-                        hit = is_live(as_signed(s), records, now_us)
-                    n += hit
-                for j in range(workspace.terms_ends[b - 1] if b else 0, workspace.terms_ends[b]):
-                    signature[signature_slot(workspace.scatters[j])] = 0
-                    seen[workspace.terms[j] >> 6] = 0
-            hits.ends[i] = n
-            i += 1
-    return SearchProgress(i, n, int(wanted))
+            n = keep_hits(i, end, turn, index, conditions, records, now_us, workspace, said, passed, turn_hits, n)
+            i = end
+        begin += i
+    return SearchProgress(begin, n, int(wanted))

@@ -67,7 +67,8 @@ def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex | None, S
     for segment, boxes, _ in parts:
         count = len(segment.records.ids)
         records = segment.records._replace(ids=read_only(np.arange(first, first + count)))
-        for_points.append(Searchable(records, segment.rectangles, segment.text, segment.conditions))
+        text = segment.text and segment.text.with_ids(records.ids)
+        for_points.append(Searchable(records, segment.rectangles, text, segment.conditions))
         if boxes is not None:
             for_points.append(Searchable(records, boxes))
         for_areas.append(segment._replace(records=records))

@@ -145,7 +145,7 @@ class SubscriptionList(NamedTuple):
             plain[regions.ordinals] = False
         chosen = np.flatnonzero(plain)
         rectangles = build(grid, self.rects[chosen]).renumber(chosen) if len(chosen) else None
-        text = build_text(grid, self.rects, self.words) if asks.any() else None
+        text = build_text(grid, self.rects, self.ids, self.words) if asks.any() else None
         return Searchable(bare.records, rectangles, text, bare.conditions, regions, RestIndex())
 
 

@@ -47,7 +47,7 @@ def drop_followers(task: BatchTask) -> Body:
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            yield without_object(batch, task.state.on)
+            yield without_object(batch, task.state.follow_rules)
 
     return run
 

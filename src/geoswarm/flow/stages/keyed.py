@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import gather
 from geoswarm.flow.dead_letters import DeadLetters
-from geoswarm.flow.exchange import PASSING_PARCEL, pack_parcels, unpack_parcels
+from geoswarm.flow.exchange import EVENT_PARCEL, NARROW_PARCEL, PASSING_PARCEL, pack_parcels, unpack_parcels
 from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.route import route_by_key, route_given
 from geoswarm.flow.keyed.work import ExecutorWork, KeyedTask, merge_given
@@ -61,17 +61,22 @@ def work_in_parts(task: KeyedTask) -> ExecutorBody:
 
 def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask) -> ExecutorBody:
     given = task.operator.given(task.fed)
+    columns_of = {PASSING_PARCEL: given, EVENT_PARCEL: task.fed, NARROW_PARCEL: task.operator.narrow}
 
     def run(executor: int, batches: Iterator[pa.RecordBatch], received_s: float) -> Iterator[pa.RecordBatch]:
         began_s = task.cpu_s() - received_s
         rows = list[pa.RecordBatch]()
         for batch in batches:
-            passing = pc.equal(batch.column("kind"), PASSING_PARCEL)
-            yield from (shape(parcel.events) for parcel in unpack_parcels(batch.filter(passing), given))
-            rows += (parcel.events for parcel in unpack_parcels(batch.filter(pc.invert(passing)), task.fed))
+            for kind, columns in columns_of.items():
+                found = batch.filter(pc.equal(batch.column("kind"), kind))
+                parcels = unpack_parcels(found, columns) if len(found) else ()
+                if kind == PASSING_PARCEL:
+                    yield from (shape(parcel.events) for parcel in parcels)
+                else:
+                    rows += (parcel.events for parcel in parcels)
         if executor not in task.plan.executors:
             return  # it has left; tasks are numbered without gaps
-        work = ExecutorWork(task, executor)
+        work = (task.operator.work() or ExecutorWork)(task, executor)
         yield from (shape(batch) for batch in work.run(rows))
         work.report.cpu_us = int((task.cpu_s() - began_s) * 1e6)  # with what becomes of the rows that went out
         work.report.task = None if task.name_task is None else task.name_task()

@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.config import EXECUTORS_MAX
+from geoswarm.flow.aggregates.count import EventCounter
 from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.match.match import MatchRun
 from geoswarm.flow.merge import as_arrays, as_pairs
@@ -27,6 +29,7 @@ from geoswarm.flow.observe import (
 from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER
+from geoswarm.flow.stages.aggregates import event_counter
 from geoswarm.flow.stages.matchers import match_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import TEXT
@@ -50,17 +53,28 @@ def match_parts(task: BatchTask) -> Body:
 def _match_and(shape: Shape, task: BatchTask) -> Body:
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         clock = _ExecutorClock(task)
+        counter = None if task.splits_events else event_counter(task)  # parts are counted when they are merged
+        shaped = shape if counter is None else _counting(shape, counter)
         asks_for_words = any(segment.text is not None for segment in task.subscriptions())
         served = match_parcels(batches, task)  # not timed: the first partition would be charged for all
         for parcel, runs in served:
             counted = clock.turn_to(parcel.executor)
             if asks_for_words and TEXT.name in parcel.events.schema.names:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
-            yield from _serve(parcel, runs, parcel.executor, task, shape, counted)
-        for executor, counted in clock.reports(number).items():
+            yield from _serve(parcel, runs, parcel.executor, task, shaped, counted)
+        if counter is not None:
+            task.state.put_counted("match", number, counter.counted())
+        reports = clock.reports(number)
+        next(iter(reports.values())).late = 0 if counter is None else counter.late
+        for executor, counted in reports.items():
             task.state.report("match", executor, counted)
 
     return run
+
+
+def _counting(shape: Shape, counter: EventCounter) -> Shape:
+    """The same for what is left to be reported."""
+    return lambda met, executor, counted: shape(counter.take(met), executor, counted)
 
 
 class _ExecutorClock:
@@ -80,10 +94,11 @@ class _ExecutorClock:
         return self._counted.setdefault(executor, LoadReport(task=self._name))
 
     def reports(self, number: int) -> dict[int, LoadReport]:
-        """By executor; a task without parcels reports for the executor that has its number."""
+        """By executor; the task with this number, if it has no parcels, reports under one that no executor has: its
+        executors are not known to it, and another task may serve what it would take for one of them."""
         self._stop()
         if not self._counted:
-            self.turn_to(number)
+            self.turn_to(EXECUTORS_MAX + number)
         for executor, counted in self._counted.items():
             own_s = self._spent_s.get(executor, 0.0) + self._first_s / len(self._counted)
             counted.task_cpu_us = round(own_s * 1e6)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
@@ -16,6 +17,7 @@ from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import Dispatch, route_terms
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
+from geoswarm.model import TIMESTAMP
 
 EVENT_BITS = 40
 """Bits of an event's number within its task; the bits above hold the number of the task."""
@@ -83,6 +85,7 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
                 valid = valid.cast(wanted)
             if len(dead):
                 task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
+            _look_at_times(valid, task, counted)
             if task.tuning.window is not None and len(valid):
                 counted.kept.append(_keep(valid, task, f"{number:05d}-{chunk:04d}"))
             for out in forward(valid, number, counted):
@@ -95,6 +98,19 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
         task.state.report("route", number, counted)
 
     return run
+
+
+def _look_at_times(valid: pa.RecordBatch, task: BatchTask, counted: LoadReport) -> None:
+    """The newest event moves the watermark of aggregates in the next batch, unless it is from the future."""
+    if not len(valid):
+        return
+    times_us = valid.column("ts").cast(TIMESTAMP).cast(pa.int64())
+    newest_us, bound_us = pc.max(times_us).as_py(), task.now_us + task.tuning.aggregates.ahead_us
+    if newest_us > bound_us:
+        known = times_us.filter(pc.less_equal(times_us, bound_us))
+        counted.ahead += len(times_us) - len(known)
+        newest_us = pc.max(known).as_py()
+    counted.see_newest(newest_us)
 
 
 def _keep(valid: pa.RecordBatch, task: BatchTask, part: str) -> KeptPart:

@@ -4,18 +4,22 @@ It reads no files: the checkpoint's part of a batch comes through `BatchState`, 
 Everything that a worker derives from a segment is kept from batch to batch, and can be lost at any moment.
 """
 
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.arrays.jit import Array, Ints, SubIds
+from geoswarm.core.arrays.jit import Array, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.aggregate import AggregateValues
+from geoswarm.core.subscriptions.trigger import FollowRules
+from geoswarm.flow.asked_pasts import AskedPasts
 from geoswarm.flow.observe import LoadReport, TaskName
+from geoswarm.flow.recall import OpenPart, PastQuery
 from geoswarm.flow.rivals.replicated_index import CANDIDATES, ReplicatedIndex, build_replicated_index, index_boxes
 from geoswarm.flow.rivals.shares import DividedSegment, divide_segment, home_slots
 from geoswarm.flow.route_terms import travel_schema
@@ -49,8 +53,18 @@ class BatchState(Protocol):
     def segments(self) -> Mapping[str, Searchable]:
         """Live subscriptions by the name of their segment, which is never used again for others."""
 
-    def on(self, sub_ids: SubIds) -> Ints:
+    def follow_rules(self, sub_ids: SubIds) -> FollowRules:
         """What each of ascending subscriptions is on, for `flow/keyed/transitions.py`."""
+
+    def aggregates(self, sub_ids: SubIds) -> AggregateValues:
+        """What each of ascending subscriptions counts instead of reporting matches."""
+
+    def counted(self, name: str) -> pa.Table:
+        """The counted events of one task."""
+
+    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
+        """Keep the events that a task has counted, in the columns of `flow/aggregates/counted.py`. The last attempt of
+        a task counts."""
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         """The user of each of ascending subscriptions."""
@@ -60,6 +74,13 @@ class BatchState(Protocol):
 
     def file_dead_letters(self, part: str, letters: pa.Table) -> None:
         """Keep the rows that a task refused; `part` names the task and its chunk."""
+
+    def asked_pasts(self) -> AskedPasts | None:
+        """The new subscriptions that ask for the past; None if none does."""
+
+    def kept_for(self, query: PastQuery) -> Iterator[tuple[OpenPart, int]]:
+        """The kept events of the batches before that a query may find, the newest first, each part with the
+        first batch that counts."""
 
     def keep(self, part: str, arrays: Mapping[str, Array]) -> tuple[str, int]:
         """Write the events of a task for queries about the past. Returns the name of the file, which no other attempt
@@ -83,10 +104,16 @@ class BatchTask:
     """The task that calls it."""
     asks_for_transitions: bool = False
     """Whether some subscription is not on `inside`."""
+    counts_events: bool = False
+    """Whether some subscription has an aggregate."""
+    watermark_us: int | None = None
+    """Windows that end here or before are closed for aggregates; None: there was no event before the batch."""
     counts_points: bool = False
     """Whether a strategy needs the statistics."""
     counts_cells: bool = False
     """Whether a strategy needs the counts by cell."""
+    task_of: tuple[int, ...] = ()
+    """The task that matches the events of each executor; without it, the executor modulo the number of tasks."""
 
     @property
     def grid(self) -> Grid:
@@ -136,12 +163,12 @@ class BatchTask:
     @property
     def shape(self) -> str:
         """The shape of matches before transitions, which are found event by event."""
-        return "arrays" if self.asks_for_transitions else self.tuning.matches
+        return "arrays" if self.asks_for_transitions or self.follows else self.tuning.matches
 
     @property
     def follows(self) -> bool:
         """Whether objects are followed from event to event, also where they meet no subscription."""
-        return self.asks_for_transitions and OBJECT.name in self.events.names
+        return (self.asks_for_transitions or self.tuning.keeps_objects) and OBJECT.name in self.events.names
 
     def plan(self) -> Plan:
         return self.state.plan()

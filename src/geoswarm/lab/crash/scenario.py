@@ -45,6 +45,18 @@ FILES_PER_BATCH_MAX = 4
 """Each crash between the logs of the two sources may put one more file into a batch. Spark reads the files of a
 batch in no promised order, so files this close to each other never touch the same subscription."""
 
+ASKED = ("aggregate", "window", "group_by", "when")
+COUNTED = (
+    ("count", "sliding(3 min, 1 min)", None, None),
+    ("count", "tumbling(2 min)", "object_id", "count > 1"),
+    ("sum(speed)", "tumbling(1 min)", None, None),
+    ("avg(speed)", "session(90 s)", None, "avg > 100"),
+    ("max(speed)", "count(20)", None, None),
+    ("distinct(object_id)", "sliding(4 min, 2 min)", None, None),
+    ("top(object_id, 2)", "tumbling(3 min)", None, None),
+)
+"""What those that count ask for, in the columns ASKED."""
+
 EVENTS_SCHEMA = pa.schema(
     [*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64()), OBJECT, GEOMETRY]
 )
@@ -56,6 +68,8 @@ class Scenario:
     seed: int
     events_per_file: int = 300
     operations_per_file: int = 60
+    counts: bool = False
+    """Whether some subscriptions count instead of reporting matches."""
 
     def events(self, number: int) -> pa.Table:
         """The events of one file: some on borders and corners, some that are areas, and one of each way to be
@@ -90,7 +104,7 @@ class Scenario:
 
     def operations(self, number: int) -> pa.Table:
         """The operations of one file: valid, repeated, on unknown ids, soon to expire, and malformed."""
-        rng = np.random.default_rng((self.seed, number, 1))
+        rng, rules = (np.random.default_rng((self.seed, number, kind)) for kind in (1, 2))
         now = START + timedelta(seconds=number * STEP_S)
         rows: list[Row] = []
         for _ in range(self.operations_per_file):
@@ -106,9 +120,14 @@ class Scenario:
                     row["keywords"] = _keywords(rng, self.events_per_file)
                 if rng.random() < 0.4:
                     row["on"] = str(rng.choice(["enter", "exit", "dwell(0.1)", "dwell(90)", "inside"]))
+                if row.get("on", "inside") != "inside":
+                    row["confirm"] = (None, None, "2 fixes", "0.1 s")[rules.integers(4)]
+                    row["cooldown"] = (None, None, "0.1 s", "1 min")[rules.integers(4)]
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
             rows.append(row)
+        if self.counts:
+            self._make_count(rows, number)
         changes: tuple[Row, ...] = (
             {"op": "upsert"},
             {"sub_id": None},
@@ -124,6 +143,14 @@ class Scenario:
         for i, change in zip(rng.choice(len(rows), len(changes), replace=False), changes, strict=True):
             rows[i].update(change)
         return pa.Table.from_pylist(rows, schema=OPERATION)
+
+    def _make_count(self, rows: list[Row], number: int) -> None:
+        """Half of the registrations on `inside` ask for an aggregate."""
+        rng = np.random.default_rng((self.seed, number, 2))
+        for row in rows:
+            asks = rng.random() < 0.5 and row["op"] != "cancel" and row.get("on", "inside") == "inside"
+            if asks:
+                row |= zip(ASKED, COUNTED[rng.integers(len(COUNTED))], strict=True)
 
     def write(self, folder: Path, numbers: Iterable[int]) -> None:
         """Write the files of these numbers, each in one step, with times one second apart: Spark sorts by time."""

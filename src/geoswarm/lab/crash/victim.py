@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from geoswarm.config import Tuning
+from geoswarm.config import AggregateSettings, Tuning, WindowSettings
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.lab.crash import scenario
 from geoswarm.lab.crash.processes import end_with_parent
@@ -33,6 +33,12 @@ SINKS: dict[str, Callable[[str], Sink]] = {
 """How the output is written: a folder for each batch, several batches in one file, or a Delta table."""
 
 
+ANSWERS = "answers"
+"""The folder of the answers, beside that of the output."""
+AGGREGATES = AggregateSettings(lateness_s=scenario.STEP_S, ahead_s=1e7)
+"""A batch late; the clock of a scenario may be many files behind its events."""
+
+
 def process(
     world: Path,
     master: str,
@@ -40,15 +46,18 @@ def process(
     *,
     name: str = "run",
     sink: str = "parquet",
+    counts: bool = False,
     later_s: float = 0.0,
     sample: Sample | None = None,
     strategy: Strategy | None = None,
 ) -> None:
-    """Process all files of `world` with the engine, into one of the `SINKS`. `later_s` moves the clock forward, as a
+    """Process all files of `world` with the engine, into one of the `SINKS`; `counts`: some subscriptions count, and
+    their answers go into a Parquet folder. `later_s` moves the clock forward, as a
     late restart does."""
     home = world / name
     checkpoint, target = home / "checkpoint", SINKS[sink](str(home / "output"))
     events, operations = str(world / "events"), str(world / "operations")
+    answers = SINKS["parquet"](str(home / ANSWERS)) if counts else None
 
     def clock() -> float:
         return scenario.now_s(checkpoint) + later_s
@@ -60,6 +69,7 @@ def process(
                 events=local.events_from_files(events, files_per_batch=1),
                 operations=local.operations_from_files(operations, files_per_batch=1),
                 sink=target,
+                aggregates=answers,
                 available_now=True,
             ).wait()
         return
@@ -74,6 +84,7 @@ def process(
             events=events_from_files(spark, events, files_per_batch=1),
             operations=operations_from_files(spark, operations, files_per_batch=1),
             sink=target,
+            aggregates=answers,
             available_now=True,
         ).wait()
 
@@ -88,13 +99,16 @@ def main() -> None:
     parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
     parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
+    parser.add_argument("--keep", help="keep events for queries: '20 min', by the scenario's clock")
+    parser.add_argument("--counts", action="store_true", help="some subscriptions count")
     parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
     if given.end_with_parent:
         end_with_parent()
     changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
-    tuning = scenario.TUNING.model_copy(update=changes)
-    process(given.world, given.master, tuning, name=given.name, sink=given.sink)
+    window = WindowSettings(keep=given.keep) if given.keep else None
+    tuning = scenario.TUNING.model_copy(update={**changes, "window": window, "aggregates": AGGREGATES})
+    process(given.world, given.master, tuning, name=given.name, sink=given.sink, counts=given.counts)
 
 
 if __name__ == "__main__":

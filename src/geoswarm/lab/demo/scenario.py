@@ -1,6 +1,7 @@
 """`geoswarm demo`: a day of posts over the world is matched with subscriptions, some of which change meanwhile.
 
-It runs the real engine and needs no input; `view.py` shows it while it runs, `report.py` describes it afterwards.
+It runs the real engine and needs no input: `feed.py` writes the posts while they are matched, `view.py` shows it while
+it runs, `report.py` describes it afterwards.
 The first plan is drawn from the first batch, and follows the load from there on.
 """
 
@@ -21,11 +22,13 @@ from rich.console import Console
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
-from geoswarm.errors import GeoswarmError
+from geoswarm.errors import GeoswarmError, SettingsError
+from geoswarm.lab.demo.feed import Feed
 from geoswarm.lab.demo.report import write_report
 from geoswarm.lab.demo.story import Story
 from geoswarm.lab.demo.view import DemoView
 from geoswarm.lab.workload.tweets import Tweets
+from geoswarm.run.sinks import Noop
 from geoswarm.service import launch
 from geoswarm.store import plans
 from geoswarm.store.journal import JournalReader
@@ -43,8 +46,11 @@ EVENTS_PER_S = 100.0
 """Events per second of stream time. The engine is much faster, so half a minute shows most of a day."""
 ROWS_PER_BATCH = 150_000
 CHANGES_PER_S = 1000
-TUNING = Tuning(strategy="auto-places", round_s=2.0)
-"""Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them."""
+TUNING = Tuning(strategy="auto-places", round_s=2.0, driver_bytes_max=0)
+"""Short rounds: half a minute should see several plans, and hours of the stream's day pass in each of them. Every batch
+is run by tasks, as on a cluster."""
+POSTS = "posts"
+"""The folder of the posts, in that of the checkpoint."""
 WRITE_ROWS = 500_000
 STREAM_S, STREAM_S_MIN, TOTAL_S = 30.0, 10.0, 95.0
 """Limits that keep the demo short on a machine that starts slowly, since it is busy or compiles the kernels."""
@@ -77,14 +83,17 @@ def run_demo(scenario: DemoScenario, report: Path, out: Console) -> Story:
     began_s = time.monotonic()
     report.mkdir(parents=True, exist_ok=True)  # fails now rather than at the end
     with _folder(scenario.checkpoint) as checkpoint:
+        posts = Path(checkpoint) / POSTS
         with out.status("starting Spark"):
             spark: Any = build_session(f"local[{max(2, len(os.sched_getaffinity(0)))}]", "geoswarm demo")
         with (
             Engine(spark, scenario.contract, TUNING, checkpoint=checkpoint) as engine,
             launch.stop_on_signals() as asked,
         ):
+            if engine.status()["batches"] and not posts.is_dir():
+                raise SettingsError(f"checkpoint {checkpoint} has no folder {POSTS}, so it is no demo's: name another")
             _subscribe(engine, scenario, out)
-            story = _stream(spark, engine, checkpoint, scenario, asked, out, began_s)
+            story = _stream(spark, engine, checkpoint, posts, scenario, asked, out, began_s)
     if not story.batches:
         out.print("stopped before the first batch was through: there is nothing to report")
         return story
@@ -99,6 +108,8 @@ def run_demo(scenario: DemoScenario, report: Path, out: Console) -> Story:
 @contextlib.contextmanager
 def _folder(checkpoint: str | None) -> Iterator[str]:
     if checkpoint is not None:
+        if "://" in checkpoint:
+            raise SettingsError(f"checkpoint {checkpoint} is an address: the demo needs a folder, for its posts, too")
         yield checkpoint
         return
     with tempfile.TemporaryDirectory(prefix="geoswarm-demo-", ignore_cleanup_errors=True) as folder:
@@ -128,23 +139,30 @@ def _stream(
     spark: Any,
     engine: "Engine",
     checkpoint: str,
+    posts: Path,
     scenario: DemoScenario,
     asked: threading.Event,
     out: Console,
     began_s: float,
 ) -> Story:
-    from geoswarm.run.spark.generator import tweets_stream
+    from geoswarm.run.spark.sources import events_from_files
 
     storage = Storage(checkpoint)
     reader = JournalReader(storage)
-    story = Story(scenario.workload, engine.status()["events"], scenario.contract, partial(plans.at, storage))
+    first = engine.status()["events"]
+    story = Story(scenario.workload, first, scenario.contract, partial(plans.at, storage))
     follower = reader.follow(BatchEntry)
-    events = tweets_stream(spark, scenario.workload, rows_per_batch=ROWS_PER_BATCH)
-    with DemoView(story, scenario.seconds or STREAM_S, out) as view, _churn(engine, scenario, story):
-        run = engine.start(events=events, sink=_drop)
+    with (
+        Feed(scenario.workload, posts, first, ROWS_PER_BATCH) as feed,
+        DemoView(story, scenario.seconds or STREAM_S, out) as view,
+        _churn(engine, scenario, story),
+    ):
+        events = events_from_files(spark, str(posts), format="parquet", files_per_batch=1)
+        run = engine.start(events=events, sink=Noop())
 
         def look() -> None:
             story.add(follower.new())
+            feed.go_on(first + story.totals.events)
             view.show()
 
         # The clock starts with the first batch: before it, workers are started.
@@ -156,11 +174,6 @@ def _stream(
         launch.until_done(run, asked, look, view.seconds)
     story.rounds = list(reader.read(RoundEntry))
     return story
-
-
-def _drop(matches: Any, batch_id: int) -> None:
-    """A sink that makes Spark produce every match, and keeps none: half a minute of them would fill a disk."""
-    matches.write.format("noop").mode("overwrite").save()
 
 
 @contextlib.contextmanager
@@ -183,4 +196,4 @@ def _churn(engine: "Engine", scenario: DemoScenario, story: Story) -> Iterator[N
         yield
     finally:
         done.set()
-        thread.join(timeout=10)
+        thread.join()  # an engine that closes meanwhile would take no operation

@@ -25,7 +25,7 @@ from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch, Pipeline
 from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.side_stages import Stage
-from geoswarm.run.sinks import Kafka, SinkLike, as_sink
+from geoswarm.run.sinks import Kafka, SinkLike
 from geoswarm.run.stream_log import StreamLog
 
 Tables = Any  # a pyarrow Table, or a sequence of them, a batch each: pyarrow has no types
@@ -43,20 +43,22 @@ class LocalEngine(BaseEngine):
         operations: SourceLike | None = None,
         sink: SinkLike,
         stages: Sequence[Stage] = (),
+        aggregates: SinkLike | None = None,
         every_s: float = 0.0,
         available_now: bool = False,
     ) -> LocalRun:
         """Match `events` until stopped; with `available_now`, until what is there now is done. Events and operations
         are sources (`local/sources.py`), or Arrow tables, a batch each. `stages` are keyed operators beside the
-        matching, each with a sink of its own. `every_s` is the least time between two batches."""
+        matching, each with a sink of its own; `aggregates` is the sink for the answers of subscriptions that have an
+        aggregate. `every_s` is the least time between two batches."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
-        for target in map(as_sink, (sink, *(stage.sink for stage in stages))):
+        for target in (sink, aggregates, *(stage.sink for stage in stages)):
             if isinstance(target, Kafka):
                 check_options(target.options)
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
         columns = conform_events(sources[0].schema)
-        pipeline = self._prepare_stream(without_malformed(columns), sink, stages, every_s)
+        pipeline = self._prepare_stream(without_malformed(columns), sink, stages, aggregates, every_s)
         where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
         log, offsets = StreamLog(where), OffsetLog(where)
 

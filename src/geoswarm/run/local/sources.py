@@ -7,7 +7,7 @@ engine goes on where the other stopped.
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -15,12 +15,15 @@ import pyarrow as pa
 
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
+from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
+from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns
+from geoswarm.run.source_times import read_times, timed
 from geoswarm.run.stream_log import Offset, StreamLog, TakenFile
 
 ReadTask = Callable[[], Iterator[pa.RecordBatch]]
@@ -46,11 +49,14 @@ class Source(ABC):
 class FileSource(Source):
     """A folder to which files are added, read in the order of their times."""
 
-    def __init__(self, path: str, kind: str, schema: pa.Schema, files_per_batch: int | None) -> None:
+    def __init__(
+        self, path: str, kind: str, schema: pa.Schema, files_per_batch: int | None, columns: Columns = PLAIN
+    ) -> None:
         self._folder = Path(path.removeprefix("file://")).absolute()
         if not self._folder.is_dir():
             raise SettingsError(f"there is no folder {path} to read from: create it first")
         self._kind, self.schema, self._files_per_batch = kind, schema, files_per_batch
+        self._columns = columns
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
@@ -81,7 +87,7 @@ class FileSource(Source):
 
         def rows() -> Iterator[pa.RecordBatch]:
             for file in files:
-                yield from read_piece(Piece(str(file.path)), self._kind, self.schema)
+                yield from read_piece(Piece(str(file.path)), self._kind, self.schema, self._columns)
 
         return [rows] if files else []
 
@@ -100,14 +106,20 @@ def _age(file: TakenFile) -> tuple[int, str]:
 class TableSource(Source):
     """Tables in memory, one for each batch. After a restart the same tables must be given again."""
 
-    def __init__(self, tables: Sequence[pa.Table]) -> None:
+    def __init__(self, tables: Sequence[pa.Table], columns: Columns = PLAIN) -> None:
         if not tables:
             raise SettingsError("no tables are given: give at least one, which may have no rows, for its columns")
-        self._tables, self.schema = list(tables), tables[0].schema
+        self._tables, self._given, self._columns = list(tables), tables[0].schema, columns
+        bound = columns.bind(self._given, "the table")
+        self.schema = timed(bound, columns.ts_unit)
+        self._is_read = columns == PLAIN and self.schema == bound
+        """Whether the tables are as they are wanted."""
+        if not self._is_read and MALFORMED not in self.schema.names:
+            self.schema = self.schema.append(pa.field(MALFORMED, pa.string()))
 
     def append(self, table: pa.Table) -> None:
         """Add a batch, also while the stream runs."""
-        self._tables.append(table.cast(self.schema))
+        self._tables.append(table.cast(self._given))
 
     def latest(self, start: Offset | None) -> Offset | None:
         done = 0 if start is None else int(start["tables"])
@@ -116,7 +128,12 @@ class TableSource(Source):
     def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first = 0 if start is None else int(start["tables"])
         tables = self._tables[first : int(end["tables"])]
-        return [partial(_batches_of, table) for table in tables]
+        return [partial(_batches_of, table) if self._is_read else partial(self._read, table) for table in tables]
+
+    def _read(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+        for batch in table.to_batches():
+            taken = self._columns.take(batch, self.schema)
+            yield cast_columns(read_times(taken, self._columns.ts_unit), self.schema)
 
 
 def _batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -150,32 +167,51 @@ class GeneratedSource(Source):
 
 
 def events_from_files(
-    path: str, *, format: str | None = None, extra: str = "", files_per_batch: int | None = None
+    path: str,
+    *,
+    format: str | None = None,
+    extra: str = "",
+    files_per_batch: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    ts_unit: str | None = None,
 ) -> FileSource:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns."""
-    declared = pa.schema([*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)])
-    return _from_files(path, format, declared, files_per_batch)
+    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
+    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns"."""
+    declared = [*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)]
+    return _from_files(path, format, declared, files_per_batch, Columns.of(columns, ts_unit))
 
 
-def operations_from_files(path: str, *, format: str | None = None, files_per_batch: int | None = None) -> FileSource:
-    """Operations take effect in the order of the files' times, and in order within a file."""
+def operations_from_files(
+    path: str,
+    *,
+    format: str | None = None,
+    files_per_batch: int | None = None,
+    columns: Mapping[str, str] | None = None,
+) -> FileSource:
+    """Operations take effect in the order of the files' times, and in order within a file. `columns` is as for
+    events."""
     as_text = [pa.field(f.name, pa.string() if f.name == "geometry" else f.type) for f in OPERATION]
-    return _from_files(path, format, pa.schema(as_text), files_per_batch)
+    return _from_files(path, format, as_text, files_per_batch, Columns.of(columns))
 
 
-def _from_files(path: str, format: str | None, declared: pa.Schema, files_per_batch: int | None) -> FileSource:
+def _from_files(
+    path: str, format: str | None, fields: Sequence[pa.Field], files_per_batch: int | None, columns: Columns
+) -> FileSource:
     kind = format or guess_format(path)
     if kind == "parquet":
         first = first_parquet(path)
         if first is None:
             raise SettingsError(f"there is no Parquet file in {path} yet, and the columns are those of the first one")
-        declared = first.usable_columns()
-    return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch)
+        declared = timed(first.usable_columns(columns), columns.ts_unit)
+    else:
+        declared = columns.declare(fields)
+    return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch, columns)
 
 
-def from_tables(*tables: pa.Table) -> TableSource:
-    return TableSource(tables)
+def from_tables(*tables: pa.Table, columns: Mapping[str, str] | None = None, ts_unit: str | None = None) -> TableSource:
+    """Arrow tables, a batch each. `columns` and `ts_unit` are as for files."""
+    return TableSource(tables, Columns.of(columns, ts_unit))
 
 
 def from_workload(

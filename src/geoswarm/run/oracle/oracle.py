@@ -3,36 +3,35 @@
 It is slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
+import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from datetime import datetime
 
 import numpy as np
 import pyarrow as pa
 import shapely
 
+from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds
 from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
+from geoswarm.run.oracle.following import Follower, Rules, read_rules
 from geoswarm.run.oracle.regions import Region, read_region
 
 Pair = tuple[int, int]
 
 
-@dataclass
-class Stay:
-    since_us: int
-    has_dwelt: bool = False
+@dataclass(frozen=True)
+class Counting:
+    """What a subscription counts instead of reporting matches."""
 
-
-@dataclass
-class ObjectState:
-    """What is known of one moving object."""
-
-    interval: int = 0
-    newest_us: int | None = None
-    stays: dict[int, Stay] = field(default_factory=dict)
+    spec: AggregateSpec
+    began: int
+    """Different for each time that counting began anew."""
+    user: str
 
 
 def brute_force(x: Floats, y: Floats, rects: Floats, ids: SubIds) -> set[Pair]:
@@ -57,7 +56,14 @@ class Oracle:
         """The predicate by subscription; "intersects" where it is missing."""
         self.on: dict[int, str | float] = {}
         """"enter", "exit", or the seconds of a dwell, by subscription; "inside" where it is missing."""
-        self.objects: dict[object, ObjectState] = {}
+        self.rules: dict[int, Rules] = {}
+        """Of the subscriptions that are in `on`."""
+        self.following = Follower()
+        self.counting: dict[int, Counting] = {}
+        """By subscription; those that are missing report matches."""
+        self._beginnings = 0
+        self.since_us: dict[int, int] = {}
+        """From when on subscriptions that took effect in this batch want kept events; cleared by who ends it."""
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
         """Applies operations. Returns how many were refused."""
@@ -76,6 +82,8 @@ class Oracle:
         if op == "cancel":
             if is_live:
                 del self.live[sub_id]
+                self.since_us.pop(sub_id, None)
+                self.counting.pop(sub_id, None)
             return is_live
         words, readable = _words(row["keywords"])
         region = read_region(row["geometry"])
@@ -98,10 +106,27 @@ class Oracle:
         predicate = str(row.get("predicate") or "intersects").strip()
         if predicate not in PREDICATES:
             return False
-        unread = row["geometry"] is not None and region is None
-        if unread or on is None or not readable or (op == "register" and is_live):
+        since_us = _read_since(row.get("since"), now_us)
+        if since_us is None or (row.get("since") is not None and on != "inside"):
             return False
+        spec, counts = _read_spec(row)
+        if not counts or (spec is not None and (on != "inside" or row.get("since") is not None)):
+            return False
+        unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
+        rules = read_rules(on, row.get("confirm"), row.get("cooldown"))
+        if unread or on is None or rules is None or not readable or (op == "register" and is_live):
+            return False
+        before = self.counting.pop(sub_id, None) if is_live else None
+        self.counting.pop(sub_id, None)
+        if spec is not None:
+            goes_on = before is not None and before.spec.state_key == spec.state_key
+            self._beginnings += not goes_on
+            began = before.began if before is not None and goes_on else self._beginnings
+            self.counting[sub_id] = Counting(spec, began, str(row.get("user") or ""))
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
+        self.since_us.pop(sub_id, None)
+        if row.get("since") is not None:
+            self.since_us[sub_id] = since_us
         self.regions.pop(sub_id, None)
         self.predicates.pop(sub_id, None)
         if predicate != "intersects":
@@ -113,8 +138,9 @@ class Oracle:
         if words is not None:
             self.words[sub_id] = words
         self.on.pop(sub_id, None)
+        self.rules.pop(sub_id, None)
         if on != "inside":
-            self.on[sub_id] = on
+            self.on[sub_id], self.rules[sub_id] = on, rules
         return True
 
     def match(self, events: pa.Table, now_us: int) -> set[Pair]:
@@ -163,25 +189,21 @@ class Oracle:
         when the interval of its last event is out of the window. `met` are the matches, where they are known."""
         events = events.filter(pa.array([self.is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us) if met is None else met
-        pairs = {(event, sub) for event, sub in met if sub not in self.on}
+        pairs = {(event, sub) for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
-        for known in list(self.objects):
-            if self.objects[known].interval <= interval - window:
-                del self.objects[known]
+        self.following.forget(interval - window)
         names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
+        has_accuracy = "accuracy_m" in events.schema.names
+        accuracies = events.column("accuracy_m").to_pylist() if has_accuracy else [None] * len(names)
         times = events.column("ts").cast(pa.int64()).to_pylist()
         ids = events.column("event_id").to_pylist()
-        for ts_us, event, name in sorted(zip(times, ids, names, strict=False), key=lambda row: row[:2]):
-            if name is None:
-                continue
-            here = self.objects.setdefault(name, ObjectState())
-            if here.newest_us is not None and ts_us < here.newest_us:
-                continue  # late
-            here.newest_us, here.interval = ts_us, interval
-            here.stays = {sub: stay for sub, stay in here.stays.items() if sub in live and sub in self.on}
-            for sub in sorted(live & set(self.on)):
-                if self._transits(here, sub, ts_us, (event, sub) in met):
-                    pairs.add((event, sub))
+        rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
+        fixes = sorted(zip(times, ids, names, accuracies, strict=False), key=lambda row: row[:2])
+        for ts_us, event, name, accuracy_m in fixes:
+            if name is not None:
+                inside = {sub for sub in rules if (event, sub) in met}
+                told = self.following.see(name, ts_us, interval, accuracy_m, inside, rules)
+                pairs |= {(event, sub) for sub in told}
         return pairs
 
     def is_fit(self, event: dict[str, object]) -> bool:
@@ -198,18 +220,6 @@ class Oracle:
         x, y = float(str(event["x"])), float(str(event["y"]))
         return west <= x <= east and south <= y <= north
 
-    def _transits(self, here: ObjectState, sub: int, ts_us: int, is_inside: bool) -> bool:
-        on, was_inside = self.on[sub], sub in here.stays
-        if not is_inside:
-            here.stays.pop(sub, None)
-            return was_inside and on == "exit"
-        stay = here.stays.setdefault(sub, Stay(ts_us))
-        if isinstance(on, float):
-            dwells = not stay.has_dwelt and ts_us - stay.since_us >= on * 1e6
-            stay.has_dwelt |= dwells
-            return dwells
-        return on == "enter" and not was_inside
-
 
 def _read_on(on: object) -> str | float | None:
     """The value of `on`; None if it cannot be read."""
@@ -222,6 +232,38 @@ def _read_on(on: object) -> str | float | None:
         return None
     is_call = text.startswith("dwell(") and text.endswith(")")
     return seconds if is_call and 0 <= seconds <= 1e9 else None
+
+
+def _read_spec(row: dict[str, object]) -> tuple[AggregateSpec | None, bool]:
+    """What is counted, and whether it can be read."""
+    said = [row.get(name) for name in ("aggregate", "window", "group_by", "when")]
+    aggregate, window, group_by, when = (None if one is None else str(one) for one in said)
+    if aggregate is None:
+        return None, said == [None] * 4
+    try:
+        return read_spec(aggregate, window or "", group_by, when), True
+    except InputError:
+        return None, False
+
+
+def _read_since(since: object, now_us: int) -> int | None:
+    """A time, or so many seconds ago, in microseconds; None if it cannot be read."""
+    text = "0 s" if since is None else str(since)
+    try:
+        if text.endswith(" s"):
+            return now_us - int(float(text.removesuffix(" s")) * 1e6)
+        return int(datetime.fromisoformat(text).timestamp() * 1e6)
+    except ValueError:
+        return None
+
+
+def _is_json(payload: object) -> bool:
+    """Whether a payload is JSON, or there is none."""
+    try:
+        json.loads("null" if payload is None else str(payload))
+    except ValueError:
+        return False
+    return True
 
 
 def _words(keywords: object) -> tuple[Expression | None, bool]:

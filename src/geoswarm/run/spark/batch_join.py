@@ -12,15 +12,12 @@ exchange would cost.
 import atexit
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DoubleType, LongType, StringType, StructField, StructType
@@ -38,22 +35,16 @@ from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import GEOMETRY
+from geoswarm.run.spark.join_index import REGION_COLUMN, build_index, names_of
 from geoswarm.run.spark.session import check_encrypted
 from geoswarm.run.spark.table_files import map_files
 from geoswarm.store.batch_state import StoredBatch
-from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.key_source import KeySource
-from geoswarm.store.region_files import ROWS_MAX, read_regions
-from geoswarm.store.storage import Storage
 
-REGION_COLUMN = "region"
-NAMES = "names.arrow"
 PLACE = ("_geoswarm_x", "_geoswarm_y")
 """Columns that carry the place to workers, if the points' own cannot; an area is in the first."""
 ROWS_AT_ONCE = 524_288
 """Points that a worker sorts and matches together; with an eighth of them the search takes half as long again."""
-REGIONS_BYTES = 512 << 20
-"""Bytes of the geometries that are loaded together: each load makes a segment, and every segment is searched."""
 
 
 def join(
@@ -119,23 +110,18 @@ class JoinedPairs:
             )
         if KeySource.from_environment():
             check_encrypted(points.sparkSession)
-        contract = contract or Contract()
-        tuning = Tuning()
+        grid, tuning = Grid.of(contract or Contract()), Tuning()
         self._home = tempfile.mkdtemp(prefix="geoswarm-join-", dir=folder)
         try:
-            checkpoint = Checkpoint(self._home, contract, tuning)
-            names = _take_in(checkpoint, regions, region_id, predicate)
-            checkpoint.storage.write(NAMES, _as_bytes(names), durable=False)
-            self.regions = len(names)
-            self.refused = self.regions - checkpoint.manifest.subs
-            index = StoredBatch(checkpoint.storage, 0, checkpoint.manifest)
-            checkpoint.close()
+            index, names = build_index(self._home, regions, region_id, predicate, grid, tuning)
         except BaseException:
             self.close()
             raise
+        self.regions = len(names)
+        self.refused = self.regions - index.manifest.subs
         named = LongType() if pa.types.is_integer(names.type) else StringType()
         pairs = StructType([*(points.schema[name] for name in wanted), StructField(REGION_COLUMN, named)])
-        matcher = _Matcher(index, Grid.of(contract), tuning, place, len(wanted))
+        matcher = _Matcher(index, grid, tuning, place, len(wanted))
         read = [*wanted, *(name for name in place if name not in wanted)]
         by_tasks = map_files(points, read, matcher.run, pairs) if _are_doubles(points, place) else None
         self.pairs = by_tasks or _columns_to_send(points, place, wanted).mapInArrow(matcher.run, pairs)
@@ -154,72 +140,14 @@ class JoinedPairs:
 
 def rehearse(points: pa.Table, regions: pa.Table, place: tuple[str, ...]) -> int:
     """What the driver and a worker do for a join, in this process and without Spark. Returns the number of pairs."""
-    contract, tuning = Contract(), Tuning()
+    grid, tuning = Grid.of(Contract()), Tuning()
     with tempfile.TemporaryDirectory(prefix="geoswarm-join-") as home:
-        checkpoint = Checkpoint(home, contract, tuning)
-        names = _take_in(checkpoint, regions, None, "intersects")
-        checkpoint.storage.write(NAMES, _as_bytes(names), durable=False)
-        index = StoredBatch(checkpoint.storage, 0, checkpoint.manifest)
-        checkpoint.close()
+        index, _ = build_index(home, regions, None, "intersects", grid, tuning)
         batches = points.select([*points.column_names, *place]).rename_columns(
             [*points.column_names, *PLACE[: len(place)]]
         )
-        matcher = _Matcher(index, Grid.of(contract), tuning, place, len(points.column_names))
+        matcher = _Matcher(index, grid, tuning, place, len(points.column_names))
         return sum(len(pairs) for pairs in matcher.run(iter(batches.to_batches())))
-
-
-def _take_in(checkpoint: Checkpoint, regions: str | pa.Table, region_id: str | None, predicate: Predicate) -> pa.Array:
-    """Register the regions as subscriptions, numbered in order. Returns their ids in the file."""
-    now_us = int(time.time() * 1e6)
-    if isinstance(regions, str):
-        file = Path(regions)
-    else:
-        file = Path(checkpoint.storage.root) / "regions.parquet"
-        pq.write_table(regions, file, compression="none")
-    names, taken = list[pa.Array](), 0
-    for batch in read_regions(file, id_name=region_id, rows_max=_rows_at_once(file)):
-        names.append(batch["name"] if "name" in batch.schema.names else batch["sub_id"])
-        rows = {
-            "op": pa.repeat("register", len(batch)),
-            "sub_id": np.arange(taken, taken + len(batch)),
-            "geometry": batch["geometry"],
-            "predicate": pa.repeat(predicate, len(batch)),
-        }
-        checkpoint.take_in(pa.table(rows), now_us, {})
-        taken += len(batch)
-    if not isinstance(regions, str):
-        file.unlink()  # it is not encrypted, even if the rest is
-    worded = any(pa.types.is_string(part.type) for part in names)
-    return pa.concat_arrays([part.cast(pa.string() if worded else pa.int64()) for part in names or [pa.array([0])[:0]]])
-
-
-def _rows_at_once(file: Path) -> int:
-    """The number of regions with REGIONS_BYTES of geometries, from the file's metadata."""
-    with file.open("rb") as opened:
-        if opened.read(4) != b"PAR1":
-            return ROWS_MAX  # its reader counts bytes by itself
-    held = pq.read_metadata(file)
-    size: int = sum(held.row_group(group).total_byte_size for group in range(held.num_row_groups))
-    return max(1, REGIONS_BYTES * int(held.num_rows) // max(1, size))
-
-
-def _as_bytes(names: pa.Array) -> bytes:
-    sink = pa.BufferOutputStream()
-    table = pa.table({REGION_COLUMN: names})
-    with pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-    return bytes(sink.getvalue())
-
-
-_held: dict[str, pa.Array] = {}
-
-
-def _names(storage: Storage) -> pa.Array:
-    """The ids of regions, by their number. A worker reads them once, and keeps those of one join."""
-    if storage.root not in _held:
-        _held.clear()
-        _held[storage.root] = pa.ipc.open_file(storage.read(NAMES)).read_all()[REGION_COLUMN].combine_chunks()
-    return _held[storage.root]
 
 
 def _columns_to_send(points: DataFrame, place: tuple[str, ...], wanted: Sequence[str]) -> DataFrame:
@@ -248,7 +176,7 @@ class _Matcher:
     """Columns of the points that are in the result."""
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        segments, names = list(self.index.segments().values()), _names(self.index.storage)
+        segments, names = list(self.index.segments().values()), names_of(self.index.storage)
         tuning = self.tuning
         for batch in gather(batches, ROWS_AT_ONCE):
             events = self._in_order(self._areas(batch) if len(self.place) == 1 else self._points(batch))

@@ -10,13 +10,23 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from geoswarm.errors import SchemaError
+from geoswarm.flow.conform import without_malformed
 from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
 from geoswarm.run.rows import Rows
+from geoswarm.run.source_times import TsUnit
 from geoswarm.run.spark.driver_rows import Driver, DriverRows
 from geoswarm.run.spark.rows import SparkRows
-from geoswarm.run.spark.schemas import ORDER, arrow_schema, conform_events, conform_operations
+from geoswarm.run.spark.schemas import (
+    ORDER,
+    conform_events,
+    conform_operations,
+    event_columns,
+    read_ts,
+    ts_unit_of,
+)
 from geoswarm.run.spark.task_files import FilesOf, files_of
 from geoswarm.run.spark.task_messages import MessagesOf, messages_of
 
@@ -53,6 +63,7 @@ class Stream(NamedTuple):
     events: FilesOf | MessagesOf | None
     """What tasks read or parse themselves; None where Spark does."""
     operations: FilesOf | MessagesOf | None
+    ts_unit: TsUnit | None = None
     driver: Driver | None = None
     """Runs small batches of files; None where tasks run all."""
     has_operations: bool = True
@@ -62,10 +73,13 @@ class Stream(NamedTuple):
     def of(cls, events: DataFrame, operations: DataFrame | None, where: str) -> tuple["Stream", DataFrame]:
         """The stream, whose log is in the folder `where`, and the DataFrame of it that Spark is to run."""
         conformed = conform_events(events)
-        columns = arrow_schema(conformed)
+        columns = without_malformed(event_columns(events))
         came: FilesOf | MessagesOf | None = files_of(events) or messages_of(events)
+        dotted = [name for name in columns.names if "." in name]
+        if came is None and dotted:
+            raise SchemaError(f"column {dotted[0]!r} has a dot in its name, which Spark cannot hand over: rename it")
         asked: FilesOf | MessagesOf | None = files_of(operations) or messages_of(operations)
-        stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked)
+        stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked, ts_unit_of(events))
         rows_of_operations = conform_operations(operations) if operations is not None else None
         return stream, combine(
             came.values if isinstance(came, MessagesOf) else conformed,
@@ -92,7 +106,9 @@ class Stream(NamedTuple):
                 return self.events.rows(frame.sparkSession, files)
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         events = events.select(f"{EVENT_COLUMN}.*")
-        return self.events.rows(events) if isinstance(self.events, MessagesOf) else SparkRows(events)
+        if isinstance(self.events, MessagesOf):
+            return self.events.rows(events)
+        return read_ts(SparkRows(events), self.columns, self.ts_unit)
 
     def _operations(self, frame: DataFrame, batch_id: int) -> Iterator[pa.Table]:
         """The operations of a batch, from where its source has them. Only if that is not known are all rows of the

@@ -7,7 +7,7 @@ instead of 1.2 to 1.4 s (two cores, more or less busy).
 
 A worker of Spark's own whose JVM has hung up, since it was idle or its query was stopped, wants to report an error
 to it, fails, and prints a traceback, unless it is killed before that, as on an idle machine. Here it just ends. What
-plans and offers a source in Python is started by Spark without this daemon, and still prints.
+plans and offers a source in Python is started by Spark without this daemon; `generator.py` has ours end so, too.
 
 Chosen by `session.py` through `spark.python.daemon.module`; a session built by the user does without it and
 works the same. No thread is started here: only a single-threaded process can fork safely.
@@ -32,6 +32,7 @@ PRELOADED = (
     "numba",
     "geoswarm.core.arrays.jit",
     "geoswarm.run.spark.rows",
+    "geoswarm.run.spark.task_rows",
     "geoswarm.flow.stages.route",
     "geoswarm.flow.stages.match",
     "geoswarm.flow.stages.merge",

@@ -10,6 +10,7 @@ Spark runs the loop: `foreachBatch` passes on each micro-batch in turn, and the 
 
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -18,10 +19,12 @@ from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.errors import MachineError, SettingsError, StreamError
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.engine import BaseEngine
+from geoswarm.run.questions import Rectangle
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark.batches import Stream
 from geoswarm.run.spark.driver_rows import Driver
+from geoswarm.run.spark.past_frames import past_frame
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
@@ -67,6 +70,34 @@ class Engine(BaseEngine):
             clock=clock,
         )
 
+    def query_frame(
+        self,
+        rectangle: Rectangle | None = None,
+        *,
+        geometry: str | bytes | None = None,
+        keywords: str | None = None,
+        predicate: str | None = None,
+        where: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        columns: Sequence[str] | None = None,
+    ) -> DataFrame:
+        """The events that `query` finds, for answers that are too large for one process: tasks read and match them when
+        the frame is used, in no order. As of the batch that is committed now; use it soon, since nothing holds the
+        files (`docs/past.md`)."""
+        return past_frame(
+            self._spark,
+            self._past,
+            rectangle,
+            geometry=geometry,
+            keywords=keywords,
+            predicate=predicate,
+            where=where,
+            since=since,
+            until=until,
+            columns=columns,
+        )
+
     def _cluster_executors(self) -> int:
         return task_slots(self._spark)
 
@@ -80,12 +111,13 @@ class Engine(BaseEngine):
         operations: DataFrame | None = None,
         sink: SinkLike,
         stages: Sequence[Stage] = (),
+        aggregates: SinkLike | None = None,
         every_s: float = 0.0,
         available_now: bool = False,
     ) -> SparkRun:
         """Match `events`, a streaming DataFrame, until stopped; with `available_now`, until what is there now is done.
-        `stages` are keyed operators beside the matching, each with a sink of its own. `every_s` is the least time
-        between two batches."""
+        `stages` are keyed operators beside the matching, each with a sink of its own; `aggregates` is the sink for the
+        answers of subscriptions that have an aggregate. `every_s` is the least time between two batches."""
         if self.is_running:
             raise StreamError("this engine is running already: stop it first, or use another checkpoint")
         for name, frame in (("events", events), ("operations", operations)):
@@ -94,7 +126,7 @@ class Engine(BaseEngine):
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         source, stream = Stream.of(events, operations, where)
         source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None)
-        pipeline = self._prepare_stream(source.columns, sink, stages, every_s)
+        pipeline = self._prepare_stream(source.columns, sink, stages, aggregates, every_s)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:
             with self._lock, source.batch(frame, batch_id) as batch:

@@ -12,6 +12,8 @@ Options are the fields of the workload (bounds as "xmin,ymin,xmax,ymax") and tho
 """
 
 import dataclasses
+import os
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +35,7 @@ from pyspark.sql.types import StructType
 from geoswarm.errors import SettingsError
 from geoswarm.parameters import parameters_of, remedy_for
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
+from geoswarm.run.spark.daemon import until_hung_up
 
 
 class StreamedWorkload(Workload, Protocol):
@@ -123,6 +126,18 @@ def _bounds(text: str) -> tuple[float, ...]:
     return values
 
 
+PLANNERS = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_data_source_read")
+"""Programs of the processes that plan a source. Spark does not start them by our daemon, and keeps them for a while."""
+
+
+def _let_planners_end_quietly() -> None:
+    """In such a process: when the JVM hangs up, end as our own workers do (`daemon.py`), without a traceback."""
+    for name in PLANNERS:
+        planner: Any = sys.modules.get(name)
+        if planner is not None and planner.main.__module__ == name:
+            planner.main = until_hung_up(planner.main)  # looked up anew for each call
+
+
 class WorkloadSource(DataSource):
     kind: type[StreamedWorkload]
 
@@ -131,9 +146,11 @@ class WorkloadSource(DataSource):
         return cls.kind.stream_name
 
     def schema(self) -> StructType:
+        _let_planners_end_quietly()
         return from_arrow_schema(self.kind.event_schema)
 
     def streamReader(self, schema: StructType) -> "WorkloadReader":  # noqa: N802 - Spark's name
+        _let_planners_end_quietly()
         return WorkloadReader(*from_options(self.options, self.kind))
 
 
@@ -182,3 +199,9 @@ class WorkloadReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, IdRange)
         yield from read_range(self.workload, partition.first_id, partition.count)
+
+    def stop(self) -> None:
+        """Spark calls this where the process ends. If that is because the JVM has hung up, there is nobody to report it
+        to: the process would fail at that, and print a traceback."""
+        if isinstance(sys.exception(), EOFError):
+            os._exit(0)

@@ -18,7 +18,7 @@ from geoswarm.run.sinks import SinkLike
 from geoswarm.run.spark.batches import set_arrow_limits
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.rows import SparkRows
-from geoswarm.run.spark.schemas import arrow_schema
+from geoswarm.run.spark.schemas import arrow_schema, ts_unit_of
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import task_slots
 from geoswarm.store.key_source import KeySource
@@ -50,6 +50,8 @@ class KeyedStream(BaseKeyedStream):
         now is done. `every_s` is the least time between two batches."""
         if not rows.isStreaming:
             raise SettingsError("rows is no stream: read it with spark.readStream")
+        if ts_unit_of(rows) is not None:
+            raise SettingsError("a keyed stream takes times as timestamps: leave ts_unit out, and convert ts in Spark")
         target = self._prepare_stream(arrow_schema(rows), sink)
         where = self._storage.uri("spark")
         offsets = OffsetLog(where)

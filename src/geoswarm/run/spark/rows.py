@@ -5,6 +5,7 @@ rows are made. Only a sink that wants a DataFrame gets rows from Spark.
 """
 
 import logging
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property, lru_cache
@@ -15,12 +16,13 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema, to_arrow_type
-from pyspark.sql.types import DataType, LongType, StructField, StructType
+from pyspark.sql.types import BooleanType, DataType, LongType, StructField, StructType
 
 from geoswarm.errors import SettingsError
 from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
-from geoswarm.run.kafka_sending import SENT, VERSION, VERSION_HEADER, check_options, send_rows
+from geoswarm.model import VERSION
+from geoswarm.run.kafka_sending import SENT, VERSION_HEADER, check_options, send_rows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
 from geoswarm.run.rows import Rows, add_column, conform_batches, discard, select_columns
 from geoswarm.run.spark.slots import slots_max
@@ -31,7 +33,55 @@ Step = tuple[Body, pa.Schema]
 """A body, and the columns that it gives."""
 
 
-class SparkRows(Rows):
+class ClusterRows(Rows):
+    """Rows of tasks that Spark starts: what does not depend on the way in which they reach the next task."""
+
+    @property
+    @abstractmethod
+    def by_sql(self) -> "SparkRows":
+        """The same rows as a plan of Spark SQL."""
+
+    @property
+    @abstractmethod
+    def _spark(self) -> SparkSession: ...
+
+    @property
+    def name_task(self) -> Callable[[], TaskName]:
+        return name_task
+
+    def runner_cpu_us(self, tasks: Collection[TaskName]) -> dict[TaskName, int]:
+        return jvm_cpu_us(self._spark, tasks)
+
+    def tasks_for(self, executors: int) -> int:
+        slots = slots_max(self._spark)
+        return executors if slots is None else min(executors, slots)
+
+    def numbers(self, count: int) -> "ClusterRows":
+        spark = self._spark
+        return SparkRows(spark.range(0, count, 1, min(count, spark.sparkContext.defaultParallelism)))
+
+    def write_parts(self, folder: str) -> None:
+        """Write a file from each task into a folder that does not exist yet."""
+        open_folder = Path(f"{folder}-open")
+        open_folder.mkdir(parents=True)
+        written = self.map(write_parts(str(open_folder), self.schema), WRITTEN).to_arrow()
+        open_folder.rename(folder)  # from now on an attempt that still runs finds no folder to write to
+        keep_only(folder, written.column(WRITTEN.names[0]).to_pylist())
+
+    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]) -> None:
+        try:
+            check_options(options)
+        except SettingsError as why:
+            _warn_of_spark_writer(str(why))
+            self.by_sql.write_kafka_by_spark(key_by, options, headers)
+            return
+        self.map(send_rows(options, key_by, headers, self.schema), SENT).run()
+
+    def native(self) -> DataFrame:
+        return self.by_sql.frame
+
+
+class SparkRows(ClusterRows):
     def __init__(
         self,
         source: DataFrame,
@@ -74,11 +124,8 @@ class SparkRows(Rows):
         return to_arrow_schema(self._columns, timezone=self._zone)
 
     @property
-    def name_task(self) -> Callable[[], TaskName]:
-        return name_task
-
-    def runner_cpu_us(self, tasks: Collection[TaskName]) -> dict[TaskName, int]:
-        return jvm_cpu_us(self._spark, tasks)
+    def by_sql(self) -> "SparkRows":
+        return self
 
     def map(self, body: Body, schema: pa.Schema) -> "SparkRows":
         columns = StructType([self._spark_field(field) for field in schema])
@@ -86,21 +133,15 @@ class SparkRows(Rows):
             return SparkRows(self.frame, columns, self._fields, ((body, schema),))
         return SparkRows(self._source, columns, self._fields, (*self._steps, (body, schema)))
 
-    def tasks_for(self, executors: int) -> int:
-        slots = slots_max(self._spark)
-        return executors if slots is None else min(executors, slots)
-
-    def exchange(self, tasks: int) -> "SparkRows":
-        served = self.frame.repartitionById(tasks, F.expr(f"executor % {tasks}"))
+    def exchange(self, tasks: int, task_of: Sequence[int] = ()) -> "SparkRows":
+        chosen = f"array({', '.join(map(str, task_of))})[executor]" if task_of else f"executor % {tasks}"
+        served = self.frame.repartitionById(tasks, F.expr(chosen))
         return SparkRows(served, self._columns, self._fields)
 
     def union(self, other: Rows) -> "SparkRows":
-        assert isinstance(other, SparkRows)
-        return SparkRows(self.frame.unionAll(other.frame), self._columns, self._fields)
-
-    def numbers(self, count: int) -> "SparkRows":
-        spark = self._spark
-        return SparkRows(spark.range(0, count, 1, min(count, spark.sparkContext.defaultParallelism)))
+        assert isinstance(other, ClusterRows)
+        beside = other.by_sql
+        return SparkRows(self.frame.unionAll(beside.frame), self._columns, {**self._fields, **beside._fields})
 
     def select(self, names: Sequence[str]) -> "SparkRows":
         if self._steps:
@@ -108,11 +149,12 @@ class SparkRows(Rows):
         columns = StructType([self._columns[name] for name in names])
         return SparkRows(self.frame.select(*names), columns, self._fields)
 
-    def add_constant(self, name: str, value: int) -> "SparkRows":
+    def add_constant(self, name: str, value: int | bool) -> "SparkRows":
         if self._steps:
             return self.map(*add_column(name, value, self.schema))
-        columns = StructType([*self._columns, StructField(name, LongType(), nullable=False)])
-        return SparkRows(self.frame.withColumn(name, F.lit(value).cast(LongType())), columns, self._fields)
+        kind = BooleanType() if isinstance(value, bool) else LongType()
+        columns = StructType([*self._columns, StructField(name, kind, nullable=False)])
+        return SparkRows(self.frame.withColumn(name, F.lit(value).cast(kind)), columns, self._fields)
 
     def run(self) -> None:
         discarded = self.map(discard, self.schema) if self._steps else self
@@ -134,21 +176,8 @@ class SparkRows(Rows):
     def write_parquet(self, folder: str) -> None:
         if not self._steps or not all(self._survives_arrow(field.dataType) for field in self._columns):
             self.frame.write.parquet(folder)
-            return
-        open_folder = Path(f"{folder}-open")
-        open_folder.mkdir(parents=True)
-        written = self.map(write_parts(str(open_folder), self.schema), WRITTEN).to_arrow()
-        open_folder.rename(folder)  # from now on an attempt that still runs finds no folder to write to
-        keep_only(folder, written.column(WRITTEN.names[0]).to_pylist())
-
-    def write_kafka(self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]) -> None:
-        try:
-            check_options(options)
-        except SettingsError as why:
-            _warn_of_spark_writer(str(why))
-            self.write_kafka_by_spark(key_by, options, headers)
-            return
-        self.map(send_rows(options, key_by, headers, self.schema), SENT).run()
+        else:
+            self.write_parts(folder)
 
     def write_kafka_by_spark(
         self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]
@@ -167,9 +196,6 @@ class SparkRows(Rows):
         ]
         sent = self.frame.select(key, value, F.array(*pairs).alias("headers"))
         sent.write.format("kafka").options(**options).save()
-
-    def native(self) -> DataFrame:
-        return self.frame
 
     def _spark_field(self, field: pa.Field) -> StructField:
         known = self._fields.get(field.name)

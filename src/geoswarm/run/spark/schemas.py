@@ -4,6 +4,8 @@ A column that is missing or of a type that cannot be converted without guessing 
 column is a dead letter later.
 """
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
@@ -31,6 +33,8 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
+from geoswarm.run.source_times import TS, TsUnit, check_unit, read_times, timed
+from geoswarm.run.spark.rows import SparkRows
 
 _INTEGERS = (ByteType, ShortType, IntegerType, LongType)
 _NUMBERS = (*_INTEGERS, FloatType, DoubleType, DecimalType)
@@ -54,10 +58,26 @@ ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
 
 
+TS_UNIT = "geoswarm_ts_unit"
+"""In the metadata of the column `ts`: what its numbers or texts mean, which tasks read."""
+
+
+def ts_unit_of(frame: DataFrame) -> TsUnit | None:
+    found = {field.name: field.metadata for field in frame.schema}.get(TS, {}).get(TS_UNIT)
+    return check_unit(found)
+
+
+def event_columns(frame: DataFrame) -> pa.Schema:
+    """The columns of events as tasks give them, from a DataFrame as it is; refuses what cannot work."""
+    return conform.conform_events(timed(_arrow_schema_of(frame, frame.schema), ts_unit_of(frame)))
+
+
 def conform_events(frame: DataFrame) -> DataFrame:
-    """The required columns in the engine's types, then every other column as it is."""
-    conform.conform_events(_arrow_schema_of(frame, frame.schema))  # refuses what cannot work
-    required = [_cast(frame, field) for field in SPARK_EVENT]
+    """The required columns in the engine's types, then every other column as it is. Numbers and texts that are times
+    are left for the tasks (`read_ts`)."""
+    event_columns(frame)
+    is_raw = not isinstance(frame.schema[TS].dataType, _TIMES)
+    required = [F.col(TS) if field.name == TS and is_raw else _cast(frame, field) for field in SPARK_EVENT]
     extra = [name for name in frame.columns if name not in SPARK_EVENT.names]
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 
@@ -71,6 +91,18 @@ def conform_operations(frame: DataFrame) -> DataFrame:
         raise SchemaError(f"operations have unknown columns: {columns.unknown_columns(extra)}")
     kept = [F.col(name) for name in (MALFORMED, ORDER) if name in frame.columns]
     return frame.select(*chosen, *kept)
+
+
+def read_ts(rows: SparkRows, columns: pa.Schema, unit: TsUnit | None) -> SparkRows:
+    """Rows of conformed events in `columns`, of which `ts` may still be a number or a text."""
+    if pa.types.is_timestamp(rows.schema.field(TS).type):
+        return rows
+    marked = columns if MALFORMED in columns.names else columns.append(pa.field(MALFORMED, pa.string()))
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return (conform.cast_columns(read_times(batch, unit), marked) for batch in batches)
+
+    return rows.map(run, marked)
 
 
 def validated_schema(events: StructType) -> StructType:

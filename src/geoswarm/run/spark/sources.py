@@ -5,17 +5,21 @@ that come from here unchanged are read by the tasks themselves (`task_files.py`,
 be parsed is not lost: it travels in the column MALFORMED to validation, which files it as a dead letter.
 """
 
+from collections.abc import Mapping
 from typing import cast
 
-from pyspark.sql import DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import GEOMETRY
+from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.message_reading import NO_VALUE, VALUE
-from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION
+from geoswarm.run.source_times import TS
+from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
 from geoswarm.run.spark.task_files import note_files
 from geoswarm.run.spark.task_messages import note_messages
 
@@ -27,10 +31,14 @@ def events_from_files(
     format: str | None = None,
     extra: str = "",
     files_per_batch: int | None = None,
+    columns: Mapping[str, str] | None = None,
+    ts_unit: str | None = None,
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns."""
-    return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch)
+    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
+    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns"."""
+    names = Columns.of(columns, ts_unit)
+    return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch, names)
 
 
 AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in SPARK_OPERATION])
@@ -38,38 +46,67 @@ AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geomet
 
 
 def operations_from_files(
-    spark: SparkSession, path: str, *, format: str | None = None, files_per_batch: int | None = None
+    spark: SparkSession,
+    path: str,
+    *,
+    format: str | None = None,
+    files_per_batch: int | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Operations take effect in the order of the files' times, and in order within a file. Spark itself reads the
-    largest file of a batch first."""
+    largest file of a batch first. `columns` is as for events."""
     time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
     place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
-    kind = format or guess_format(path)
-    operations = _from_files(spark, path, kind, AS_TEXT, files_per_batch).withColumn(ORDER, F.expr(place))
-    return note_files(operations, path, kind)
+    kind, names = format or guess_format(path), Columns.of(columns)
+    operations = _from_files(spark, path, kind, AS_TEXT, files_per_batch, names).withColumn(ORDER, F.expr(place))
+    return note_files(operations, path, kind, names)
 
 
 def events_from_kafka(
-    spark: SparkSession, bootstrap: str, topic: str, *, extra: str = "", options: dict[str, str] | None = None
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    *,
+    extra: str = "",
+    options: dict[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    ts_unit: str | None = None,
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
-    `maxOffsetsPerTrigger` among them bounds a batch."""
-    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {})
+    `maxOffsetsPerTrigger` among them bounds a batch. `columns` and `ts_unit` are as for files."""
+    names = Columns.of(columns, ts_unit)
+    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {}, names)
 
 
 def operations_from_kafka(
-    spark: SparkSession, bootstrap: str, topic: str, *, options: dict[str, str] | None = None
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    *,
+    options: dict[str, str] | None = None,
+    columns: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Key the messages by sub_id: operations on one subscription must stay in order."""
-    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {})
+    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {}, Columns.of(columns))
+
+
+def rename_columns(frame: DataFrame, columns: Mapping[str, str], *, ts_unit: str | None = None) -> DataFrame:
+    """A DataFrame of your own with the columns that events have, as {"x": "lng", "event_id": "trip.id"}. Everything
+    else stays as it is, and what is renamed leaves no second copy. Numbers in `ts` are read by the tasks."""
+    return _rename(frame, Columns.of(columns, ts_unit))
 
 
 def _from_files(
-    spark: SparkSession, path: str, format: str | None, schema: StructType, files_per_batch: int | None
+    spark: SparkSession,
+    path: str,
+    format: str | None,
+    schema: StructType,
+    files_per_batch: int | None,
+    names: Columns,
 ) -> DataFrame:
     kind = format or guess_format(path)
-    if kind == "parquet":
-        schema = spark.read.parquet(path).schema
+    there = names.flat() if kind == "csv" else names
+    schema = spark.read.parquet(path).schema if kind == "parquet" else _in_source(schema, there)
     reader = spark.readStream.format(kind)
     if kind != "parquet":
         schema = StructType([*schema.fields, StructField(MALFORMED, StringType())])
@@ -83,8 +120,37 @@ def _from_files(
     frame = reader.schema(schema).load(path)
     first = first_parquet(path) if kind == "parquet" else None
     if first is not None and first.geo is not None:
-        frame = frame.drop(*first.geo.covering).withColumnRenamed(first.geo.geometry, GEOMETRY.name)
-    return note_files(frame, path, kind)
+        frame, there = frame.drop(*first.geo.covering), there.or_geometry(first.geo.geometry)
+    return note_files(_rename(frame, there), path, kind, names)
+
+
+def _in_source(schema: StructType, names: Columns) -> StructType:
+    """Declared columns as a source of text has them."""
+    if names == PLAIN:
+        return schema
+    declared = names.declare(to_arrow_schema(schema, timezone="UTC"))
+    return spark_schema(pa.schema(names.nest(names.raw(declared))))
+
+
+def _rename(frame: DataFrame, names: Columns) -> DataFrame:
+    """The columns of a source under our names."""
+    if names == PLAIN:
+        return frame
+    ours = names.bind(to_arrow_schema(frame.schema, timezone="UTC")).names
+    named = {name: F.col(_quoted(path)) for name, path in names.paths}
+    chosen = {name: named.get(name, _rest(name, names)) for name in ours}
+    said = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
+    return frame.select(*(column.alias(name, metadata=said.get(name, {})) for name, column in chosen.items()))
+
+
+def _rest(name: str, names: Columns) -> Column:
+    """What is left of a column of the source."""
+    dropped = [_quoted(path) for path in names.dropped(name) if path]
+    return F.col(_quoted((name,))).dropFields(*dropped) if dropped else F.col(_quoted((name,)))
+
+
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join("`" + name.replace("`", "``") + "`" for name in path)
 
 
 def _in_header_order(schema: StructType, header: list[str]) -> StructType:
@@ -94,7 +160,7 @@ def _in_header_order(schema: StructType, header: list[str]) -> StructType:
 
 
 def _from_kafka(
-    spark: SparkSession, bootstrap: str, topic: str, schema: StructType, options: dict[str, str]
+    spark: SparkSession, bootstrap: str, topic: str, schema: StructType, options: dict[str, str], names: Columns
 ) -> DataFrame:
     wanted = {
         "kafka.bootstrap.servers": bootstrap,
@@ -104,11 +170,11 @@ def _from_kafka(
     }
     values = spark.readStream.format("kafka").options(**wanted).load().select(VALUE)
     parsing = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
-    with_malformed = StructType([*schema.fields, StructField(MALFORMED, StringType())])
+    with_malformed = StructType([*_in_source(schema, names), StructField(MALFORMED, StringType())])
     # A message without a value parses to nothing at all, which would lose it.
     text = F.coalesce(F.col(VALUE).cast("string"), F.lit(NO_VALUE))
     parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
-    return note_messages(parsed, values, wanted)
+    return note_messages(_rename(parsed, names), values, wanted, names)
 
 
 def _with_extra(schema: StructType, extra: str) -> StructType:

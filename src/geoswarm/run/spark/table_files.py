@@ -25,13 +25,16 @@ from pyspark.sql.types import (
 from geoswarm.flow.conform import cast_columns
 from geoswarm.run.file_reading import Piece
 from geoswarm.run.parquet_reading import ROWS_AT_ONCE
-from geoswarm.run.pieces import share_out
+from geoswarm.run.pieces import share_out, size_of
 from geoswarm.run.spark.slots import task_slots
 from geoswarm.run.stream_log import path_of_uri
 
 Batches = Iterator[pa.RecordBatch]
 TASKS_PER_SLOT = 4
 """Rows differ in cost, and all slots should end together."""
+TASK_BYTES = 4 << 20
+"""Bytes of the files that are worth a further task of a slot: some 150,000 points, which are matched in about the time
+that Spark takes to start it. In more and shorter tasks, the same points also share less of their work."""
 _ALIKE = (IntegralType, DoubleType, FloatType, StringType, BinaryType, BooleanType)
 """Types whose values Spark and Arrow read alike, whatever Spark's settings are."""
 _SETTINGS = (
@@ -49,7 +52,7 @@ def map_files(table: DataFrame, names: Sequence[str], body: Callable[[Batches], 
     if not paths:
         return None
     spark = table.sparkSession
-    tasks = share_out(paths, "parquet", TASKS_PER_SLOT * task_slots(spark))
+    tasks = share_out(paths, "parquet", count_tasks(sum(size_of(path) for path in paths), task_slots(spark)))
     schema = to_arrow_schema(columns)
 
     def run(numbers: Batches) -> Batches:
@@ -57,6 +60,11 @@ def map_files(table: DataFrame, names: Sequence[str], body: Callable[[Batches], 
         return body(batch for task in own for piece in tasks[task] for batch in _read(piece, schema))
 
     return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(run, result)
+
+
+def count_tasks(size: int, slots: int) -> int:
+    """The number of tasks for files of so many bytes: as many for each slot."""
+    return slots * min(max(size // (slots * TASK_BYTES), 1), TASKS_PER_SLOT)
 
 
 def _paths_of(table: DataFrame) -> list[str]:

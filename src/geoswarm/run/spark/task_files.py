@@ -25,11 +25,12 @@ from pyspark.sql.types import (
 
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
+from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.file_formats import FOREIGN
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.pieces import share_out
-from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import ORDER
+from geoswarm.run.spark.task_rows import TaskRows
 from geoswarm.run.stream_log import TakenFile
 
 
@@ -40,6 +41,8 @@ class FilesOf(NamedTuple):
     folder: Path
     columns: pa.Schema
     """Those of the DataFrame, and MALFORMED."""
+    names: Columns = PLAIN
+    """What the files call them."""
 
     def can_read(self, files: Sequence[TakenFile]) -> bool:
         """Not where the names of folders are columns, as in `day=1/`, nor text that Hadoop compressed."""
@@ -48,19 +51,20 @@ class FilesOf(NamedTuple):
         depth = len(self.folder.parts)
         return not any("=" in part for file in files for part in file.path.parts[depth:-1])
 
-    def rows(self, spark: SparkSession, files: Sequence[TakenFile]) -> SparkRows:
+    def rows(self, spark: SparkSession, files: Sequence[TakenFile]) -> TaskRows:
         tasks = share_out([str(file.path) for file in files], self.kind, spark.sparkContext.defaultParallelism)
-        return SparkRows.read_by_tasks(spark, max(1, len(tasks)), _reading(tasks, self), self.columns)
+        return TaskRows.read(spark, max(1, len(tasks)), _reading(tasks, self), self.columns)
 
     def batches(self, files: Sequence[TakenFile]) -> Iterator[pa.RecordBatch]:
         """The rows of all files, read in this process, in the order of the files."""
         for file in files:
-            yield from read_piece(Piece(str(file.path)), self.kind, self.columns)
+            yield from read_piece(Piece(str(file.path)), self.kind, self.columns, self.names)
 
     def tables(self, files: Sequence[TakenFile]) -> Iterator[pa.Table]:
         """The rows of each file, read in this process, in the order of the files."""
         for file in files:
-            batches = [batch for batch in read_piece(Piece(str(file.path)), self.kind, self.columns) if len(batch)]
+            rows = read_piece(Piece(str(file.path)), self.kind, self.columns, self.names)
+            batches = [batch for batch in rows if len(batch)]
             if batches:
                 yield pa.Table.from_batches(batches)
 
@@ -69,15 +73,15 @@ class FilesOf(NamedTuple):
         return self._replace(columns=columns if MALFORMED in columns.names else columns.append(malformed))
 
 
-_noted: WeakKeyDictionary[DataFrame, tuple[str, Path]] = WeakKeyDictionary()
-"""The format of the files of a DataFrame, and their folder."""
+_noted: WeakKeyDictionary[DataFrame, tuple[str, Path, Columns]] = WeakKeyDictionary()
+"""The format of the files of a DataFrame, their folder, and what they call its columns."""
 _IN_TEXT = (StringType, BooleanType, IntegralType, FractionalType, TimestampType, DateType)
 """Types that are read from JSON and CSV as Spark reads them. It has rules of its own for the others."""
 
 
-def note_files(frame: DataFrame, path: str, kind: str) -> DataFrame:
+def note_files(frame: DataFrame, path: str, kind: str, names: Columns = PLAIN) -> DataFrame:
     """The same DataFrame."""
-    _noted[frame] = kind, Path(path.removeprefix("file:").removeprefix("//")).absolute()
+    _noted[frame] = kind, Path(path.removeprefix("file:").removeprefix("//")).absolute(), names
     return frame
 
 
@@ -87,11 +91,11 @@ def files_of(frame: DataFrame | None) -> FilesOf | None:
     the session's is not UTC."""
     if frame is None or frame not in _noted:
         return None
-    kind, folder = _noted[frame]
+    kind, folder, names = _noted[frame]
     columns = StructType([field for field in frame.schema if field.name != ORDER])
     if not folder.is_dir() or not (_is_in_utc(frame) if kind == "parquet" else has_simple_columns(frame)):
         return None
-    return FilesOf(kind, folder, pa.schema([])).with_columns(to_arrow_schema(columns, timezone="UTC"))
+    return FilesOf(kind, folder, pa.schema([]), names).with_columns(to_arrow_schema(columns, timezone="UTC"))
 
 
 def has_simple_columns(frame: DataFrame) -> bool:
@@ -108,6 +112,6 @@ def _reading(tasks: Sequence[Sequence[Piece]], files: FilesOf) -> Body:
         for _ in batches:  # the number alone; but a worker that leaves something unread is not used again
             pass
         for piece in tasks[number] if tasks else ():
-            yield from read_piece(piece, files.kind, files.columns)
+            yield from read_piece(piece, files.kind, files.columns, files.names)
 
     return run

@@ -18,6 +18,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from geoswarm.errors import GeoswarmError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
+from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.kafka_client import MessageRange, read_ranges
 from geoswarm.run.message_reading import VALUE, read_messages
 from geoswarm.run.spark.rows import SparkRows
@@ -38,14 +39,17 @@ class MessagesOf(NamedTuple):
     """Those of the DataFrame, and MALFORMED."""
     failures: list[str]
     """Why messages could not be read in this process; then it is not tried again."""
+    names: Columns = PLAIN
+    """What the messages call the columns."""
 
     def rows(self, values: DataFrame) -> SparkRows:
         """The rows in the values of a batch, parsed by the tasks that receive them."""
-        return SparkRows(values, _VALUES).map(_parsing(self.columns), self.columns)
+        return SparkRows(values, _VALUES).map(_parsing(self.columns, self.names), self.columns)
 
     def table(self, values: pa.ChunkedArray) -> pa.Table:
         """The same, parsed in this process."""
-        return pa.Table.from_batches([read_messages(chunk, self.columns) for chunk in values.chunks], self.columns)
+        batches = [read_messages(chunk, self.columns, self.names) for chunk in values.chunks]
+        return pa.Table.from_batches(batches, self.columns)
 
     def tables(self, ranges: Sequence[MessageRange]) -> Iterator[pa.Table] | None:
         """The rows of these messages, read in this process; None if only Spark can: because it must not mind messages
@@ -67,13 +71,13 @@ class MessagesOf(NamedTuple):
         return self._replace(columns=columns.append(pa.field(MALFORMED, pa.string())))
 
 
-_noted: WeakKeyDictionary[DataFrame, tuple[DataFrame, dict[str, str]]] = WeakKeyDictionary()
-"""The stream of values that a DataFrame is made of, and the options of its reader."""
+_noted: WeakKeyDictionary[DataFrame, tuple[DataFrame, dict[str, str], Columns]] = WeakKeyDictionary()
+"""The stream of values that a DataFrame is made of, the options of its reader, and what messages call its columns."""
 
 
-def note_messages(frame: DataFrame, values: DataFrame, options: dict[str, str]) -> DataFrame:
+def note_messages(frame: DataFrame, values: DataFrame, options: dict[str, str], names: Columns = PLAIN) -> DataFrame:
     """The same DataFrame."""
-    _noted[frame] = values, options
+    _noted[frame] = values, options, names
     return frame
 
 
@@ -83,11 +87,12 @@ def messages_of(frame: DataFrame | None) -> MessagesOf | None:
     if frame is None or frame not in _noted or not has_simple_columns(frame):
         return None
     columns = to_arrow_schema(StructType([field for field in frame.schema if field.name != MALFORMED]), timezone="UTC")
-    return MessagesOf(*_noted[frame], pa.schema([]), []).with_columns(columns)
+    values, options, names = _noted[frame]
+    return MessagesOf(values, options, pa.schema([]), [], names).with_columns(columns)
 
 
-def _parsing(columns: pa.Schema) -> Body:
+def _parsing(columns: pa.Schema, names: Columns) -> Body:
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (read_messages(batch.column(0), columns) for batch in batches)
+        return (read_messages(batch.column(0), columns, names) for batch in batches)
 
     return run

@@ -1,4 +1,5 @@
 """Commands about a checkpoint: what its engine refused, decided and did, who its users are, and commands to Guard.
+`past_commands.py` has those about kept events and objects, `subscription_commands.py` those about subscriptions.
 
 The engine may be running: these commands take no lock. Only `scale`, `block`, `unblock` and `exempt` write, one file
 each.
@@ -9,8 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import chain
-from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import Annotated
 
 import typer
 from rich.markup import escape
@@ -20,8 +20,6 @@ from geoswarm.errors import SettingsError
 from geoswarm.service.cli.program import AsJson, out, print_lines
 
 CheckpointFolder = Annotated[str, typer.Argument(help="The folder that an engine uses, or used.")]
-TABLE_ROWS = 20
-"""Events in a table, unless a limit is given."""
 User = Annotated[str, typer.Argument(help="As operations name the user.")]
 
 
@@ -63,7 +61,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show how a plan came about: what was measured, decided and refused, round by round. Or why a user is blocked."""
-    from geoswarm.service.explain import costs, key_rounds, key_sentences, rounds, sentences
+    from geoswarm.service.explain import aggregates, costs, kept_events, key_rounds, key_sentences, rounds, sentences
     from geoswarm.service.watch import existing
     from geoswarm.store.journal.writer import entry_json
 
@@ -83,7 +81,8 @@ def explain(
     if as_json:
         print(json.dumps([entry_json(entry) for entry in (*entries, *key_entries)]))
         return
-    print_lines(chain(sentences(entries), costs(storage)) if operator is None else key_sentences(key_entries))
+    lines = chain(sentences(entries), costs(storage), kept_events(storage), aggregates(storage))
+    print_lines(lines if operator is None else key_sentences(key_entries))
     if not entries and operator is None:
         out.print("no round has ended yet: the first plan is in force")
 
@@ -98,59 +97,6 @@ def status(checkpoint: CheckpointFolder, as_json: AsJson = False) -> None:
         print(json.dumps(found))
     else:
         out.print(status_table(found))
-
-
-def query(
-    checkpoint: CheckpointFolder,
-    rectangle: Annotated[str | None, typer.Option(help="xmin,ymin,xmax,ymax; without a region, the world.")] = None,
-    geometry: Annotated[str | None, typer.Option(help="WKT, GeoJSON or CIRCLE(lon lat, metres).")] = None,
-    keywords: Annotated[str | None, typer.Option(help='As in subscriptions: "flood AND (river OR dam)".')] = None,
-    since: Annotated[str | None, typer.Option(help='A time, or how long ago: 2026-01-31T12:00, "15 min".')] = None,
-    until: Annotated[str | None, typer.Option(help="The same; events at this time are not shown.")] = None,
-    columns: Annotated[str | None, typer.Option(help="Which columns, with commas between them.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="How many of the newest; 20 in a table.")] = None,
-    form: Annotated[str, typer.Option("--format", help="table, csv, geojson or parquet.")] = "table",
-    to: Annotated[Path | None, typer.Option("--out", help="The file to write; else it is printed.")] = None,
-    explained: Annotated[bool, typer.Option("--explain", help="Say what was read, and who had the region.")] = False,
-) -> None:
-    """Show kept events of a region and a time, as of the newest committed batch; the engine may be running."""
-    from geoswarm.run.past import Past
-    from geoswarm.service.past import explanation, read_rectangle, read_time
-    from geoswarm.service.watch import existing
-
-    past, now_s = Past(existing(checkpoint)), time.time()
-    answer = past.query(
-        read_rectangle(rectangle) if rectangle else None,
-        geometry=geometry,
-        keywords=keywords,
-        since=read_time("--since", since, now_s),
-        until=read_time("--until", until, now_s),
-        columns=[name.strip() for name in columns.split(",")] if columns else None,
-        limit=limit or (TABLE_ROWS if form == "table" and not explained else None),
-    )
-    if explained:
-        print_lines(explanation(past, answer))
-    else:
-        _show_events(answer.events, form, to)
-
-
-def _show_events(events: Any, form: str, to: Path | None) -> None:
-    from geoswarm.service.past import EventFormat, as_csv, as_geojson, write_events
-
-    if form not in get_args(EventFormat):
-        raise SettingsError(f"--format {form} is unknown: use {', '.join(get_args(EventFormat))}")
-    if (to is None and form == "parquet") or (to is not None and form == "table"):
-        raise SettingsError(f"--format {form} and --out do not fit: Parquet goes to a file, a table to the terminal")
-    if to is not None:
-        write_events(events, to, cast(EventFormat, form))
-        print_lines([f"{len(events):,} events in {to}"])
-    elif form == "table":
-        table = Table(*events.schema.names, title=f"{len(events):,} events, the newest first", title_justify="left")
-        for row in events.to_pylist():
-            table.add_row(*(escape(str(value)) for value in row.values()))
-        out.print(table)
-    else:
-        print(as_csv(events) if form == "csv" else json.dumps(as_geojson(events)), end="" if form == "csv" else "\n")
 
 
 def scale(
@@ -212,5 +158,5 @@ def _give(checkpoint: str, command: str, user: str, why: str = "", remove: str =
     print_lines([give(existing(checkpoint), command, user, why, remove)])
 
 
-COMMANDS: tuple[Callable[..., None], ...] = (dead_letters, explain, status, query, scale, users, block, unblock, exempt)
+COMMANDS: tuple[Callable[..., None], ...] = (dead_letters, explain, status, scale, users, block, unblock, exempt)
 """The commands in the order of the help; each has the name of its function."""

@@ -1,8 +1,8 @@
 """The command line: `geoswarm init | run | demo | join | bench | doctor | dead-letters | explain | users | ...`.
 
 Commands print what other files found out. Here are those that start something or look at the machine; commands about a
-checkpoint are in `checkpoint_commands.py`. Spark is not imported before a command needs it, so that help and errors
-come at once.
+checkpoint are in `checkpoint_commands.py`, `past_commands.py` and `subscription_commands.py`. Spark is not imported
+before a command needs it, so that help and errors come at once.
 """
 
 import json
@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from geoswarm.service.cli import checkpoint_commands
+from geoswarm.service.cli import checkpoint_commands, past_commands, subscription_commands
 from geoswarm.service.cli.program import AsJson, err, out, print_lines
 from geoswarm.service.cli.program import app as app
 
@@ -132,5 +132,6 @@ def join(
         )
 
 
-for function in checkpoint_commands.COMMANDS:  # after the others, so that help lists them last
+# help lists them after the others
+for function in (*checkpoint_commands.COMMANDS, *past_commands.COMMANDS, *subscription_commands.COMMANDS):
     app.command(function.__name__.replace("_", "-"))(function)

@@ -70,7 +70,7 @@ class _RunView:
                 f"{self._totals.dead:,}",
                 f"{self._totals.batches:,}",
             )
-        table.caption = "Ctrl-C stops"
+        table.caption = f"Ctrl-C stops{_of_aggregates(self._totals)}"
         return table
 
     def _sentence(self) -> str:
@@ -79,7 +79,14 @@ class _RunView:
         return (
             f"batch {last.batch}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
             f"{last.batch_s:.2f} s, {last.subscriptions:,} subscriptions, {self._totals.dead:,} dead letters"
+            f"{_of_aggregates(self._totals)}"
         )
+
+
+def _of_aggregates(totals: WatchedTotals) -> str:
+    """What follows in a sentence; empty while there are none."""
+    held = 0 if totals.last is None else totals.last.held
+    return f", {totals.answers:,} answers" if totals.answers or held else ""
 
 
 def run_pipeline(
@@ -115,7 +122,7 @@ def run_pipeline(
         out.print(
             f"{how}: {totals.batches:,} batch{'' if totals.batches == 1 else 'es'}, {totals.events:,} events, "
             f"{totals.matches:,} matches ({totals.matched:,} events matched, {unmatched:,} unmatched, "
-            f"{totals.dead:,} dead letters) in {summary['seconds']:.1f} s",
+            f"{totals.dead:,} dead letters{_of_aggregates(totals)}) in {summary['seconds']:.1f} s",
             soft_wrap=True,
             highlight=False,
         )
@@ -123,7 +130,7 @@ def run_pipeline(
 
 def status_table(found: dict[str, Any]) -> Table:
     table = Table(title=f"checkpoint {found['checkpoint']}", title_justify="left", show_header=False)
-    last, contract = found["last_batch"], found["contract"]
+    last, contract, kept = found["last_batch"], found["contract"], found["kept"]
     size = f"{found['subscription_bytes'] / 1e6:,.1f} MB, {found['segments']} segments"
     rows = {
         "made for": f"{contract['columns']} x {contract['rows']} cells, {contract['executors']} executors at first",
@@ -136,6 +143,20 @@ def status_table(found: dict[str, Any]) -> Table:
         "matches": f"{found['matches']:,}",
         "last batch": f"{last['batch']}: {last['events_in']:,} events in {last['batch_s']:.2f} s" if last else "none",
     }
+    if kept is not None:
+        size = f"{kept['bytes'] / 1e6:,.1f} MB"
+        rows["kept events"] = f"{kept['events']:,} of the newest {kept['batches']:,} batches ({size})"
+    if found["answers"] or (last and last["held"]):
+        rows["aggregates"] = (
+            f"{found['answers']:,} answers, {last['held']:,} rows held for open windows, {found['late']:,} late, "
+            f"{found['ahead']:,} events ahead of the clock"
+        )
+    for lacking in found["lacking"]:
+        rows[f"no {lacking['column']}"] = lacking["what"]
+    if found["cooled"] or found["vague"]:
+        rows["transitions"] = (
+            f"{found['cooled']:,} left out by a cooldown, {found['vague']:,} events too inaccurate to decide by"
+        )
     for name, value in rows.items():
         table.add_row(name, value)
     return table

@@ -20,6 +20,7 @@ NEEDED = {
     "checkpoint": 'add [checkpoint] with path = "..."',
     "events": 'add [events] with kind = "files", "kafka", "tweets" or "posts"',
     "sink": 'add [sink] with kind = "parquet", "kafka" or "console"',
+    "aggregates": 'add kind = "parquet", "kafka" or "console"',
     "stages": 'add operator = "count", "delivery" or another',
 }
 

@@ -29,6 +29,7 @@ from geoswarm.service.cli.settings_errors import (
     problem_of_option,
 )
 from geoswarm.service.cli.settings_sections import (
+    AggregatesSection,
     CheckpointSection,
     DeliverySetting,
     EncryptionSection,
@@ -52,6 +53,8 @@ class PipelineSettings(Section):
     tuning: Tuning = Tuning()
     window: WindowSettings | None = None
     """Events that are kept; it becomes part of the tuning."""
+    aggregates: AggregatesSection | None = None
+    """The sink for aggregates of subscriptions; None: a subscription with an aggregate is refused."""
     checkpoint: CheckpointSection
     encryption: EncryptionSection | None = None
     guard: GuardSettings | None = None
@@ -78,6 +81,7 @@ class PipelineSettings(Section):
     @property
     def needs_kafka(self) -> bool:
         sinks = [stage.sink for _, stage in self.all_stages]
+        sinks += [self.aggregates.sink] if self.aggregates is not None else []
         return any(getattr(s, "kind", "") == "kafka" for s in (self.events, self.operations, self.sink, *sinks))
 
 
@@ -119,8 +123,12 @@ def _at_home(settings: PipelineSettings, folder: Path) -> PipelineSettings:
         changed["encryption"] = EncryptionSection(key_file=str(folder / settings.encryption.key_file))
     for name in ("delivery", "trending"):
         changed[name] = getattr(settings, name) and _stage_at_home(getattr(settings, name), folder)
-    if settings.window is not None:
-        changed["tuning"] = settings.tuning.model_copy(update={"window": settings.window})
+    tuned: dict[str, Any] = {"window": settings.window} if settings.window is not None else {}
+    if settings.aggregates is not None:
+        sink = settings.aggregates.sink.at_home(folder)
+        changed["aggregates"] = settings.aggregates.model_copy(update={"sink": sink})
+        tuned["aggregates"] = settings.aggregates.settings
+    changed["tuning"] = settings.tuning.model_copy(update=tuned)
     changed["stages"] = [_stage_at_home(stage, folder) for stage in settings.stages]
     return settings.model_copy(update=changed)
 

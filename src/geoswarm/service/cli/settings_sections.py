@@ -17,12 +17,14 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
-from geoswarm.config import EXECUTORS_MAX, KeyBalancing
+from geoswarm.config import EXECUTORS_MAX, AggregateSettings, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
+from geoswarm.run.columns import Columns
 from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
+from geoswarm.run.source_times import TsUnit
 
 UNKNOWN_KEY = "unknown_key"
 """The type of an error whose context has the known keys."""
@@ -164,15 +166,26 @@ class SparkSection(Section):
     conf: Options = {}
 
 
+def _readable(names: dict[str, str]) -> dict[str, str]:
+    Columns.of(names)
+    return names
+
+
+Names = Annotated[dict[str, Text], AfterValidator(_readable)]
+"""What a source calls its columns, by our names (`run/columns.py`)."""
+
+
 class FilesSource(Section):
     kind: Literal["files"]
     path: Text
     format: Format | None = None
     files_per_batch: int | None = Field(default=None, ge=1)
+    columns: Names = {}
 
 
 class FilesEvents(FilesSource):
     extra: str = ""
+    ts_unit: TsUnit | None = None
 
 
 class KafkaSource(Section):
@@ -180,10 +193,12 @@ class KafkaSource(Section):
     bootstrap: Text
     topic: Text
     options: Options = {}
+    columns: Names = {}
 
 
 class KafkaEvents(KafkaSource):
     extra: str = ""
+    ts_unit: TsUnit | None = None
 
 
 class GeneratedEvents(Section):
@@ -237,6 +252,18 @@ def _read_source(value: Any, models: Mapping[str, type[Section]], workloads: lis
         known,
     )
     return GeneratedEvents(workload=named, pace=Pace(**pace))
+
+
+class AggregatesSection(AggregateSettings):
+    """Its other keys become part of the tuning."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    sink: SinkSetting
+
+    @property
+    def settings(self) -> AggregateSettings:
+        return AggregateSettings(lateness_s=self.lateness_s, ahead_s=self.ahead_s)
 
 
 class StageFields(Section):

@@ -29,8 +29,15 @@ class RunTotals:
     """Events that matched at least one subscription."""
     matches: int = 0
     operations_refused: int = 0
+    late: int = 0
+    ahead: int = 0
+    answers: int = 0
+    cooled: int = 0
+    vague: int = 0
 
-    def after(self, report: LoadReport, operations_refused: int) -> "RunTotals":
+    def after(
+        self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
+    ) -> "RunTotals":
         """The sums with one more batch."""
         return RunTotals(
             self.batches + 1,
@@ -39,6 +46,11 @@ class RunTotals:
             self.matched + report.matched,
             self.matches + report.matches,
             self.operations_refused + operations_refused,
+            self.late + report.late,
+            self.ahead + report.ahead,
+            self.answers + answers,
+            self.cooled + followed.get("cooled", 0),
+            self.vague + followed.get("vague", 0),
         )
 
 
@@ -84,6 +96,25 @@ class BatchEntry(JournalEntry):
     """Rows that the merger joined to another row of the same event."""
     in_transit: int = 0
     """Rows that did not reach the merger."""
+    pasts: int = 0
+    """New subscriptions that were given their past: the kept events of the batches before."""
+    past_matches: int = 0
+    """Matches of kept events that they were given; `matches` has none of them."""
+    past_left_out: int = 0
+    """The oldest matches of kept events, beyond those that a batch may give."""
+    late: int = 0
+    """(event, subscription, window) that no aggregate counts, since the window was closed."""
+    ahead: int = 0
+    """Events too far ahead of the clock to close windows of aggregates."""
+    answers: int = 0
+    """Rows that aggregates gave."""
+    held: int = 0
+    """Rows that are held for windows of aggregates that are open: each a pane, a session, or an event where a window is
+    of so many."""
+    cooled: int = 0
+    """Transitions that were not reported, since their subscription had a pause (`cooldown`)."""
+    vague: int = 0
+    """Events of objects that were passed over for transitions, since their place is too inaccurate."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -99,15 +130,18 @@ class BatchEntry(JournalEntry):
         report: LoadReport,
         rates: CostRates,
         seconds: Mapping[str, float],
+        answers: tuple[int, int],
+        followed: Mapping[str, int],
         last: "BatchEntry | None",
     ) -> "BatchEntry":
-        """`seconds` has `prepare_s` and `batch_s`; `last` is the newest entry, which may be of the same batch."""
+        """`seconds` has `prepare_s` and `batch_s`; `answers` are the rows that aggregates gave and those they hold;
+        `followed` has what transitions counted; `last` is the newest entry, which may be of the same batch."""
         start = RunTotals()
         if last is not None:
             start = last.totals_before if last.batch == batch else last.totals
         return cls(
             batch=batch,
-            totals=start.after(report, manifest.refused),
+            totals=start.after(report, manifest.refused, answers[0], followed),
             totals_before=start,
             version=manifest.version,
             plan_epoch=manifest.plan_epoch,
@@ -121,6 +155,10 @@ class BatchEntry(JournalEntry):
             batch_s=seconds["batch_s"],
             partitions=dict(sorted(report.partitions.items())),
             executors=dict(sorted(report.executors.items())),
+            answers=answers[0],
+            held=answers[1],
+            cooled=followed.get("cooled", 0),
+            vague=followed.get("vague", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )
@@ -153,6 +191,8 @@ class KeyedBatchEntry(JournalEntry):
     files: int
     """The number of files that hold the state."""
     executors: Mapping[int, KeyedLoad] = field(default_factory=dict)
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """What the operator counted beside its rows."""
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ each batch is in exactly one run that counts: the longest.
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 from geoswarm.core.arrays.jit import Array
@@ -52,9 +53,14 @@ class KeptRun:
     def name(self) -> str:
         return f"{self.first:012d}-{self.last:012d}.json"
 
-    @property
+    @cached_property
     def rows(self) -> int:
         return sum(batch.rows for batch in self.batches)
+
+    @cached_property
+    def bytes(self) -> int:
+        """Of its batches as they were first written."""
+        return sum(batch.bytes for batch in self.batches)
 
 
 def write(storage: Storage, stem: str, arrays: Mapping[str, Array]) -> tuple[str, int]:

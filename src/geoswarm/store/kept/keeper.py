@@ -5,6 +5,7 @@ behind it have fewer events than `keep`, or as long as all together have no more
 which batches are does not depend on how files were merged. SWARM §5.2: data expires with the window.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -58,7 +59,9 @@ class Keeper:
         if before is not None:
             for part in set(before.parts) - set(parts):
                 remove_part(self._storage, part.name)
-        self._forget([run for run in self._runs if run.last < first_kept])
+        # Who is given the past in this batch is given what was kept before it, also if the batch is run again.
+        needed = since if manifest.pasts is not None else first_kept
+        self._forget([run for run in self._runs if run.last < needed])
         merged = self._merge.take_result()
         if merged is not None:
             self._adopt(merged)
@@ -96,19 +99,19 @@ class Keeper:
 
 def _first_kept(batches: Sequence[KeptBatch], window: WindowSettings) -> tuple[int, int]:
     """The oldest batch that is kept, and how many that `keep` would have kept go because of `bytes_max`."""
-    newest, wanted = batches[-1], len(batches)
+    wanted, most = len(batches), math.inf if window.events is None else window.events
+    since_us = -math.inf if window.seconds is None else batches[-1].now_us - window.seconds * 1e6
     events = size = 0
     for place, batch in enumerate(reversed(batches)):
-        too_old = window.seconds is not None and batch.now_us <= newest.now_us - window.seconds * 1e6
-        if place and (too_old or (window.events is not None and events >= window.events)):
+        if place and (batch.now_us <= since_us or events >= most):
             wanted = place
             break
         events += batch.rows
-    held = 0
+    held, bytes_max = 0, window.bytes
     for place, batch in enumerate(reversed(batches[len(batches) - wanted :])):
         size += batch.bytes
-        if place and size > window.bytes:
+        if place and size > bytes_max:
             break
         held = place + 1
-    early = wanted - held if window.bytes == window.bytes_max else 0
+    early = wanted - held if bytes_max == window.bytes_max else 0
     return batches[len(batches) - held].number, early

@@ -1,20 +1,30 @@
 """Make few large runs of kept events of many small ones, beside the stream.
 
-Sixteen neighbours of a like size become one, so an event is written anew a logarithmic number of times, and an hour of
-batches is a few dozen files. A run never gets so large that what has expired in it is more than an eighth of the
-window. The newest run is left alone: its batch may be run again.
+Sixteen neighbours of a like size become one, so an event is written anew a logarithmic number of times; so do fewer
+that are as large together as a run may be. Thus an hour of batches is a few dozen runs. A run never gets so large that
+what has expired in it is more than an eighth of the window. The newest run is left alone: its batch may be run again.
+
+A task's file covers the world. A merged run is cut by place into several files (`core/index/tiles.py`), so that a small
+region needs one or two of them.
 """
 
+import math
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import WindowSettings
+from geoswarm.core.arrays.batches import xy
+from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.radix import sort_order
+from geoswarm.core.index.tiles import tiles_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.keep import BATCH, KeptPart, arrays_of_rows, part_of, sort_by_place
-from geoswarm.flow.recall import open_part
+from geoswarm.flow.recall import join_tables, open_part
 from geoswarm.store.kept.files import PARTS_FOLDER, KeptRun, write
 from geoswarm.store.storage import Storage
 
@@ -23,16 +33,20 @@ FANOUT = 16
 SMALL_ROWS = 4096
 """Runs of fewer rows are of a like size."""
 MERGED_ROWS_MAX, MERGED_BYTES_MAX = 4_000_000, 512 << 20
-"""Of a merged run: what a merge holds in memory, three times over while it sorts."""
+"""Of a merged run: what a merge holds in memory, besides one of its files."""
 WINDOW_SHARE = 8
 """A merged run covers at most this part of the window."""
+TILES_PER_SIDE_MAX = 4
+"""A merged run has at most 16 files, or as many for each set of types that its columns had."""
+TILE_ROWS_MIN = 16_384
+"""Rows of such a file, about: fewer are read in less time than another file is opened."""
 
 
 class BackgroundMerge:
     """Merges in a thread of its own; most of the work is done without the interpreter's lock."""
 
     def __init__(self, storage: Storage, grid: Grid, window: WindowSettings) -> None:
-        self._storage, self._grid, self._window = storage, grid, window
+        self._storage, self._grid, self._limits = storage, grid, MergeLimits.of(window)
         self._pool = ThreadPoolExecutor(1, "geoswarm-kept")
         self._running: Future[KeptRun] | None = None
 
@@ -45,59 +59,100 @@ class BackgroundMerge:
 
     def begin(self, runs: Sequence[KeptRun]) -> None:
         """Start a merge if one is due and none is under way."""
-        chosen = runs_to_merge(runs, self._window)
-        if self._running is None and chosen:
+        chosen = runs_to_merge(runs, self._limits) if self._running is None else ()
+        if chosen:
             self._running = self._pool.submit(merge_runs, self._storage, self._grid, chosen)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
 
 
-def runs_to_merge(runs: Sequence[KeptRun], window: WindowSettings) -> Sequence[KeptRun]:
-    """Neighbours to merge: the smallest that are sixteen or more of a like size; none if there are not so many."""
-    settled = runs[:-1]
-    for size in sorted({_size_class(run) for run in settled}):
+class MergeLimits(NamedTuple):
+    """Of a merged run."""
+
+    span_us: float
+    rows: float
+    bytes: float
+
+    @classmethod
+    def of(cls, window: WindowSettings) -> "MergeLimits":
+        span_us = math.inf if window.seconds is None else window.seconds * 1e6 / WINDOW_SHARE
+        rows = math.inf if window.events is None else window.events / WINDOW_SHARE
+        return cls(span_us, min(MERGED_ROWS_MAX, rows), min(MERGED_BYTES_MAX, window.bytes / WINDOW_SHARE))
+
+
+def runs_to_merge(runs: Sequence[KeptRun], limits: MergeLimits) -> Sequence[KeptRun]:
+    """Neighbours to merge: the smallest that are sixteen or more of a like size, or as many as may be one run; none if
+    there are no such neighbours."""
+    settled, sizes = runs[:-1], [_size_class(run) for run in runs[:-1]]
+    for size in sorted(set(sizes)):
         first = len(settled)
-        while first and _size_class(settled[first - 1]) <= size:
+        while first and sizes[first - 1] <= size:
             first -= 1
-        chosen = _within_limits(settled[first:], window)
-        if len(chosen) >= FANOUT:
-            return chosen
+        while first < len(settled):
+            end = first + _within_limits(settled[first:], limits)
+            many, is_full = sizes[first:end].count(size), end < len(settled)
+            if many >= FANOUT or (is_full and many > 1):
+                return settled[first:end]
+            first = end
     return ()
 
 
 def _size_class(run: KeptRun) -> int:
-    return int(np.log2(max(run.rows, SMALL_ROWS) / SMALL_ROWS) // np.log2(FANOUT))
+    return int(math.log2(max(run.rows, SMALL_ROWS) / SMALL_ROWS) // math.log2(FANOUT))
 
 
-def _within_limits(runs: Sequence[KeptRun], window: WindowSettings) -> Sequence[KeptRun]:
-    """The oldest of neighbours that may be one run."""
+def _within_limits(runs: Sequence[KeptRun], limits: MergeLimits) -> int:
+    """How many neighbours may be one run, from the oldest on; at least one."""
     rows = size = 0
     for place, run in enumerate(runs):
         rows += run.rows
-        size += sum(batch.bytes for batch in run.batches)
-        span_s = (run.batches[-1].now_us - runs[0].batches[0].now_us) * 1e-6
-        too_long = window.seconds is not None and span_s * WINDOW_SHARE > window.seconds
-        too_many = window.events is not None and rows * WINDOW_SHARE > window.events
-        too_large = rows > MERGED_ROWS_MAX or size > min(MERGED_BYTES_MAX, window.bytes / WINDOW_SHARE)
-        if too_long or too_many or too_large:
-            return runs[:place]
-    return runs
+        size += run.bytes
+        span_us = run.batches[-1].now_us - runs[0].batches[0].now_us
+        if place and (span_us > limits.span_us or rows > limits.rows or size > limits.bytes):
+            return place
+    return len(runs)
 
 
 def merge_runs(storage: Storage, grid: Grid, runs: Sequence[KeptRun]) -> KeptRun:
-    """One run of the same events, with a single part; its file is on disk, the run is not."""
+    """One run of the same events, cut by place; its files are on disk, the run is not."""
     tables = [_rows_of(storage, part, run) for run in runs for part in run.parts]
     batches = tuple(batch for run in runs for batch in run.batches)
     parts = list[KeptPart]()
-    if tables:
-        whole = pa.concat_tables(tables, promote_options="default").combine_chunks()
+    stem = f"{batches[0].number:012d}-{batches[-1].number:012d}"
+    for alike in _groups_of_like_types(tables):
+        whole = join_tables(alike).combine_chunks()
         (events,) = whole.to_batches(max_chunksize=len(whole))
-        events = sort_by_place(events, grid)
-        arrays = arrays_of_rows(events, grid)
-        name = f"{batches[0].number:012d}-{batches[-1].number:012d}"
-        parts.append(part_of(*write(storage, name, arrays), len(events), arrays))
+        for rows in rows_by_tile(events):
+            tile = sort_by_place(events.take(pa.array(rows)), grid)
+            arrays = arrays_of_rows(tile, grid)
+            parts.append(part_of(*write(storage, stem, arrays), len(tile), arrays))
     return KeptRun(batches, tuple(parts), runs[-1].first_kept, runs[-1].cut)
+
+
+def _groups_of_like_types(tables: Sequence[pa.Table]) -> list[list[pa.Table]]:
+    """The tables by the types of their columns, which may have changed while the stream went on: each keeps its own."""
+    groups, schemas = list[list[pa.Table]](), list[pa.Schema]()
+    for table in tables:
+        for place, schema in enumerate(schemas):
+            try:
+                schemas[place] = pa.unify_schemas([schema, table.schema])
+            except pa.ArrowTypeError:
+                continue
+            groups[place].append(table)
+            break
+        else:
+            groups.append([table])
+            schemas.append(table.schema)
+    return groups
+
+
+def rows_by_tile(events: pa.RecordBatch) -> list[Ints]:
+    """The rows of each tile that has any."""
+    side = max(1, min(TILES_PER_SIDE_MAX, int((len(events) / TILE_ROWS_MIN) ** 0.5)))
+    tiles = tiles_of(*xy(events), side)
+    rows, ends = sort_order(tiles, side * side - 1), np.cumsum(np.bincount(tiles)).tolist()
+    return [rows[first:end] for first, end in pairwise([0, *ends]) if end > first]
 
 
 def _rows_of(storage: Storage, part: KeptPart, run: KeptRun) -> pa.Table:

@@ -56,7 +56,7 @@ class Merged:
         if ordinals.min() < 0:
             raise CorruptState(f"subscription {ids[ordinals.argmin()]} is missing from the merge {self.order.name}")
         dead = self.dead.copy() if len(self.dead) else np.zeros((self.entry.subs + 7) // 8, np.uint8)
-        entry = self.entry.without(mark(dead, ordinals), self.segment.count_transitions(ordinals))
+        entry = self.entry.without(mark(dead, ordinals), self.segment, ordinals)
         return Merged(self.order, entry, self.segment, seen, dead, self.seconds)
 
 

@@ -30,7 +30,7 @@ def main() -> None:
         try:
             given = orders.get(timeout=IDLE_S_MAX)
         except queue.Empty:
-            return
+            os._exit(0)  # an interpreter that ends in order would fail on the lock of the thread that reads
         try:
             answer = pickle.loads(given).carry_out()
         except Exception as error:

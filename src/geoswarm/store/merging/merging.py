@@ -164,7 +164,7 @@ class Merging:
             if done.entry is not None and done.segment is not None:
                 segments[done.entry.name] = done.segment
                 dead[done.entry.name] = done.dead if len(done.dead) else NONE_DEAD
-            view = View(segments, dead)
+            view = replace(view, segments=segments, dead=dead)
         return draft, view
 
     def _has_too_many(self, draft: Manifest, view: View) -> bool:

@@ -36,7 +36,7 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
     plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
     arrays: Arrays = {}
     if words is not None:
-        arrays |= _named(TEXT, build_text(grid, rects, words, records[RARITY]))
+        arrays |= _named(TEXT, build_text(grid, rects, records["ids"], words, records[RARITY]))
     if regions.shapes is not None:
         for_points = plain[regions.shaped]
         if len(regions.predicates):

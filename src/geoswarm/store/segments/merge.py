@@ -15,7 +15,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Ordinals, SubIds, ZCodes
 from geoswarm.core.arrays.merged_rows import GONE, PIECE_ROWS, MergedRows
 from geoswarm.core.index.cells import codes_of, frame_of
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, ON
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, ON
 from geoswarm.core.subscriptions.subs import concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import NEVER_US
@@ -49,8 +49,14 @@ def merge_segments(
     size = storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.records", _records(segments, rows))
     cells = [held.index for held in segments if held.index is not None]
     size += storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.index", merge_indexes(cells, rows.places))
-    asking = sum(np.count_nonzero(rows.places[n][held[ON].ordinals] != GONE) for n, held in enumerate(segments))
-    return SegmentEntry(name, len(rows), 0, size, _stale_us(segments, rows, dead_share_max), int(asking))
+    following = _count_kept(rows, [held[ON].ordinals for held in segments])
+    counting = _count_kept(rows, [held[AGGREGATE].ordinals for held in segments])
+    return SegmentEntry(name, len(rows), 0, size, _stale_us(segments, rows, dead_share_max), following, counting)
+
+
+def _count_kept(rows: MergedRows, ordinals: Sequence[Ordinals]) -> int:
+    """How many of some subscriptions of each segment are kept."""
+    return sum(int(np.count_nonzero(places[of] != GONE)) for places, of in zip(rows.places, ordinals, strict=True))
 
 
 def _codes(grid: Grid, held: Segment, kept: Bools) -> ZCodes:

@@ -22,7 +22,7 @@ from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
 from geoswarm.core.subscriptions.attribute_kind import Attribute
-from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, KEYWORDS, ON, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, KEYWORDS, ON, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
@@ -44,10 +44,14 @@ class SegmentEntry:
     """When enough of its subscriptions will have expired that it is worth rewriting."""
     transitions: int = 0
     """The number of its subscriptions that are not cancelled and not on `inside`."""
+    aggregates: int = 0
+    """The number of its subscriptions that are not cancelled and have an aggregate."""
 
-    def without(self, dead: int, transitions: int) -> "SegmentEntry":
-        """The entry after so many more subscriptions have been cancelled, some of them on a transition."""
-        return replace(self, dead=self.dead + dead, transitions=self.transitions - transitions)
+    def without(self, dead: int, held: "Segment", ordinals: Ints) -> "SegmentEntry":
+        """The entry after so many more of its subscriptions have been cancelled, which are those at `ordinals`."""
+        transitions = self.transitions - held.count_among(held[ON].ids, ordinals)
+        aggregates = self.aggregates - held.count_among(held[AGGREGATE].ids, ordinals)
+        return replace(self, dead=self.dead + dead, transitions=transitions, aggregates=aggregates)
 
 
 @dataclass(frozen=True)
@@ -112,9 +116,8 @@ class Segment:
             alive &= self.expires_us[ordinals] > now_us
         return alive
 
-    def count_transitions(self, ordinals: Ints) -> int:
-        """How many of some subscriptions are not on `inside`."""
-        asking = self[ON].ids
+    def count_among(self, asking: SubIds, ordinals: Ints) -> int:
+        """How many of some subscriptions are among those with these ascending ids."""
         return int(np.count_nonzero(places(asking, self.ids[ordinals]) >= 0)) if len(asking) else 0
 
     def subs(self, ordinals: Ints) -> Subs:

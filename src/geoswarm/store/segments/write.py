@@ -9,8 +9,9 @@ from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.subscriptions.aggregate import NO_SPEC
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Placement
-from geoswarm.core.subscriptions.attributes import ATTRIBUTES, EXPIRY, ON, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, ON, REGION
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import INSIDE
@@ -36,7 +37,8 @@ def write_segment(
     records = records_of(grid, subs, counts)
     size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records, durable=durable)
     size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records), durable=durable)
-    return SegmentEntry(name, len(subs), 0, size, stale_us, int(np.count_nonzero(subs[ON] != INSIDE)))
+    asking = int(np.count_nonzero(subs[ON] != INSIDE)), int(np.count_nonzero(subs[AGGREGATE].codes != NO_SPEC))
+    return SegmentEntry(name, len(subs), 0, size, stale_us, *asking)
 
 
 def records_of(grid: Grid, subs: Subs, counts: TermCounts | None = None) -> Arrays:

@@ -53,6 +53,25 @@ def replay(grouped: OperationsById, ops: Ints, is_live: Bools) -> OperationsOutc
     return OperationsOutcome(grouped.rows[verdicts == DUPLICATE], grouped.rows[verdicts == UNKNOWN], final)
 
 
+def goes_on(grouped: OperationsById, ops: Ints, is_live: Bools, keys: Ints, keys_before: Ints) -> Bools:
+    """For each id that is live at the end, whether it went on with the same key all the while: it was live before, was
+    never cancelled, and nothing in between had another key. `keys` are those of all rows of the batch."""
+    return _goes_on(ops[grouped.rows], keys[grouped.rows], grouped.starts, is_live, keys_before)
+
+
+@kernel
+def _goes_on(ops: Ints, keys: Ints, starts: Ints, live_before: Bools, keys_before: Ints) -> Bools:
+    same = live_before.copy()
+    for i in range(len(starts) - 1):
+        live = live_before[i]
+        for k in range(starts[i], starts[i + 1]):
+            if ops[k] == CANCEL:
+                live, same[i] = False, False
+            elif ops[k] != REGISTER or not live:
+                live, same[i] = True, same[i] and keys[k] == keys_before[i]
+    return same
+
+
 @kernel
 def _replay(ops: Ints, starts: Ints, live_before: Bools) -> tuple[npt.NDArray[np.int8], Ints]:
     """The outcome of each operation, and for each id the position of the operation that is in force at the end, GONE or

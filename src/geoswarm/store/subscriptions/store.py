@@ -14,16 +14,18 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.config import Tuning
-from geoswarm.core.arrays.jit import Bytes, Ints
+from geoswarm.core.aggregates.columns import AggregateStream
+from geoswarm.core.arrays.jit import Bools, Bytes, Ints
 from geoswarm.core.index.kernels import NONE_DEAD
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import BIRTH, REGION
+from geoswarm.core.subscriptions.aggregate import state_keys
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, REGION
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.operations import operation_codes
-from geoswarm.flow.validate import validate_operations
+from geoswarm.flow.validate import ValidatedOperations, validate_operations
 from geoswarm.guard.door import Removal
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
@@ -33,20 +35,23 @@ from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
 from geoswarm.store.subscriptions.door_protocol import Door
-from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, group_by_id, replay
+from geoswarm.store.subscriptions.pasts import write_pasts
+from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, OperationsById, goes_on, group_by_id, replay
 from geoswarm.store.subscriptions.view import View, find_live
 
 
 @dataclass(frozen=True)
 class Store:
     """Makes versions. The files of a new version are written when it is returned, but not yet durable; its bitmaps are
-    written by `write_bitmaps`, once for all steps, and its manifest by the checkpoint."""
+    written by `write_beside`, once for all steps, and its manifest by the checkpoint."""
 
     storage: Storage
     grid: Grid
     tuning: Tuning
     counts: TermCounts
     """How common terms are in the stream, for the index of new segments; a restart counts from zero."""
+    stream: AggregateStream | None = None
+    """The running stream, for subscriptions with an aggregate; None: none runs."""
 
     def apply(
         self,
@@ -64,7 +69,7 @@ class Store:
         asks = door is not None and not is_trusted
         if door is not None and asks:
             operations = door.enter(operations, draft.now_us, dead)
-        validated = validate_operations(operations, self.grid, draft.now_us, dead)
+        validated = validate_operations(operations, self.grid, draft.now_us, dead, self.tuning.window, self.stream)
         rows, fit = validated.rows, validated.fit
         if door is not None and asks:
             fit = door.admit(validated, view, draft.now_us, dead)
@@ -87,27 +92,46 @@ class Store:
         if door is not None and asks:
             door.done(full, draft.now_us)
         ended, born = is_live & (final != UNCHANGED), final >= 0
+        began = self._begin_counting(draft, view, validated, grouped, is_live)
         if ended.any():
             draft, view = self._end(draft, view, found[:, ended], churn, door)
         if born.any():
             subs = validated.subs(final[born])
             subs.values[BIRTH.name] = np.full(len(subs), draft.now_us if asks else LONG_AGO_US)
+            subs.values[AGGREGATE.name] = subs[AGGREGATE].since(began[born])
             churn.came.append(subs[REGION].rects)
             if door is not None:
                 door.came(subs)
-            draft, view = self._add(draft, view, subs)
+            draft, view = self._add(draft, view.with_pasts(view.pasts.born(subs)), subs)
         return draft, view
+
+    def _begin_counting(
+        self, draft: Manifest, view: View, validated: ValidatedOperations, grouped: OperationsById, is_live: Bools
+    ) -> Ints:
+        """The version in which the counting of each id that is registered or replaced began: this one, unless it goes
+        on with what was counted."""
+        counts, began = validated[AGGREGATE], np.full(len(grouped.ids), draft.version)
+        if counts.counts_any():
+            before = view.aggregates(grouped.ids, draft.now_us)
+            ops = operation_codes(validated.rows.column("op"))
+            same = goes_on(grouped, ops, is_live, *state_keys(counts, before))
+            began[same] = before.began[same]
+        return began
 
     def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> tuple[Manifest, View]:
         """Cancel subscriptions of some users. As `apply`, it needs a version of its own."""
         found = view.find_for_removal(removal, draft.now_us)
         return self._end(draft, view, found, churn, door) if found.size else (draft, view)
 
-    def write_bitmaps(self, draft: Manifest, view: View, before: View) -> Manifest:
-        """Write the bitmaps of a version, unless they are those of the version before, whose file it names."""
+    def write_beside(self, draft: Manifest, view: View, before: View) -> Manifest:
+        """Write the bitmaps of a version, and who waits for the past, unless they are those of the version before,
+        whose files it names."""
+        stem = f"{draft.version:012d}-{draft.token[:8]}"
+        if view.pasts is not before.pasts:
+            draft = replace(draft, pasts=write_pasts(self.storage, stem, view.pasts))
         if all(before.dead.get(name, NONE_DEAD) is bits for name, bits in view.dead.items()):
             return draft
-        name = f"{draft.version:012d}-{draft.token[:8]}.dead"
+        name = f"{stem}.dead"
         bitmaps = {of: bits for of, bits in view.dead.items() if len(bits)}
         self.storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", bitmaps, durable=False)
         return replace(draft, tombstones=name)
@@ -121,6 +145,8 @@ class Store:
 
     def _end(self, draft: Manifest, view: View, found: Ints, churn: Churn, door: Door | None) -> tuple[Manifest, View]:
         churn.went.append(view.rects_at(found))
+        if len(view.pasts.ids):
+            view = view.with_pasts(view.pasts.without(view.ids_at(found)))
         if door is not None:
             door.went(view, found)
         return self._mark_dead(draft, view, found)
@@ -133,7 +159,7 @@ class Store:
             before = view.dead[entry.name]
             bits = before.copy() if len(before) else np.zeros((entry.subs + 7) // 8, np.uint8)
             ordinals = found[1, found[0] == number]
-            entries[number] = entry.without(mark(bits, ordinals), view.segments[entry.name].count_transitions(ordinals))
+            entries[number] = entry.without(mark(bits, ordinals), view.segments[entry.name], ordinals)
             fresh[entry.name] = bits
         return replace(draft, segments=tuple(entries)), view.with_dead(fresh)
 

@@ -3,23 +3,27 @@
 A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
-from geoswarm.core.index.kernels import NONE_DEAD, are_live
+from geoswarm.core.index.kernels import NONE_DEAD, Records, are_live
 from geoswarm.core.index.searchable import Searchable
-from geoswarm.core.subscriptions.attributes import BIRTH, ON, OPERATION, USER
-from geoswarm.core.subscriptions.subs import concatenate_subs
+from geoswarm.core.subscriptions.aggregate import AggregateValues, look_up
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CONFIRM, COOLDOWN, ON, OPERATION, USER
+from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
+from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
+from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.guard.door import Removal
-from geoswarm.model import INSIDE
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions.pasts import NONE_WAITS, Pasts, open_pasts
 
 
 @dataclass
@@ -28,6 +32,8 @@ class View:
 
     segments: dict[str, Segment]
     dead: dict[str, Bytes]
+    pasts: Pasts = NONE_WAITS
+    """Who waits for kept events."""
 
     @classmethod
     def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
@@ -35,32 +41,38 @@ class View:
         names = [entry.name for entry in manifest.segments]
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
         bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
-        return cls(opened, {name: bitmaps.get(name, NONE_DEAD) for name in names})
+        dead = {name: bitmaps.get(name, NONE_DEAD) for name in names}
+        return cls(opened, dead, open_pasts(storage, manifest.pasts))
 
     def with_segment(self, name: str, held: Segment) -> "View":
-        return View(self.segments | {name: held}, self.dead | {name: NONE_DEAD})
+        return replace(self, segments=self.segments | {name: held}, dead=self.dead | {name: NONE_DEAD})
 
     def with_dead(self, dead: dict[str, Bytes]) -> "View":
         """The same with other bitmaps for some segments."""
-        return View(self.segments, self.dead | dead)
+        return replace(self, dead=self.dead | dead)
 
     def searchables(self) -> list[Searchable]:
         return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
+
+    def with_pasts(self, pasts: Pasts) -> "View":
+        return replace(self, pasts=pasts)
 
     # -- attributes of subscriptions, by id
 
     def table(self, ids: SubIds, now_us: int) -> pa.Table:
         """The live subscriptions among ascending ids, as operations that register them, by id."""
+        subs = self.subs(ids, now_us)
+        return OPERATION.empty_table() if subs is None else subs.take(np.argsort(subs.ids)).table()
+
+    def subs(self, ids: SubIds, now_us: int) -> Subs | None:
+        """The live subscriptions among ascending ids; None if there is none."""
         found = find_live(self, ids, now_us)
         parts = [
             held.subs(found[1, found[0] == number])
             for number, held in enumerate(self.segments.values())
             if (found[0] == number).any()
         ]
-        if not parts:
-            return OPERATION.empty_table()
-        subs = concatenate_subs(parts)
-        return subs.take(np.argsort(subs.ids)).table()
+        return concatenate_subs(parts) if parts else None
 
     def column(self, name: str, ids: SubIds, now_us: int) -> pa.Array:
         """One column of `table` for each ascending id; null where no live subscription has the id."""
@@ -69,11 +81,16 @@ class View:
         rows = places(known, ids) if len(known) else np.full(len(ids), -1, np.int64)
         return shown.column(name).combine_chunks().take(pa.array(rows, mask=rows < 0))
 
-    def on(self, ids: SubIds, now_us: int) -> Ints:
-        """What each ascending id is `on`, as a number of `model.py`; INSIDE also where it is not live."""
-        codes = np.full(len(ids), INSIDE, np.int64)
+    def follow_rules(self, ids: SubIds, now_us: int) -> FollowRules:
+        """What each ascending id is on, and when a transition counts for it; as if on `inside` also where it is not
+        live."""
+        return FollowRules(*(self._numbers(attribute, ids, now_us) for attribute in (ON, CONFIRM, COOLDOWN)))
+
+    def _numbers(self, attribute: RareNumberAttribute, ids: SubIds, now_us: int) -> Ints:
+        """The number of each ascending id; the default also where it is not live."""
+        codes = np.full(len(ids), attribute.default, np.int64)
         for name, held in self.segments.items():
-            asking = held[ON]
+            asking = held[attribute]
             if not len(asking.ids):
                 continue
             low, high = np.searchsorted(ids, asking.ids[0]), np.searchsorted(ids, asking.ids[-1], "right")
@@ -83,6 +100,21 @@ class View:
             alive = are_live(asking.ordinals[place].astype(np.int64), held.records(self.dead[name]), now_us)
             codes[low + found[alive]] = asking.codes[place[alive]]
         return codes
+
+    def aggregates(self, ids: SubIds, now_us: int) -> AggregateValues:
+        """What each ascending id counts instead of reporting matches, and since which version. Codes count among the
+        texts of this answer only."""
+        held = {name: held for name, held in self.segments.items() if len(held[AGGREGATE].ids)}
+        lives = [partial(_are_live, each.records(self.dead[name]), now_us) for name, each in held.items()]
+        return look_up(ids, [each[AGGREGATE] for each in held.values()], lives)
+
+    def counts_events(self, now_us: int) -> bool:
+        """Whether some live subscription has an aggregate."""
+        counting = ((name, held) for name, held in self.segments.items() if len(held[AGGREGATE].ids))
+        return any(
+            are_live(held[AGGREGATE].ordinals.astype(np.int64), held.records(self.dead[name]), now_us).any()
+            for name, held in counting
+        )
 
     def users(self, ids: SubIds, now_us: int) -> pa.StringArray:
         """The user of each ascending id; null where no live subscription has the id."""
@@ -103,6 +135,11 @@ class View:
         held = list(self.segments.values())
         parts = [held[n].rects[found[1, found[0] == n]] for n in np.unique(found[0])]
         return np.concatenate(parts) if parts else np.empty((0, 4))
+
+    def ids_at(self, found: Ints) -> SubIds:
+        """The ids at some places, at least one, in any order."""
+        held = list(self.segments.values())
+        return np.concatenate([held[n].ids[found[1, found[0] == n]] for n in np.unique(found[0])])
 
     def live_rects(self, now_us: int) -> Floats:
         parts = [held.rects[held.live(self.dead[name], now_us)] for name, held in self.segments.items()]
@@ -156,6 +193,10 @@ def find_live(view: View, ids: SubIds, now_us: int) -> Ints:
         found[0, hit] = number
         found[1, hit] = ordinals[hit - low]
     return found
+
+
+def _are_live(records: Records, now_us: int, ordinals: Ints) -> Bools:
+    return are_live(ordinals, records, now_us)
 
 
 def _places_of(number: int, chosen: Bools) -> Ints:

@@ -63,7 +63,8 @@ SEDONA_HOW = (
     "and geotools-wrapper of that version into its pyspark/jars, and name its Python"
 )
 FILES = 16
-WARM_POINTS, WARM_REGIONS = 20_000, 500
+WARM_POINTS, WARM_REGIONS = 60_000, 500
+"""Of the small join: so many points that each rival has tasks for both cores, and starts both of its workers."""
 RUN_S_MAX = 3600.0
 
 

@@ -13,6 +13,7 @@ ours. `kernel.py` measures the matching alone.
 """
 
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -162,7 +163,10 @@ def _null_world(root: Path) -> PipelineWorld:
     return world
 
 
-def load_world(root: Path, subscriptions: int, density: float, seed: int, spark: Any) -> PipelineWorld:
+def load_world(
+    root: Path, subscriptions: int, density: float, seed: int, spark: Any, asked: Mapping[str, str] | None = None
+) -> PipelineWorld:
+    """`asked` are columns of subscriptions in which all of them have the same."""
     (root / "events").mkdir(parents=True)
     world = PipelineWorld(root, subscriptions, density)
     if subscriptions:
@@ -170,7 +174,11 @@ def load_world(root: Path, subscriptions: int, density: float, seed: int, spark:
         file = root / "subscriptions.parquet"
         with pq.ParquetWriter(file, workload.subscriptions(0, 0).schema) as writer:
             for start in range(0, subscriptions, 1_000_000):
-                writer.write_batch(workload.subscriptions(start, min(1_000_000, subscriptions - start)))
+                rows = workload.subscriptions(start, min(1_000_000, subscriptions - start))
+                for name, value in (asked or {}).items():
+                    place = rows.schema.get_field_index(name)
+                    rows = rows.set_column(place, rows.schema.field(name), pa.repeat(value, len(rows)))
+                writer.write_batch(rows)
         with Engine(spark, world.contract, checkpoint=world.checkpoint) as engine:
             engine.load(str(file))
     return world

@@ -4,6 +4,14 @@ The engine runs one scenario (`lab/crash/scenario.py`) as a process of its own. 
 and JVM), one of its Python workers or one of its executor JVMs is killed; a dead engine is started again from its
 checkpoint, as a supervisor would. At the end the whole output is set beside the oracle's, pair by pair.
 
+Events are kept for queries about the past meanwhile (`docs/past.md`): old ones expire, files are merged. At the end the
+queries of `lab/crash/kept.py` are asked.
+
+    kept_lost     events that they should find and do not; kept_wrong: that they find and should not
+
+Half of the subscriptions on `inside` count instead of reporting matches (`docs/aggregates.md`), and their answers are
+compared, too (`lab/crash/counted.py`): `answers_lost`, `answers_repeated`, `answers_wrong`.
+
 The matches go into a Parquet folder that is rolled up, a Delta table, or a folder for each batch.
 
 The plan moves meanwhile, with a round for every batch; some starts take another strategy than the one before, and some
@@ -16,6 +24,7 @@ workers and executors by itself. Some kills hit an engine that is still starting
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +32,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from geoswarm.config import WindowSettings
 from geoswarm.errors import StreamError
 from geoswarm.lab.bench.kit.batch_log import batches
 from geoswarm.lab.bench.kit.harness import Progress, Result, Scale, median
 from geoswarm.lab.bench.kit.plots import MARKERS, PALETTE, figure
+from geoswarm.lab.crash.counted import compare_answers
+from geoswarm.lab.crash.kept import compare_kept
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
+from geoswarm.lab.crash.victim import ANSWERS
 from geoswarm.store.journal.entries import BatchEntry
 
 if TYPE_CHECKING:
@@ -76,6 +89,8 @@ SIZES: dict[Scale, list[KillTrial]] = {
 """Two kills fit into three quarters of a minute: a start of Spark takes ten seconds of it."""
 
 FILES_PER_KILL = 4
+WINDOW, QUERIES = WindowSettings(keep="20 min"), 30
+"""By the scenario's clock 20 batches, of which three become one at a time."""
 RUNNING_S = 2.0
 """A kill comes this long or less after a commit: a batch takes a fraction of it."""
 STARTING_S = 8.0
@@ -97,24 +112,31 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
     rng = np.random.default_rng(seed)
     rows: list[dict[str, Any]] = []
     totals = {"lost": 0, "repeated": 0, "wrong": 0, "pairs": 0, "batches": 0}
-    plans = 0
+    kept, given, plans = Counter[str](), Counter[str](), 0
     for number, trial in enumerate(trials):
         with tempfile.TemporaryDirectory(prefix="geoswarm-recovery-") as folder:
-            world = _GrowingScenario(Scenario(seed * len(trials) + number), Path(folder))
+            world = _GrowingScenario(Scenario(seed * len(trials) + number, counts=True), Path(folder))
             world.extend(FILES_PER_KILL * len(trial.kills))
-            with Victim(world.folder, trial.master, "--sink", trial.sink, strategies=trial.strategies) as victim:
+            options = ("--sink", trial.sink, "--counts", "--keep", WINDOW.keep)
+            with Victim(world.folder, trial.master, *options, strategies=trial.strategies) as victim:
                 victim.start()
                 rows += _kill_all(victim, trial, world, rng, report)
                 report(f"{_trial_name(trial)}: the rest of the stream")
                 victim.until_done()
                 entries = batches(victim.checkpoint)
                 verdict = compare(world.scenario, victim.checkpoint, victim.output)
+                past = compare_kept(world.scenario, victim.checkpoint, WINDOW, QUERIES)
+                answers = compare_answers(world.scenario, victim.checkpoint, victim.home / ANSWERS)
         if verdict.differences:
             raise StreamError(
                 f"after {len(trial.kills)} kills of {_trial_name(trial)}: {'; '.join(verdict.differences[:5])}"
             )
         for key in totals:
             totals[key] += getattr(verdict, key)
+        for key, number in past._asdict().items():
+            kept[key] += number
+        for key, number in answers._asdict().items():
+            given[key] += number
         plans += _plans_of(trial, entries)
     seconds = [row["recovery_s"] for row in rows if row["recovery_s"] is not None]
     summary = {
@@ -122,6 +144,11 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
         "lost": totals["lost"],
         "repeated": totals["repeated"],
         "wrong": totals["wrong"],
+        "kept_lost": kept["lost"],
+        "kept_wrong": kept["wrong"],
+        "answers_lost": given["lost"],
+        "answers_repeated": given["repeated"],
+        "answers_wrong": given["wrong"],
         "plans": plans,
         "recovery_s_median": median(seconds),
         "recovery_s_max": max(seconds),
@@ -130,6 +157,8 @@ def measure(trials: list[KillTrial], seed: int, report: Progress) -> Result:
         "trials": [trial._asdict() for trial in trials],
         "batches": totals["batches"],
         "pairs": totals["pairs"],
+        "kept_events": kept["events"],
+        "answers": given["answers"],
         "events_per_batch": Scenario(seed).events_per_file,
     }
     return Result(rows, summary, config)

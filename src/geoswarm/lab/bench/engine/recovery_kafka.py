@@ -3,7 +3,7 @@
 The engine (`lab/crash/kafka_victim.py`) reads events and operations from a real broker and sends its matches there. At
 a random moment its driver or one of its Python workers is killed; a dead engine is started again from its checkpoint. A
 batch that was cut short comes again. Then a message is there twice, but under the same name: event, version, and the
-batch and checkpoint in its headers. `recovery.py` has files instead, and many more kills.
+batch and checkpoint in its headers. `recovery.py` has files instead.
 
     lost        pairs of the oracle's of which no message came
     wrong       pairs that the oracle does not have
@@ -49,7 +49,7 @@ class KafkaKills:
 
 SIZES = {
     Scale.SMALL: KafkaKills(("driver", "worker")),
-    Scale.FULL: KafkaKills(("driver", "worker", "driver", "driver", "worker", "driver", "worker", "driver")),
+    Scale.FULL: KafkaKills(("driver", "worker", "driver", "driver", "worker") * 4),
 }
 
 

@@ -5,13 +5,18 @@ from pathlib import Path
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.store.journal import JournalReader
-from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.journal.entries import BatchEntry, KeyedBatchEntry
 from geoswarm.store.storage import Storage
 
 
 def batches(checkpoint: str | Path) -> list[BatchEntry]:
     """Oldest first."""
     return list(_reader(checkpoint).read(BatchEntry))
+
+
+def keyed_batches(checkpoint: str | Path) -> list[KeyedBatchEntry]:
+    """What keyed operators did in each batch, oldest first."""
+    return list(_reader(checkpoint).read(KeyedBatchEntry))
 
 
 def rounds(checkpoint: str | Path) -> list[RoundEntry]:

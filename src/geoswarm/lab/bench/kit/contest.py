@@ -22,7 +22,7 @@ from geoswarm.flow.exchange import unpack_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.lab.bench.kit.batch_log import batches as batches_of
 from geoswarm.lab.bench.kit.harness import Progress, median
-from geoswarm.lab.bench.kit.process_tree import split_cpu_s
+from geoswarm.lab.bench.kit.process_tree import TICK_S, split_cpu_s
 from geoswarm.model import SUB_IDS
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import exchange
@@ -83,15 +83,17 @@ class Cpu(NamedTuple):
 
 
 class MeteredSink(Sink):
-    """A sink that notes the CPU time at which each batch began."""
+    """A sink that notes the CPU time at the end of the first batch, which does not count. It takes 5 ms, so no batch
+    that is timed has it in it."""
 
     def __init__(self, inner: Sink) -> None:
         self._inner = inner
-        self.begun: list[Cpu] = []
+        self.first_done: Cpu | None = None
 
     def write(self, matches: Any, batch_id: int) -> None:
-        self.begun.append(cpu_now())
         self._inner.write(matches, batch_id)
+        if self.first_done is None:
+            self.first_done = cpu_now()
 
 
 def cpu_now() -> Cpu:
@@ -109,20 +111,23 @@ class PipelineContestant:
     to_parquet: bool = False
     by_rows: bool = False
     """Whether Spark reads the files and writes the matches, row by row."""
+    draw: Callable[[int], Path] | None = None
+    """Makes the file with a number, as large as one of `files`; without it, all batches have the same files."""
     measured: list[TimedBatch] = field(default_factory=list)
     cpu: list[Cpu] = field(default_factory=list)
     """The CPU time of each round without its first batch."""
 
     def round(self, spark: Any, batches: int) -> float:
         """One stream over `batches` batches; the median seconds of all but the first."""
-        self.world.link(self.files * batches)
+        self.world.link(self._files_of(batches))
         events = events_from_files(spark, self.world.events, format="parquet", files_per_batch=len(self.files))
         if self.by_rows:
             events = events.select("*")  # any DataFrame
         stream = _null_stream if self.world.subscriptions is None else _engine_stream
         sink = MeteredSink(self._sink())
         query = stream(spark, events, self.world, self.tuning, sink)
-        self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.begun[1], strict=True))))
+        assert sink.first_done is not None
+        self.cpu.append(Cpu(*(after - before for after, before in zip(cpu_now(), sink.first_done, strict=True))))
         entries = {entry.batch: entry for entry in batches_of(self.world.checkpoint)}
         per_batch = sum(pq.read_metadata(file).num_rows for file in self.files)
         done = [
@@ -142,10 +147,19 @@ class PipelineContestant:
 
         return run_round
 
+    def cpu_s(self) -> float:
+        """That of all rounds; never 0, since what is too short to be counted takes some time all the same."""
+        return max(TICK_S, sum(cpu.java_s + cpu.python_s for cpu in self.cpu))
+
     def forget(self) -> None:
         """Leave out what was measured so far: it was a round to warm up."""
         self.measured.clear()
         self.cpu.clear()
+
+    def _files_of(self, batches: int) -> list[Path]:
+        if self.draw is None:
+            return self.files * batches
+        return [self.draw(self.world.linked + number) for number in range(len(self.files) * batches)]
 
     def _sink(self) -> Sink:
         if not self.to_parquet:
@@ -158,7 +172,7 @@ class PipelineContestant:
 
 def _engine_stream(spark: Any, events: Any, world: PipelineWorld, tuning: Tuning, sink: Sink) -> Any:
     with Engine(spark, contract=world.contract, tuning=tuning, checkpoint=world.checkpoint) as engine:
-        run = engine.start(events=events, sink=sink, available_now=True)
+        run = engine.start(events=events, sink=sink, aggregates=Noop(), available_now=True)
         run.wait()
     return run.query
 

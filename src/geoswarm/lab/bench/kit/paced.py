@@ -11,7 +11,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,6 +34,10 @@ POOL_EVENTS = 200_000
 """Places are drawn before the first event is due, and used again."""
 LEAD_S = 0.2
 """Seconds between the end of the preparations and the first event."""
+UNSENT_MAX = 2_000_000
+"""Messages that wait for the broker: if there are more, the producer waits, too."""
+FLUSH_S_MAX = 60.0
+"""Seconds for the last messages to arrive."""
 
 Send = Callable[[pa.Table, int], None]
 """Takes the events of a step, and its number."""
@@ -122,7 +127,8 @@ def _events(numbers: Ints, made_s: "np.ndarray[tuple[int], np.dtype[np.float64]]
     return pa.table(columns, schema=EVENT)
 
 
-def into_folder(folder: str, prefix: str) -> Send:
+@contextmanager
+def into_folder(folder: str, prefix: str) -> Iterator[Send]:
     """A file for each step, which appears when it is whole."""
 
     def send(rows: pa.Table, step: int) -> None:
@@ -130,21 +136,30 @@ def into_folder(folder: str, prefix: str) -> Send:
         pq.write_table(rows, hidden, use_dictionary=False)
         hidden.rename(Path(folder) / f"{prefix}{step:06d}.parquet")
 
-    return send
+    yield send
 
 
-def into_topic(bootstrap: str, topic: str) -> Send:
-    """A JSON message for each event."""
+@contextmanager
+def into_topic(bootstrap: str, topic: str) -> Iterator[Send]:
+    """A JSON message for each event; all have arrived at the end."""
     from confluent_kafka import Producer as KafkaProducer  # imported here, since few have it
 
-    client = KafkaProducer({"bootstrap.servers": bootstrap, "linger.ms": 2, "queue.buffering.max.messages": 2_000_000})
+    client = KafkaProducer({"bootstrap.servers": bootstrap, "linger.ms": 2, "queue.buffering.max.messages": UNSENT_MAX})
 
     def send(rows: pa.Table, step: int) -> None:
         for message in messages(rows):
-            client.produce(topic, message)
+            while True:
+                try:
+                    client.produce(topic, message)
+                    break
+                except BufferError:
+                    client.poll(STEP_S)
         client.poll(0)
 
-    return send
+    yield send
+    unsent = client.flush(FLUSH_S_MAX)
+    if unsent:
+        raise StreamError(f"{unsent:,} messages did not reach {bootstrap} in {FLUSH_S_MAX:.0f} s: see its log")
 
 
 def messages(rows: pa.Table) -> list[str]:
@@ -161,8 +176,10 @@ def messages(rows: pa.Table) -> list[str]:
 def main() -> None:
     end_with_parent()
     pacing = Pacing(**json.loads(sys.argv[1]))
-    send = into_folder(pacing.folder, pacing.prefix) if pacing.folder else into_topic(pacing.bootstrap, pacing.topic)
-    print(json.dumps(asdict(produce(pacing, send, time.time, time.sleep))))
+    way = into_folder(pacing.folder, pacing.prefix) if pacing.folder else into_topic(pacing.bootstrap, pacing.topic)
+    with way as send:
+        paced = produce(pacing, send, time.time, time.sleep)
+    print(json.dumps(asdict(paced)))
 
 
 if __name__ == "__main__":

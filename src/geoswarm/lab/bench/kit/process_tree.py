@@ -15,6 +15,8 @@ HIGHER = 1.02
 """The growth over the greatest height so far that makes a new height."""
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+TICK_S = 1 / _TICKS_PER_S
+"""The least CPU time that the system counts."""
 
 
 class Watch:

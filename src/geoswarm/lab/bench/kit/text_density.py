@@ -56,7 +56,7 @@ def text_segment(grid: Grid, subscriptions: pa.RecordBatch) -> Searchable:
         raise InputError("some of the queries ask for no words, or badly: only Q1, Q2 and Q3 with words will do")
     ids = subscriptions.column("sub_id").to_numpy()[order]
     records = Records.of(rects[order], ids)
-    return Searchable(records, None, build_text(grid, records.rects, words), conditions_of(words))
+    return Searchable(records, None, build_text(grid, records.rects, ids, words), conditions_of(words))
 
 
 def sort_by_z(grid: Grid, events: pa.RecordBatch) -> pa.RecordBatch:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 ROUNDS_PER_CHANGE = 20
-MIXED, MIXED_LOOSE = KeyedContestant("mixed", 0.02, turns=2), KeyedContestant("mixed", 0.08)
+MIXED, MIXED_LOOSE = KeyedContestant("mixed", 0.02, turns=4), KeyedContestant("mixed", 0.08)
 READJ = KeyedContestant("readj-searched", 0.08)
 CONTESTANTS = (MIXED, MIXED_LOOSE, READJ, KeyedContestant(PKG), KeyedContestant("hash"))
 

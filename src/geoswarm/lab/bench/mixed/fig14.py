@@ -53,12 +53,12 @@ class ToleranceSizes(NamedTuple):
     rounds_stock: int
     markets: int
     executors: int = EXECUTORS
-    turns: int = 2
+    turns: int = 4
     """Of Mixed at the first tolerance, and of plain hash, with which its CPU time is compared."""
 
 
 SIZES = {
-    Scale.SMALL: ToleranceSizes(60_000, 160_000, (0.02, 0.3), 3, 4, 2),
+    Scale.SMALL: ToleranceSizes(60_000, 160_000, (0.02, 0.3), 3, 4, 2, turns=3),
     Scale.FULL: ToleranceSizes(100_000, 300_000, (0.02, 0.05, 0.08, 0.15, 0.3), 10, 16, 5),
 }
 

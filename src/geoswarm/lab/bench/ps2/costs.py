@@ -237,7 +237,7 @@ def _apply(store: Store, draft: Manifest, operations: pa.RecordBatch, clock: Cal
     view = View.open(store.storage, draft)
     began_s = clock()
     manifest, after = store.apply(draft, view, operations, DeadLetters("operation", 0), Churn())
-    manifest = store.write_bitmaps(manifest, after, view)
+    manifest = store.write_beside(manifest, after, view)
     store.storage.make_durable(manifest.files_since(draft))
     return _Applied(manifest, clock() - began_s)
 

@@ -1,0 +1,156 @@
+"""Who enters, leaves and stays, fix by fix and subscription by subscription, in plain dicts and lists.
+
+The rules are those of `flow/keyed/transitions.py`; here each is written out as it is said there.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from math import isnan
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What one subscription is on, and when a transition counts for it."""
+
+    on: str | float
+    """"enter", "exit", or the seconds of a dwell."""
+    fixes: int = 1
+    """How many a run must have."""
+    lasts_us: int | None = None
+    """How long a run must last, in place of a number of fixes."""
+    cooldown_us: int = 0
+
+
+@dataclass
+class Known:
+    """What is known of one object and one subscription."""
+
+    since_us: int | None = None
+    """When the stay began; None: the object is outside."""
+    has_dwelt: bool = False
+    run: list[int] = field(default_factory=list)
+    """The ts of the last fixes, which are all on the side where the object does not count as being yet."""
+    quiet_us: int | None = None
+    """The end of the pause after an alert."""
+
+
+@dataclass
+class ObjectState:
+    """What is known of one moving object."""
+
+    interval: int = 0
+    newest_us: int | None = None
+    known: dict[int, Known] = field(default_factory=dict)
+
+
+@dataclass
+class Follower:
+    accuracy_max_m: float | None = None
+    accuracy_needed: bool = False
+    objects: dict[object, ObjectState] = field(default_factory=dict)
+    cooled: int = 0
+    vague: int = 0
+
+    def forget(self, interval: int) -> None:
+        """Forget the objects whose last event is of this interval or older."""
+        self.objects = {name: here for name, here in self.objects.items() if here.interval > interval}
+
+    def see(
+        self,
+        name: object,
+        ts_us: int,
+        interval: int,
+        accuracy_m: float | None,
+        met: Collection[int],
+        rules: dict[int, Rules],
+    ) -> set[int]:
+        """The next fix of an object, which is inside of `met`. Returns those of the live subscriptions in `rules` that
+        are told of it."""
+        here = self.objects.setdefault(name, ObjectState())
+        if here.newest_us is not None and ts_us < here.newest_us:
+            return set()  # late
+        here.newest_us, here.interval = ts_us, interval
+        here.known = {sub: known for sub, known in here.known.items() if sub in rules}
+        for sub, known in here.known.items():
+            if not rules[sub].cooldown_us:
+                known.quiet_us = None
+        if self._is_vague(accuracy_m):
+            self.vague += 1
+            return set()
+        told = set()
+        for sub, asked in rules.items():
+            known = here.known.setdefault(sub, Known())
+            if not _transits(known, asked, ts_us, sub in met):
+                continue
+            if known.quiet_us is not None and ts_us < known.quiet_us:
+                self.cooled += 1
+                continue
+            told.add(sub)
+            known.quiet_us = ts_us + asked.cooldown_us if asked.cooldown_us else None
+        return told
+
+    def _is_vague(self, accuracy_m: float | None) -> bool:
+        if self.accuracy_max_m is None:
+            return False
+        if accuracy_m is None or isnan(accuracy_m) or accuracy_m < 0:
+            return self.accuracy_needed
+        return accuracy_m > self.accuracy_max_m
+
+
+def _transits(known: Known, asked: Rules, ts_us: int, is_inside: bool) -> bool:
+    """Whether the subscription has what it is on, with this fix."""
+    was_inside = known.since_us is not None
+    if is_inside == was_inside:
+        known.run = []
+    else:
+        known.run.append(ts_us)
+        long_enough = asked.lasts_us is None or known.run[-1] - known.run[0] >= asked.lasts_us
+        if len(known.run) >= asked.fixes and long_enough:
+            known.since_us, known.has_dwelt = (known.run[0] if is_inside else None), False
+            known.run = []
+    stays = known.since_us is not None
+    if asked.on == "enter":
+        return stays and not was_inside
+    if asked.on == "exit":
+        return was_inside and not stays
+    if not is_inside or known.since_us is None or known.has_dwelt:
+        return False
+    known.has_dwelt = ts_us - known.since_us >= float(asked.on) * 1e6
+    return known.has_dwelt
+
+
+def read_rules(on: object, confirm: object, cooldown: object) -> Rules | None:
+    """The rules in an operation's columns, where `on` has been read; None if they cannot be read, or if there is
+    nothing for them to be about."""
+    if on == "inside":
+        return Rules("inside") if confirm is None and cooldown is None else None
+    fixes, lasts_us, cooldown_us = 1, None, 0
+    if confirm is not None:
+        number, unit = _amount(confirm)
+        if unit in ("fix", "fixes"):
+            fixes = int(number)
+            if fixes != number or not (fixes == 1 if unit == "fix" else 1 <= fixes <= 1000):
+                return None
+        else:
+            lasts_us = _time_us(number, unit)
+            if not 0 < lasts_us <= 86_400_000_000:
+                return None
+    if cooldown is not None:
+        cooldown_us = _time_us(*_amount(cooldown))
+        if not 0 < cooldown_us <= 30 * 86_400_000_000:
+            return None
+    return Rules(on if isinstance(on, float) else str(on), fixes, lasts_us, cooldown_us)
+
+
+def _amount(text: object) -> tuple[float, str]:
+    number, _, unit = str(text).strip().partition(" ")
+    try:
+        return float(number), unit.strip()
+    except ValueError:
+        return -1.0, ""
+
+
+def _time_us(number: float, unit: str) -> int:
+    """-1: it is no time."""
+    seconds = {"s": 1, "min": 60, "hours": 3600, "days": 86_400}.get(unit)
+    return -1 if seconds is None else round(number * seconds * 1e6)
