@@ -29,7 +29,7 @@ from geoswarm.flow.observe import (
 from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER
-from geoswarm.flow.stages.aggregates import event_counter
+from geoswarm.flow.stages.aggregates import event_counter, send_counted
 from geoswarm.flow.stages.matchers import match_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import TEXT
@@ -63,7 +63,7 @@ def _match_and(shape: Shape, task: BatchTask) -> Body:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
             yield from _serve(parcel, runs, parcel.executor, task, shaped, counted)
         if counter is not None:
-            task.state.put_counted("match", number, counter.counted())
+            send_counted(task, "match", number, counter)
         reports = clock.reports(number)
         next(iter(reports.values())).late = 0 if counter is None else counter.late
         for executor, counted in reports.items():
