@@ -265,33 +265,32 @@ def _written(ids: SubIds, ordinals: Ints, codes: Ints, began: Ints, texts: pa.St
 
 @kernel
 def _look_up(ascending: SubIds, wanted: SubIds) -> tuple[Ints, Ints]:
-    """Which of the wanted ids are there, and where. Each is looked for first where it would be if the ids were evenly
-    spread, as most are; from there steps double until they are too far, and are then halved."""
+    """Which of the wanted ids are there, and where. Each is looked for first where it would be if the ids had no gaps
+    or even ones, as most have, for which the processor need not wait for the id before. From the one before, steps
+    double until they are too far, and are then halved."""
     rows, found, n = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.int64), 0
-    last, low = len(ascending) - 1, 0
+    last, at = len(ascending) - 1, 0
     if last < 0:
         return rows[:0], found[:0]
-    per_id = last / max(1.0, float(ascending[last]) - float(ascending[0]))
+    first = float(ascending[0])
+    per_id = last / max(1.0, float(ascending[last]) - first)
     for i in range(len(wanted)):
-        key = wanted[i]
-        if key < ascending[low]:
-            continue  # less than all ids, since those before `low` are less than the wanted one before
-        at, step = min(last, low + int((float(key) - float(ascending[low])) * per_id)), 1
-        while at > low and ascending[at] > key:
-            at = max(low, at - step)
-            step *= 2
-        if step == 1:
-            while at + step <= last and ascending[at + step] <= key:
+        guess = min(max(int((float(wanted[i]) - first) * per_id + 0.5), 0), last)
+        if ascending[guess] == wanted[i]:
+            at = guess
+        else:
+            step = 1
+            while at + step <= last and ascending[at + step] <= wanted[i]:
                 at += step
                 step *= 2
-        while step:
-            if at + step <= last and ascending[at + step] <= key:
-                at += step
-            step //= 2
-        low = at
-        if ascending[at] == key:
-            rows[n], found[n] = i, at
-            n += 1
+            while step:
+                if at + step <= last and ascending[at + step] <= wanted[i]:
+                    at += step
+                step //= 2
+            if ascending[at] != wanted[i]:
+                continue
+        rows[n], found[n] = i, at
+        n += 1
     return rows[:n], found[:n]
 
 
