@@ -2,6 +2,7 @@
 row, so that the state of aggregates is tested without matching.
 """
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from geoswarm.core.aggregates.spec import AggregateSpec
 from geoswarm.core.subscriptions.aggregate import NO_SPEC
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.flow.aggregates.counted import COUNTED
+from geoswarm.flow.stages.keyed import route_keys
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.aggregates import AggregateRun
@@ -72,10 +74,14 @@ class CountedWorld:
 
     def give(self, events: pa.Table, met: set[Pair], rng: np.random.Generator) -> list[Any]:
         """What the run gives; nothing is committed."""
-        task: BatchTask = task_of(self.state, CONTRACT, self.tuning, events.schema)
         watermark_us = self.run.watermark_us(self.number)
-        counted = count_by_hand(self.state, events, met, watermark_us, rng)
-        return rows_shown(self.run.apply(rows_of(counted, int(rng.integers(1, 4))), task).to_arrow().to_pylist())
+        counted = rows_of(count_by_hand(self.state, events, met, watermark_us, rng), int(rng.integers(1, 4)))
+        self.state.forget_attempt()  # it may be the batch of before, cut into other tasks
+        keyed = self.run.begin(self.number, self.state.manifest.now_us, self.state, counted.name_task)
+        for number, batches in enumerate(counted._tasks()):
+            self.state.put_counted("match", number, route_keys(keyed)(number, batches))
+        task: BatchTask = replace(task_of(self.state, CONTRACT, self.tuning, events.schema), counting=keyed)
+        return rows_shown(self.run.give(counted, task, self.state.counted_names()).to_arrow().to_pylist())
 
     def finish(self, events: pa.Table) -> None:
         times = events.column("ts").cast(pa.int64()).to_numpy()

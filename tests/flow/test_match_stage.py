@@ -4,7 +4,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from geoswarm.config import EXECUTORS_MAX
-from geoswarm.flow.observe import TaskName
+from geoswarm.flow.observe import Load, TaskName
 from geoswarm.flow.stages.match import _ExecutorClock
 
 NAME = TaskName(3, 4)
@@ -32,6 +32,18 @@ def test_executors_are_charged_their_own_time_and_an_equal_part_of_the_beginning
         clock.now_s += spent_s
     reports = shared.reports(1)
     assert {executor: report.task_cpu_us for executor, report in reports.items()} == {5: 1_350_000, 1: 600_000}
+
+
+def test_what_is_done_for_all_executors_at_the_end_is_divided_by_their_matches() -> None:
+    clock = Clock()
+    shared = clock_of(clock)
+    for executor, matches in ((5, 30), (1, 10), (7, 0)):
+        shared.turn_to(executor).add(0, executor, Load(50, matches, matches, 0))
+        clock.now_s += 1.0
+    shared.end_turns()
+    clock.now_s += 0.4
+    reports = shared.reports(1)
+    assert {e: report.task_cpu_us for e, report in reports.items()} == {5: 1_300_000, 1: 1_100_000, 7: 1_000_000}
 
 
 def test_a_task_without_parcels_reports_all_the_same() -> None:

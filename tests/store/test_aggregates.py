@@ -16,7 +16,7 @@ from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.subscriptions.aggregate import AGGREGATE_ARRAYS, NO_SPEC, StoredAggregates, look_up
 from geoswarm.core.subscriptions.attributes import operation_table, registration
-from geoswarm.flow.aggregates.counted import COUNTED
+from geoswarm.flow.exchange import PACKED
 from geoswarm.model import EVENT
 from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.batch_state import StoredBatch
@@ -196,8 +196,7 @@ def test_ids_are_looked_up_as_if_one_by_one(seed: int) -> None:
 def test_what_tasks_of_another_attempt_have_counted_is_not_counted(open_checkpoint: Checkpoint) -> None:
     manifest = prepare(open_checkpoint, 0, put(1, aggregate="count", window="tumbling(1 s)"))
     mine, other = (StoredBatch(open_checkpoint.storage, 0, manifest, attempt) for attempt in ("mine", "other"))
-    row = {field.name: None for field in COUNTED} | dict.fromkeys(("sub_id", "began", "first_us", "last_us"), 1)
-    rows = pa.RecordBatch.from_pylist([row | {"event_id": 0, "count": 1}], COUNTED)
+    rows = pa.RecordBatch.from_pylist([{"executor": 1, "partition": 0, "kind": 0, "payload": b"counted"}], PACKED)
     mine.put_counted("match", 0, [rows])
     for number in (0, 1):  # it was cut into more tasks
         other.put_counted("match", number, [rows])

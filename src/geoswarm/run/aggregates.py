@@ -1,15 +1,22 @@
 """The state of aggregates in a running stream: what tasks have counted goes in, the windows that are over come out.
 
-    matches ── count (flow/aggregates/count.py) ──► AggregateRun.apply ──► rows for the sink of aggregates
-                                      ▲                    │
-                                      └── watermark ◄── finish: state and watermark are committed together
+    begin ──► matches ── count (flow/aggregates/count.py) ──► give ──► rows for the sink of aggregates
+      ▲                                                         │
+      └───────── watermark ◄── finish: state and watermark are committed together
 
 A batch that is run again sees the state and the watermark that the batch before it left.
 """
 
+from collections.abc import Callable, Sequence
+from functools import partial
+
 from geoswarm.config import KeyTuning, Tuning
+from geoswarm.flow.aggregates.counted import COUNTED
 from geoswarm.flow.aggregates.operator import Aggregates
-from geoswarm.flow.stages.task import BatchTask
+from geoswarm.flow.keyed.work import KeyedTask
+from geoswarm.flow.observe import TaskName
+from geoswarm.flow.stages.aggregates import read_counted
+from geoswarm.flow.stages.task import BatchState, BatchTask
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.store.checkpoint import Checkpoint
@@ -20,7 +27,7 @@ PLANNER = "mixed-compact"
 
 
 class AggregateRun:
-    """`apply` to what is counted in each batch in which some subscription counts, then `finish`, in every batch."""
+    """`begin` and `give` in each batch in which some subscription counts, then `finish`, in every batch."""
 
     def __init__(self, checkpoint: Checkpoint, tuning: Tuning) -> None:
         keys = KeyTuning(executors=checkpoint.plan.executors, round_s=tuning.round_s, planner=PLANNER)
@@ -32,12 +39,17 @@ class AggregateRun:
         """That of a batch: what ends there at the latest is over in it. None before any event."""
         return self._run.before(batch).watermark_us
 
-    def apply(self, counted: Rows, task: BatchTask) -> Rows:
-        """`counted` has the columns COUNTED; the result has ANSWERS."""
-        before = self._run.before(task.batch_id)
-        operator = Aggregates(task.state, before.closed_us, before.watermark_us)
+    def begin(self, batch: int, now_us: int, state: BatchState, name_task: Callable[[], TaskName]) -> KeyedTask:
+        """By what the tasks that match route what they count."""
+        before = self._run.before(batch)
+        operator = Aggregates(state, before.closed_us, before.watermark_us)
         self._is_under_way = True
-        return self._run.apply(counted, task.batch_id, task.now_us, operator)
+        return self._run.begin(COUNTED, batch, now_us, name_task, operator)
+
+    def give(self, events: Rows, task: BatchTask, names: Sequence[str]) -> Rows:
+        """The answers of all windows that are over, with the columns ANSWERS; what was counted is in the files with
+        these names. `events` are those of the batch."""
+        return self._run.serve(events, partial(read_counted, task.state, names))
 
     def finish(self, batch: int, newest_us: int | None) -> KeyedBatchEntry | None:
         """Commit what the batch has left, once the sink has its rows. `newest_us` is the time of its newest event;

@@ -1,18 +1,18 @@
 """The answers of a batch, from what its tasks have counted to the sink for aggregates.
 
-    tasks that match ── files of counted events ──► state of windows (`aggregates.py`) ──► rows ──► sink
+    tasks that match ── parcels of counted events ──► state of windows (`aggregates.py`) ──► rows ──► sink
 
 Rows are given after the matches and before the batch is committed, and the state is committed after the sink has them:
 a batch that is run again sees the same state and counts the same events.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from geoswarm.config import Tuning
 from geoswarm.errors import SettingsError
-from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.stages.aggregates import read_counted
+from geoswarm.flow.keyed.work import KeyedTask
+from geoswarm.flow.observe import LoadReport, TaskName
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import VERSION
 from geoswarm.run.aggregates import AggregateRun
@@ -52,12 +52,15 @@ class Answers:
     def scale(self, executors: int) -> None:
         self._run.scale(executors)
 
+    def begin(self, batch: int, state: StoredBatch, name_task: Callable[[], TaskName]) -> KeyedTask | None:
+        """By what the tasks of a batch in which some subscription counts route what they count; None: nobody asks."""
+        return None if self.sink is None else self._run.begin(batch, state.manifest.now_us, state, name_task)
+
     def give(self, events: Rows, task: BatchTask, state: StoredBatch, routed: Sequence[LoadReport]) -> Given:
         """`events` are those of the batch; `routed` are the reports of the tasks that have validated them."""
-        if task.counts_events and self.sink is not None:
+        if task.counting is not None and self.sink is not None:
             names = state.counted_names()
-            counted = events.numbers(max(1, len(names))).map(*read_counted(task, names))
-            rows = self._run.apply(counted, task).add_constant(VERSION, state.manifest.version)
+            rows = self._run.give(events, task, names).add_constant(VERSION, state.manifest.version)
             self.sink.write(rows, task.batch_id)
         times_us = [report.newest_us for report in routed if report.newest_us is not None]
         entry = self._run.finish(task.batch_id, max(times_us, default=None))

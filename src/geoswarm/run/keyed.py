@@ -9,7 +9,7 @@ batch that is run again sees the same state, and gives the same rows.
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import pyarrow as pa
@@ -28,6 +28,7 @@ from geoswarm.flow.keyed.operator import Moment, Operator
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.state import Commit, FileChanges
 from geoswarm.flow.keyed.work import KeyedTask
+from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.keyed import merge_keys, route_keys, work_in_parts, work_on_keys
 from geoswarm.run.rows import Rows, for_each_executor
 from geoswarm.store.journal import Journal
@@ -50,6 +51,20 @@ def apply_operator(rows: Rows, task: KeyedTask) -> Rows:
     if not task.merges:
         return routed.map(served, given)
     return routed.map(served, PACKED).exchange(tasks).map(merge_keys(task), given)
+
+
+def serve_parcels(rows: Rows, task: KeyedTask, parcels_of: Callable[[int, int], Iterator[pa.RecordBatch]]) -> Rows:
+    """The same for parcels that no exchange brings: tasks fetch their own. The operator merges nothing."""
+    executors = task.plan.executors[-1] + 1
+    tasks = rows.tasks_for(executors)
+    served = for_each_executor(work_on_keys(task), executors, tasks, task.cpu_s, task.moment.batch)
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for mine in (mine for batch in batches for mine in batch.column(0).to_pylist()):
+            yield from served(mine, parcels_of(mine, tasks))
+
+    given: pa.Schema = task.operator.given(task.fed)
+    return rows.numbers(tasks).map(run, given)
 
 
 class KeyedRun:
@@ -104,6 +119,26 @@ class KeyedRun:
     def apply(self, rows: Rows, batch_id: int, now_us: int, operator: Operator | None = None) -> Rows:
         """The output of the operator for the rows. `operator` replaces it for this batch: the same operator, with what
         it needs to know about the batch."""
+        task = self.begin(rows.schema, batch_id, now_us, rows.name_task, operator)
+        self._given = apply_operator(rows, task)
+        return self._given
+
+    def serve(self, routed: Rows, parcels_of: Callable[[int, int], Iterator[pa.RecordBatch]]) -> Rows:
+        """The output of the operator for rows that tasks have routed by what `begin` returned. `routed` are on the same
+        runner; `parcels_of(number, tasks)` returns what was sent to a task of so many."""
+        assert self._task is not None, "begin comes first"
+        self._given = serve_parcels(routed, self._task, parcels_of)
+        return self._given
+
+    def begin(
+        self,
+        columns: pa.Schema,
+        batch_id: int,
+        now_us: int,
+        name_task: Callable[[], TaskName],
+        operator: Operator | None = None,
+    ) -> KeyedTask:
+        """What the tasks of a batch must know, whose rows have these columns."""
         operator = operator or self.operator
         self._check()
         before = self._state.before(batch_id)
@@ -117,13 +152,13 @@ class KeyedRun:
             before,
             self.plan.epoch,
             self._seal,
-            feed_schema(operator, rows.schema),
+            feed_schema(operator, columns),
             cpu_s=self._cpu_s,
             fresh_name=fresh_name,
             attempt=fresh_name(),  # tasks of a killed driver may still be reporting
             costs=self._costs if self._tuning.load_by == "time" else None,
             heavy_keys=self._heavy_keys,
-            name_task=rows.name_task,
+            name_task=name_task,
             weighs_table=is_first_of_round,
         )
         if before.files and before.columns not in map(str, task.columns):
@@ -132,8 +167,8 @@ class KeyedRun:
                 f"or remove {self._state.folder} from the checkpoint"
             )
         self._state.forget_reports()  # those of crashed attempts
-        self._task, self._given = task, apply_operator(rows, task)
-        return self._given
+        self._task = task
+        return task
 
     def before(self, batch_id: int) -> Commit:
         """The state that a batch may see."""

@@ -190,6 +190,8 @@ class Pipeline:
         return self._checkpoint.prepare(batch.number, batch.operations, now_us, batch.content, draws)
 
     def _task(self, batch: Batch, state: StoredBatch) -> BatchTask:
+        counts_events = any(entry.aggregates for entry in state.manifest.segments)
+        name_task = batch.events.name_task
         return BatchTask(
             state,
             self._contract,
@@ -198,10 +200,11 @@ class Pipeline:
             state.manifest.now_us,
             batch.columns,
             time.thread_time,
-            batch.events.name_task,
+            name_task,
             any(entry.transitions for entry in state.manifest.segments),
-            any(entry.aggregates for entry in state.manifest.segments),
+            counts_events,
             self._answers.watermark_us(batch.number),
+            self._answers.begin(batch.number, state, name_task) if counts_events else None,
             self._steering.needs_stats,
             self._steering.needs_cells,
             self._level_tasks(batch.events, state.plan()),

@@ -18,8 +18,8 @@ from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.aggregate import AggregateValues
 from geoswarm.core.subscriptions.trigger import FollowRules
-from geoswarm.flow.aggregates.counted import COUNTED
 from geoswarm.flow.asked_pasts import AskedPasts
+from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.recall import OpenPart, PastQuery
 from geoswarm.store import dead_files, plans
@@ -88,8 +88,8 @@ class StoredBatch:
         text = json.dumps(counted.to_json()).encode()
         self.storage.write(f"{self._report_folder}/{stage}-{number:05d}.json", text, durable=False)
 
-    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
-        found = pa.Table.from_batches(rows, COUNTED)
+    def put_counted(self, stage: str, number: int, parcels: Iterable[pa.RecordBatch]) -> None:
+        found = pa.Table.from_batches(parcels, PACKED)
         if len(found):
             name = f"{stage}-{number:05d}{self._of_attempt}"
             self.storage.write(f"{self._counted_folder}/{name}", _packed(found), durable=False)
@@ -153,8 +153,8 @@ class HeldBatch(StoredBatch):
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         self.held[f"{stage}-{number:05d}"] = counted
 
-    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
-        self.held_counted[f"{stage}-{number:05d}"] = pa.Table.from_batches(rows, COUNTED)
+    def put_counted(self, stage: str, number: int, parcels: Iterable[pa.RecordBatch]) -> None:
+        self.held_counted[f"{stage}-{number:05d}"] = pa.Table.from_batches(parcels, PACKED)
 
     def counted_names(self) -> list[str]:
         return sorted(name for name, rows in self.held_counted.items() if len(rows))

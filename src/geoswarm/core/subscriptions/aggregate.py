@@ -225,12 +225,16 @@ def look_up(
 ) -> AggregateValues:
     """What the subscription with each ascending id counts, if it is live; `are_live` says which ordinals of each
     segment are. All of a million ids take some milliseconds for each segment."""
-    values, (texts, renamed) = no_aggregates(len(ids)), _unite([held.texts for held in segments])
+    values = no_aggregates(len(ids))
+    if len(segments) == 1:  # its texts differ from each other already
+        texts, renamed = segments[0].texts, [np.arange(len(segments[0].texts))]
+    else:
+        texts, renamed = _unite([held.texts for held in segments])
     for held, table, is_live in zip(segments, renamed, are_live, strict=True):
-        place = _look_up(read_only(held.ids), read_only(ids))
-        rows = np.flatnonzero(place >= 0)
-        rows = rows[is_live(held.ordinals[place[rows]].astype(np.int64))]
-        values.codes[rows], values.began[rows] = table[held.codes[place[rows]]], held.began[place[rows]]
+        rows, found = _look_up(read_only(held.ids), read_only(ids))
+        lives = is_live(held.ordinals[found].astype(np.int64))
+        codes, began = read_only(held.codes), read_only(held.began)
+        _copy_values(rows, found, lives, codes, began, read_only(table), values.codes, values.began)
     return values._replace(texts=texts)
 
 
@@ -260,19 +264,40 @@ def _written(ids: SubIds, ordinals: Ints, codes: Ints, began: Ints, texts: pa.St
 
 
 @kernel
-def _look_up(ascending: SubIds, wanted: SubIds) -> Ints:
-    """Each step from one wanted id to the next doubles until it is too far, and is then halved: a million ids are found
-    in one pass, and a few among a million in a few steps each."""
-    places, at = np.full(len(wanted), -1, np.int64), 0
+def _look_up(ascending: SubIds, wanted: SubIds) -> tuple[Ints, Ints]:
+    """Which of the wanted ids are there, and where. Each is looked for first where it would be if the ids had no gaps
+    or even ones, as most have, for which the processor need not wait for the id before. From the one before, steps
+    double until they are too far, and are then halved."""
+    rows, found, n = np.empty(len(wanted), np.int64), np.empty(len(wanted), np.int64), 0
+    last, at = len(ascending) - 1, 0
+    if last < 0:
+        return rows[:0], found[:0]
+    first = float(ascending[0])
+    per_id = last / max(1.0, float(ascending[last]) - first)
     for i in range(len(wanted)):
-        step = 1
-        while at + step < len(ascending) and ascending[at + step] <= wanted[i]:
-            at += step
-            step *= 2
-        while step:
-            if at + step < len(ascending) and ascending[at + step] <= wanted[i]:
+        guess = min(max(int((float(wanted[i]) - first) * per_id + 0.5), 0), last)
+        if ascending[guess] == wanted[i]:
+            at = guess
+        else:
+            step = 1
+            while at + step <= last and ascending[at + step] <= wanted[i]:
                 at += step
-            step //= 2
-        if at < len(ascending) and ascending[at] == wanted[i]:
-            places[i] = at
-    return places
+                step *= 2
+            while step:
+                if at + step <= last and ascending[at + step] <= wanted[i]:
+                    at += step
+                step //= 2
+            if ascending[at] != wanted[i]:
+                continue
+        rows[n], found[n] = i, at
+        n += 1
+    return rows[:n], found[:n]
+
+
+@kernel
+def _copy_values(
+    rows: Ints, found: Ints, lives: Bools, codes: Ordinals, began: Ints, table: Ints, to_codes: Ints, to_began: Ints
+) -> None:
+    for i in range(len(rows)):
+        if lives[i]:
+            to_codes[rows[i]], to_began[rows[i]] = table[codes[found[i]]], began[found[i]]

@@ -12,7 +12,7 @@ from geoswarm.core.where.read import read_where
 from geoswarm.core.where.when import meets
 from geoswarm.flow.aggregates.counted import GROUP
 from geoswarm.flow.aggregates.held_rows import HeldRows
-from geoswarm.flow.aggregates.live import Rules
+from geoswarm.flow.aggregates.live import Rules, distinct
 from geoswarm.model import TIMESTAMP
 
 ANSWERS = pa.schema(
@@ -48,7 +48,7 @@ def answer(closed: Closed, users: Users) -> tuple[pa.RecordBatch, Ints]:
     """The rows, and the key of each."""
     closed, found = _read(closed)
     rows = closed.rows
-    ids, at = np.unique(rows.subs, return_inverse=True)
+    ids, at = distinct(rows.subs)
     groups = pa.nulls(len(rows), pa.string()) if rows.rest is None else rows.rest.column(GROUP.name)
     columns = [
         pa.array(rows.subs),

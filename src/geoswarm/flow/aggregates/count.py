@@ -1,7 +1,7 @@
 """Counts matches of subscriptions that have an aggregate, and leaves those of the others.
 
     matches ──► who counts? ──┬─► counts nothing: reported as ever
-                              └─► its window, and whether it is late ──► one row for a span ──► `put_counted`
+                              └─► its window, and whether it is late ──► one row for a span ──► `send_counted`
 
 A task has one `EventCounter`. Few distinct specs are shared by many subscriptions, so all pairs of one kind are counted
 at once (`combine.py`). The rules are those of docs/aggregates.md; the state of windows is kept elsewhere.

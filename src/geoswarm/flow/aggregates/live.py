@@ -85,14 +85,18 @@ def is_plain(part: int) -> bool:
     return kind_of_part(part) == PANES and part % 2 == _PLAIN
 
 
+def distinct(subs: SubIds) -> tuple[SubIds, Ints]:
+    """The subscriptions, ascending, and which of them each row has. Where they ascend, as they mostly do, nothing is
+    sorted."""
+    if len(subs) and (subs[1:] >= subs[:-1]).all():
+        is_first = np.append(True, subs[1:] != subs[:-1])
+        return subs[is_first], np.cumsum(is_first) - 1
+    return np.unique(subs, return_inverse=True)
+
+
 def find_live(rows: HeldRows, look_up: LookUp) -> tuple[Bools, Rules]:
     """Which rows count, and the rules for these."""
-    subs = rows.subs
-    if len(subs) and (np.diff(subs) >= 0).all():
-        is_first = np.diff(subs, prepend=subs[0] - 1) != 0
-        ids, at = subs[is_first], np.cumsum(is_first) - 1
-    else:
-        ids, at = np.unique(subs, return_inverse=True)
+    ids, at = distinct(rows.subs)
     values = look_up(ids)
     codes = values.codes[at]
     lives: Bools = (codes != NO_SPEC) & (values.began[at] == rows.began)

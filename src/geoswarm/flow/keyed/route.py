@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.keys.hashing import KeyOwners, key_ids
 from geoswarm.core.keys.plan import KeyPlan
 from geoswarm.errors import SchemaError
@@ -61,7 +62,7 @@ def route_given(given: pa.RecordBatch, merge_by: str, executors: Ints) -> Iterat
 
 
 def split_by_owner(rows: pa.RecordBatch, owners: KeyOwners, kind: int = EVENT_PARCEL) -> Iterator[Parcel]:
-    order = np.argsort(owners, kind="stable")
+    order = sort_order(owners.astype(np.uint32), int(owners.max(initial=0)))
     rows, owners = rows.take(pa.array(order)), owners[order]
     begins = np.flatnonzero(np.diff(owners, prepend=-1))
     for begin, end in zip(begins, np.append(begins[1:], len(owners)), strict=True):

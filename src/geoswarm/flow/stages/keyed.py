@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import gather
 from geoswarm.flow.dead_letters import DeadLetters
@@ -67,8 +66,9 @@ def _work_and(shape: Callable[[pa.RecordBatch], pa.RecordBatch], task: KeyedTask
         began_s = task.cpu_s() - received_s
         rows = list[pa.RecordBatch]()
         for batch in batches:
+            kinds = batch.column("kind").to_numpy()
             for kind, columns in columns_of.items():
-                found = batch.filter(pc.equal(batch.column("kind"), kind))
+                found = batch if (kinds == kind).all() else batch.filter(pa.array(kinds == kind))  # which would copy
                 parcels = unpack_parcels(found, columns) if len(found) else ()
                 if kind == PASSING_PARCEL:
                     yield from (shape(parcel.events) for parcel in parcels)

@@ -29,7 +29,7 @@ from geoswarm.flow.observe import (
 from geoswarm.flow.rivals.route_areas import events_at_home
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER
-from geoswarm.flow.stages.aggregates import event_counter
+from geoswarm.flow.stages.aggregates import event_counter, send_counted
 from geoswarm.flow.stages.matchers import match_parcels
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import TEXT
@@ -62,8 +62,9 @@ def _match_and(shape: Shape, task: BatchTask) -> Body:
             if asks_for_words and TEXT.name in parcel.events.schema.names:
                 counted.said += quote_events(parcel.events, min(PARCEL_QUOTES_MAX, TASK_QUOTES_MAX - len(counted.said)))
             yield from _serve(parcel, runs, parcel.executor, task, shaped, counted)
+        clock.end_turns()
         if counter is not None:
-            task.state.put_counted("match", number, counter.counted())
+            send_counted(task, "match", number, counter)
         reports = clock.reports(number)
         next(iter(reports.values())).late = 0 if counter is None else counter.late
         for executor, counted in reports.items():
@@ -79,11 +80,12 @@ def _counting(shape: Shape, counter: EventCounter) -> Shape:
 
 class _ExecutorClock:
     """The reports of the executors that a task serves, and the CPU time of the task divided among them: each has what
-    passed while its parcels were served, and an equal part of what passed before the first."""
+    passed while its parcels were served, an equal part of what passed before the first, and of what passes after the
+    last, when the counted events of all are put together, a part by its matches."""
 
     def __init__(self, task: BatchTask) -> None:
         self._cpu_s, self._name = task.cpu_s, task.name_task()
-        self._since_s, self._first_s = task.cpu_s(), 0.0
+        self._since_s, self._first_s, self._last_s = task.cpu_s(), 0.0, 0.0
         self._counted: dict[int, LoadReport] = {}
         self._spent_s: dict[int, float] = {}
         self._now_with: int | None = None
@@ -93,21 +95,31 @@ class _ExecutorClock:
         self._now_with = executor
         return self._counted.setdefault(executor, LoadReport(task=self._name))
 
+    def end_turns(self) -> None:
+        """What passes from now on is for all executors."""
+        self._stop()
+        self._now_with = None
+
     def reports(self, number: int) -> dict[int, LoadReport]:
         """By executor; the task with this number, if it has no parcels, reports under one that no executor has: its
         executors are not known to it, and another task may serve what it would take for one of them."""
         self._stop()
         if not self._counted:
             self.turn_to(EXECUTORS_MAX + number)
+        matches = {e: sum(load.matches for load in c.partitions.values()) for e, c in self._counted.items()}
+        total = sum(matches.values())
         for executor, counted in self._counted.items():
             own_s = self._spent_s.get(executor, 0.0) + self._first_s / len(self._counted)
+            own_s += self._last_s * (matches[executor] / total if total else 1 / len(self._counted))
             counted.task_cpu_us = round(own_s * 1e6)
         return self._counted
 
     def _stop(self) -> None:
         now_s = self._cpu_s()
-        if self._now_with is None:
+        if self._now_with is None and not self._counted:
             self._first_s += now_s - self._since_s
+        elif self._now_with is None:
+            self._last_s += now_s - self._since_s
         else:
             self._spent_s[self._now_with] = self._spent_s.get(self._now_with, 0.0) + now_s - self._since_s
         self._since_s = now_s

@@ -16,7 +16,7 @@ from geoswarm.flow.exchange import unpack_parcels
 from geoswarm.flow.merge import as_arrays, as_pairs, join_rows, match_schema, split_arrays
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.route_terms import COPIES, EVENT_NUMBER, travel_schema
-from geoswarm.flow.stages.aggregates import event_counter
+from geoswarm.flow.stages.aggregates import event_counter, send_counted
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import SUB_IDS
 
@@ -36,7 +36,7 @@ def merge_parts(task: BatchTask) -> Body:
             counted.repeated += sum(map(_count_matched, some)) - _count_matched(whole)
             yield from _shape(whole, task, counter)
         if counter is not None:
-            task.state.put_counted("merge", executor, counter.counted())
+            send_counted(task, "merge", executor, counter)
             counted.late = counter.late
         task.state.report("merge", executor, counted)
 

@@ -18,6 +18,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.aggregate import AggregateValues
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.asked_pasts import AskedPasts
+from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.flow.observe import LoadReport, TaskName
 from geoswarm.flow.recall import OpenPart, PastQuery
 from geoswarm.flow.rivals.replicated_index import CANDIDATES, ReplicatedIndex, build_replicated_index, index_boxes
@@ -60,11 +61,10 @@ class BatchState(Protocol):
         """What each of ascending subscriptions counts instead of reporting matches."""
 
     def counted(self, name: str) -> pa.Table:
-        """The counted events of one task."""
+        """What one task has counted, as parcels."""
 
-    def put_counted(self, stage: str, number: int, rows: Iterable[pa.RecordBatch]) -> None:
-        """Keep the events that a task has counted, in the columns of `flow/aggregates/counted.py`. The last attempt of
-        a task counts."""
+    def put_counted(self, stage: str, number: int, parcels: Iterable[pa.RecordBatch]) -> None:
+        """Keep what a task has counted, packed for the executors of its keys. The last attempt of a task counts."""
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         """The user of each of ascending subscriptions."""
@@ -108,6 +108,8 @@ class BatchTask:
     """Whether some subscription has an aggregate."""
     watermark_us: int | None = None
     """Windows that end here or before are closed for aggregates; None: there was no event before the batch."""
+    counting: KeyedTask | None = None
+    """By what counted events go to the executors that have the state of their subscriptions; None: they go nowhere."""
     counts_points: bool = False
     """Whether a strategy needs the statistics."""
     counts_cells: bool = False
