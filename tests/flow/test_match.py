@@ -12,6 +12,7 @@ from geoswarm.core.index.cell_kernels import TURN_ENTRIES
 from geoswarm.core.index.cells import ENTRIES_MAX, build
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.space.grid import Grid
+from geoswarm.flow.keep import sort_by_place
 from geoswarm.flow.match.match import MatchRun, Searchable, match
 from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
@@ -165,3 +166,11 @@ def test_no_rectangle_costs_more_than_four_entries_whatever_its_size(seed: int) 
 
 def test_warming_up_runs_every_stage() -> None:
     assert load_kernels(compiles_all=True) == 2
+
+
+def test_events_that_are_sorted_before_they_are_routed_travel_in_the_same_parcels() -> None:
+    grid, batch = Grid(*BOUNDS, columns=30, rows=20), events(np.random.default_rng(5), 3000, snap=1.0)
+    plan = uniform(grid, 3)
+    want, got = list(route(batch, plan)), list(route(sort_by_place(batch, grid), plan, is_sorted=True))
+    assert want == got
+    assert len(want) == len(plan.partitions)

@@ -7,15 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from geoswarm.config import WindowSettings
-from geoswarm.core.index.tiles import tiles_of
+from geoswarm.core.index.tiles import draw_tiles
+from geoswarm.flow.keep import BATCH
 from geoswarm.lab.workload.tweets import Tweets
 from geoswarm.store.kept.files import KeptBatch, KeptRun
 from geoswarm.store.kept.merge import (
     MERGED_ROWS_MAX,
     SMALL_ROWS,
     WINDOW_SHARE,
+    HeldRows,
     MergeLimits,
-    rows_by_tile,
+    cut_by_place,
     runs_to_merge,
 )
 
@@ -55,7 +57,7 @@ def test_a_large_run_is_not_written_anew_for_a_small_one() -> None:
 def test_no_two_tiles_overlap(seed: int, side: int, points: int) -> None:
     rng = np.random.default_rng(seed)
     x, y = (np.round(rng.normal(0, 5, points), rng.integers(0, 3)) for _ in range(2))
-    tiles = tiles_of(x, y, side)
+    tiles = draw_tiles(x, y, side).of(x, y)
     assert tiles.max() < side * side
     boxes = [(x[here].min(), y[here].min(), x[here].max(), y[here].max()) for here in (tiles == t for t in set(tiles))]
     for i, (x0, y0, x1, y1) in enumerate(boxes):
@@ -65,8 +67,12 @@ def test_no_two_tiles_overlap(seed: int, side: int, points: int) -> None:
 
 def test_a_merged_run_is_cut_into_files_of_like_size_in_which_a_small_region_meets_few() -> None:
     events = Tweets(seed=1).events(0, 300_000)
-    pieces = [events.take(pa.array(rows)) for rows in rows_by_tile(events)]
+    held = [HeldRows(events.slice(first, 100_000), batch) for batch, first in enumerate((0, 100_000, 200_000))]
+    pieces = list(cut_by_place(held))
     assert sorted(pa.Table.from_batches(pieces)["event_id"].to_pylist()) == events["event_id"].to_pylist()
+    for piece in pieces:
+        batches = piece["kept_batch"].to_numpy()
+        np.testing.assert_array_equal(batches, piece["event_id"].to_numpy() // 100_000)
     assert len(pieces) == 16
     assert max(map(len, pieces)) < 2 * 300_000 / 16
     x, y = (events.column(axis).to_numpy() for axis in ("x", "y"))
@@ -80,6 +86,19 @@ def test_a_merged_run_is_cut_into_files_of_like_size_in_which_a_small_region_mee
             )
         )
     assert np.median(met) <= 2
+
+
+@pytest.mark.parametrize(("first", "width"), [(7, pa.int32()), (2**31, pa.int64())])
+def test_events_keep_their_batch_when_a_merged_file_of_before_is_merged_again(first: int, width: pa.DataType) -> None:
+    """Files of before have 8 bytes for a batch; also a column that only one of two has, and one of another width."""
+    events = Tweets(seed=2).events(0, 3000)
+    before = events.slice(0, 2000).append_column("speed", pa.array(range(2000), pa.int32()))
+    before = before.append_column(BATCH, pa.array(np.arange(2000) // 500 + first))
+    (merged,) = cut_by_place([HeldRows(before, first), HeldRows(events.slice(2000), first + 4)])
+    assert merged.schema.field(BATCH.name).type == width
+    rows = sorted(zip(*(merged[name].to_pylist() for name in ("event_id", BATCH.name, "speed")), strict=True))
+    assert rows[:2000] == [(i, i // 500 + first, i) for i in range(2000)]
+    assert rows[2000:] == [(i, first + 4, None) for i in range(2000, 3000)]
 
 
 def _box(events: pa.RecordBatch) -> tuple[float, float, float, float]:

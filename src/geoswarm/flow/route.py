@@ -30,13 +30,15 @@ class Parcel(NamedTuple):
     kind: int = 0
 
 
-def route(events: pa.RecordBatch, plan: Plan) -> Iterator[Parcel]:
-    """`events` have been validated. Every event is in exactly one parcel."""
+def route(events: pa.RecordBatch, plan: Plan, *, is_sorted: bool = False) -> Iterator[Parcel]:
+    """`events` have been validated. Every event is in exactly one parcel. They may be in Z-order already."""
     if not len(events):
         return
     x, y = xy(events)
     slots = locate_slots(x, y, plan.grid.frame, plan.slot_of_cell)
-    order = sort_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
+    order = np.arange(len(events))
+    if not is_sorted:
+        order = sort_order(codes_of(x, y, frame_of(plan.grid)), CODE_MAX)
     yield from split_into_parcels(events, order, slots[order], plan)
 
 

@@ -18,6 +18,7 @@ from geoswarm.errors import InputError, SchemaError, SettingsError
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.past import PastOracle
 from geoswarm.run.past import Past
+from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.kept.files import PARTS_FOLDER, RUNS_FOLDER, read_run, run_names
@@ -172,6 +173,26 @@ def test_only_the_files_and_blocks_that_a_region_and_a_time_touch_are_read(tmp_p
     assert len(near.touched) == 1, "the time is that of one batch"
     (touched,) = near.touched
     assert 0 < touched.blocks < touched.blocks_of_parts / 2
+
+
+def test_a_batch_whose_events_cannot_be_written_is_not_committed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is written while the task goes on, so the task must wait for it before it reports."""
+    window, tables, written = WindowSettings(keep="1 day"), [batch(15, k) for k in range(3)], StoredBatch.keep
+
+    def refuse(state: StoredBatch, part: str, arrays: Any) -> tuple[str, int]:
+        if state.batch_id == 1:
+            raise OSError("no space left on device")
+        return written(state, part, arrays)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(StoredBatch, "keep", refuse)
+        with pytest.raises(OSError, match="no space left"):
+            run(tmp_path, tables, gs.Tuning(window=window))
+    assert run_names(Storage(str(tmp_path))) == [f"{0:012d}-{0:012d}.json"]
+    run(tmp_path, tables, gs.Tuning(window=window))
+    assert check(tmp_path, oracle_of(tmp_path, tables, window), [EVERYWHERE, *queries(16, 30)]) > 0
 
 
 def test_many_small_files_become_few_and_answers_stay(tmp_path: Path) -> None:

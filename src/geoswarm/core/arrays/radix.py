@@ -1,7 +1,8 @@
-"""A stable radix argsort for non-negative integers of few bits: cell codes, partition slots.
+"""A stable argsort for non-negative integers of at most 32 bits: cell codes, partition slots.
 
-numpy sorts 32-bit keys by comparing; with 20 significant bits two counting passes do the same at about a fifth
-of the cost, and stability lets a second key be sorted on top of the first.
+With up to 22 significant bits two counting passes cost about a fifth of numpy's argsort. Wider keys would take a third
+pass, and jump about in more memory: they are sorted by numpy together with their places, as one integer each, which
+compares several at once. Stability lets a second key be sorted on top of the first.
 """
 
 import numpy as np
@@ -39,7 +40,19 @@ def argsort(keys: ZCodes, order: Ints, key_max: int) -> Ints:
 
 
 def sort_order(keys: ZCodes, key_max: int) -> Ints:
+    if key_max >> 2 * DIGIT_BITS:
+        return _sort_with_places(keys)
     return argsort(keys, np.arange(len(keys), dtype=np.int64), key_max)
+
+
+def _sort_with_places(keys: ZCodes) -> Ints:
+    """Fewer than 2^32 of them: of a million the order takes a third of the time of three counting passes."""
+    places: Packed = keys.astype(np.uint64)
+    places <<= np.uint64(32)
+    places |= np.arange(len(keys), dtype=np.uint64)
+    places.sort()
+    places &= np.uint64((1 << 32) - 1)
+    return places.view(np.int64)
 
 
 @kernel

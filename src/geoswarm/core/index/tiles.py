@@ -9,6 +9,8 @@
 Leutenegger, Lopez, Edgington: STR, a simple and efficient algorithm for R-tree packing (1997).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from geoswarm.core.arrays.jit import Floats, ZCodes, kernel
@@ -17,16 +19,23 @@ SAMPLE_POINTS = 65_536
 """Points by which tiles are drawn: their numbers of points are then within a few percent of each other."""
 
 
-def tiles_of(x: Floats, y: Floats, side: int) -> ZCodes:
-    """The tile of each point, below `side` * `side`. Points of one place are in one tile."""
-    every = max(1, len(x) // SAMPLE_POINTS)
-    some_x, some_y = x[::every], y[::every]
-    strip_edges = _edges(some_x, side)
-    strips = np.searchsorted(strip_edges, some_x, side="right")
-    edges = np.stack([_edges(some_y[strips == strip], side) for strip in range(side)])
-    tiles = np.empty(len(x), np.uint32)
-    _find(np.ascontiguousarray(x), np.ascontiguousarray(y), strip_edges, edges, tiles)
-    return tiles
+class Tiles(NamedTuple):
+    strip_edges: Floats
+    edges: Floats
+    """Of each strip, where it is cut."""
+
+    def of(self, x: Floats, y: Floats) -> ZCodes:
+        """The tile of each point, below the square of `side`. Points of one place are in one tile."""
+        tiles = np.empty(len(x), np.uint32)
+        _find(np.ascontiguousarray(x), np.ascontiguousarray(y), self.strip_edges, self.edges, tiles)
+        return tiles
+
+
+def draw_tiles(x: Floats, y: Floats, side: int) -> Tiles:
+    """`side` strips of `side` tiles each, by a sample of the points."""
+    strip_edges = _edges(x, side)
+    strips = np.searchsorted(strip_edges, x, side="right")
+    return Tiles(strip_edges, np.stack([_edges(y[strips == strip], side) for strip in range(side)]))
 
 
 def _edges(sample: Floats, many: int) -> Floats:

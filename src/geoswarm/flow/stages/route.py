@@ -8,13 +8,14 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack_parcels
-from geoswarm.flow.keep import KeptPart, arrays_of_rows, choose_columns, part_of, sort_by_place
+from geoswarm.flow.keep import sort_by_place
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.rivals.replicated_index import route_candidates
 from geoswarm.flow.rivals.route_areas import route_areas
 from geoswarm.flow.rivals.static_side import subscription_parcels
 from geoswarm.flow.route import Parcel, executors_of, route
 from geoswarm.flow.route_terms import Dispatch, route_terms
+from geoswarm.flow.stages.keeping import KeepsEvents
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
 from geoswarm.model import TIMESTAMP
@@ -32,7 +33,8 @@ def route_packed(task: BatchTask) -> Body:
 
     def forward(valid: pa.RecordBatch, number: int, counted: LoadReport) -> Iterator[pa.RecordBatch]:
         if not task.splits_events:
-            yield pack_parcels(_rotate(route(valid, task.plan()), task.batch_id))
+            parcels = route(valid, task.plan(), is_sorted=task.tuning.window is not None)
+            yield pack_parcels(_rotate(parcels, task.batch_id))
             return
         for sent in send_several(valid, (number << EVENT_BITS) + counted.events_in, task):
             counted.copies += sent.copies
@@ -77,24 +79,27 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, wanted = LoadReport(), task.validated
         copies_max = max(map(len, task.plan().siblings.values()), default=1)
-        for chunk, batch in enumerate(gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)):
-            began_s = task.cpu_s()
-            dead = DeadLetters("event", task.batch_id)
-            valid = validate_events(batch, task.grid, dead, marks=task.packs)
-            if valid.schema != wanted:  # a setting of Spark may give larger types than parcels have
-                valid = valid.cast(wanted)
-            if len(dead):
-                task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
-            _look_at_times(valid, task, counted)
-            if task.tuning.window is not None and len(valid):
-                counted.kept.append(_keep(valid, task, f"{number:05d}-{chunk:04d}"))
-            for out in forward(valid, number, counted):
-                counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
-                yield out
+        gathered = gather(batches, task.tuning.route_rows_max, GATHERED_BYTES_MAX // copies_max)
+        with KeepsEvents(task, number, counted) as keeper:
+            for chunk, batch in enumerate(gathered):
                 began_s = task.cpu_s()
-            counted.events_in += len(batch)
-            counted.dead += len(dead)
-            counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
+                dead = DeadLetters("event", task.batch_id)
+                valid = validate_events(batch, task.grid, dead, marks=task.packs)
+                if valid.schema != wanted:  # a setting of Spark may give larger types than parcels have
+                    valid = valid.cast(wanted)
+                if len(dead):
+                    task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
+                _look_at_times(valid, task, counted)
+                if task.tuning.window is not None:
+                    valid = sort_by_place(valid, task.grid)  # once for both, the file and the parcels
+                    keeper.keep(valid)
+                for out in forward(valid, number, counted):
+                    counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
+                    yield out
+                    began_s = task.cpu_s()
+                counted.events_in += len(batch)
+                counted.dead += len(dead)
+                counted.route_cpu_us += int((task.cpu_s() - began_s) * 1e6)
         task.state.report("route", number, counted)
 
     return run
@@ -111,13 +116,6 @@ def _look_at_times(valid: pa.RecordBatch, task: BatchTask, counted: LoadReport) 
         counted.ahead += len(times_us) - len(known)
         newest_us = pc.max(known).as_py()
     counted.see_newest(newest_us)
-
-
-def _keep(valid: pa.RecordBatch, task: BatchTask, part: str) -> KeptPart:
-    assert task.tuning.window is not None
-    events = sort_by_place(choose_columns(valid, task.tuning.window.columns), task.grid)
-    arrays = arrays_of_rows(events, task.grid)
-    return part_of(*task.state.keep(part, arrays), len(events), arrays)
 
 
 def send_subscriptions(task: BatchTask) -> Body:

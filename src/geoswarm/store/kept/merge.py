@@ -9,19 +9,20 @@ region needs one or two of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoswarm.config import WindowSettings
 from geoswarm.core.arrays.batches import xy
-from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.arrays.jit import Ints, ZCodes
 from geoswarm.core.arrays.radix import sort_order
-from geoswarm.core.index.tiles import tiles_of
+from geoswarm.core.index.tiles import SAMPLE_POINTS, draw_tiles
 from geoswarm.core.space.grid import Grid
 from geoswarm.flow.keep import BATCH, KeptPart, arrays_of_rows, part_of, sort_by_place
 from geoswarm.flow.recall import join_tables, open_part
@@ -33,7 +34,7 @@ FANOUT = 16
 SMALL_ROWS = 4096
 """Runs of fewer rows are of a like size."""
 MERGED_ROWS_MAX, MERGED_BYTES_MAX = 4_000_000, 512 << 20
-"""Of a merged run: what a merge holds in memory, besides one of its files."""
+"""Of a merged run: what a merge maps. In memory it holds one of the files that it writes, and what that is made of."""
 WINDOW_SHARE = 8
 """A merged run covers at most this part of the window."""
 TILES_PER_SIDE_MAX = 4
@@ -116,48 +117,84 @@ def _within_limits(runs: Sequence[KeptRun], limits: MergeLimits) -> int:
 
 def merge_runs(storage: Storage, grid: Grid, runs: Sequence[KeptRun]) -> KeptRun:
     """One run of the same events, cut by place; its files are on disk, the run is not."""
-    tables = [_rows_of(storage, part, run) for run in runs for part in run.parts]
+    held = [_rows_of(storage, part, run) for run in runs for part in run.parts]
     batches = tuple(batch for run in runs for batch in run.batches)
     parts = list[KeptPart]()
     stem = f"{batches[0].number:012d}-{batches[-1].number:012d}"
-    for alike in _groups_of_like_types(tables):
-        whole = join_tables(alike).combine_chunks()
-        (events,) = whole.to_batches(max_chunksize=len(whole))
-        for rows in rows_by_tile(events):
-            tile = sort_by_place(events.take(pa.array(rows)), grid)
+    for alike in _groups_of_like_types(held):
+        for rows in cut_by_place(alike):
+            tile = sort_by_place(rows, grid)
             arrays = arrays_of_rows(tile, grid)
             parts.append(part_of(*write(storage, stem, arrays), len(tile), arrays))
     return KeptRun(batches, tuple(parts), runs[-1].first_kept, runs[-1].cut)
 
 
-def _groups_of_like_types(tables: Sequence[pa.Table]) -> list[list[pa.Table]]:
-    """The tables by the types of their columns, which may have changed while the stream went on: each keeps its own."""
-    groups, schemas = list[list[pa.Table]](), list[pa.Schema]()
-    for table in tables:
+class HeldRows(NamedTuple):
+    """The rows of a file, mapped, which are all of one batch, unless they say of which each is."""
+
+    rows: pa.RecordBatch
+    batch: int
+
+    def take(self, rows: Ints) -> pa.Table:
+        """Some of the rows, each with its batch."""
+        taken = self.rows.take(pa.array(rows))
+        if BATCH.name not in taken.schema.names:
+            taken = taken.append_column(BATCH, pa.array(np.full(len(rows), self.batch)))
+        return pa.Table.from_batches([taken])
+
+
+def cut_by_place(held: Sequence[HeldRows]) -> Iterator[pa.RecordBatch]:
+    """The rows of all files by tiles, of which no two overlap. In memory is no more than one tile, which is copied
+    while it is in the caches; the rows of all together would be fresh memory for every merge."""
+    points = [xy(file.rows) for file in held]
+    total = sum(len(x) for x, _ in points)
+    side = max(1, min(TILES_PER_SIDE_MAX, int((total / TILE_ROWS_MIN) ** 0.5)))
+    every = max(1, total // SAMPLE_POINTS)
+    x, y = (np.concatenate([point[axis][::every] for point in points]) for axis in range(2))
+    tiles = draw_tiles(x, y, side)
+    rows_of_tiles = [_by_tile(tiles.of(*point), side * side) for point in points]
+    for tile in range(side * side):
+        # Of files without rows here, too: their columns and types belong to the answer of each tile.
+        joined = join_tables([file.take(rows[tile]) for file, rows in zip(held, rows_of_tiles, strict=True)])
+        if len(joined):
+            (events,) = joined.combine_chunks().to_batches(max_chunksize=len(joined))
+            yield _narrow(events)
+
+
+def _narrow(events: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows with the numbers of their batches in 4 bytes; the 2^31st batch comes after seven years of ten a second,
+    and has 8. Readers compare numbers of either type."""
+    place = events.schema.get_field_index(BATCH.name)
+    numbers = events.column(place)
+    if pc.max(numbers).as_py() > np.iinfo(np.int32).max:
+        return events
+    return events.set_column(place, BATCH.with_type(pa.int32()), numbers.cast(pa.int32()))
+
+
+def _by_tile(tiles: ZCodes, many: int) -> list[Ints]:
+    """The rows of each tile."""
+    rows, ends = sort_order(tiles, many - 1), np.cumsum(np.bincount(tiles, minlength=many)).tolist()
+    return [rows[first:end] for first, end in pairwise([0, *ends])]
+
+
+def _groups_of_like_types(held: Sequence[HeldRows]) -> list[list[HeldRows]]:
+    """The files by the types of their columns, which may have changed while the stream went on: each keeps its own."""
+    groups, schemas = list[list[HeldRows]](), list[pa.Schema]()
+    for file in held:
+        given = file.rows.schema
+        given = given.remove(i) if (i := given.get_field_index(BATCH.name)) >= 0 else given
         for place, schema in enumerate(schemas):
             try:
-                schemas[place] = pa.unify_schemas([schema, table.schema])
+                schemas[place] = pa.unify_schemas([schema, given])
             except pa.ArrowTypeError:
                 continue
-            groups[place].append(table)
+            groups[place].append(file)
             break
         else:
-            groups.append([table])
-            schemas.append(table.schema)
+            groups.append([file])
+            schemas.append(given)
     return groups
 
 
-def rows_by_tile(events: pa.RecordBatch) -> list[Ints]:
-    """The rows of each tile that has any."""
-    side = max(1, min(TILES_PER_SIDE_MAX, int((len(events) / TILE_ROWS_MIN) ** 0.5)))
-    tiles = tiles_of(*xy(events), side)
-    rows, ends = sort_order(tiles, side * side - 1), np.cumsum(np.bincount(tiles)).tolist()
-    return [rows[first:end] for first, end in pairwise([0, *ends]) if end > first]
-
-
-def _rows_of(storage: Storage, part: KeptPart, run: KeptRun) -> pa.Table:
-    """The rows of a part, each with its batch."""
-    rows = open_part(storage.map_arrays(f"{PARTS_FOLDER}/{part.name}")).rows
-    if BATCH.name not in rows.schema.names:
-        rows = rows.append_column(BATCH, pa.array(np.full(len(rows), run.first)))
-    return pa.Table.from_batches([rows])
+def _rows_of(storage: Storage, part: KeptPart, run: KeptRun) -> HeldRows:
+    return HeldRows(open_part(storage.map_arrays(f"{PARTS_FOLDER}/{part.name}")).rows, run.first)
