@@ -21,6 +21,7 @@ from geoswarm.core.index import merge_cells
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attributes import BIRTH, USER
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
+from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.errors import MachineError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
@@ -160,9 +161,10 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.parametrize("worded", ["none", "some", "all"])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_segment_merged_in_pieces_is_that_of_its_subscriptions_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, worded: str
 ) -> None:
     for module, name, value in (
         (merged_rows, "PIECE_ROWS", 64),
@@ -174,8 +176,11 @@ def test_a_segment_merged_in_pieces_is_that_of_its_subscriptions_at_once(
         monkeypatch.setattr(module, name, value)
     rng, storage = np.random.default_rng(seed), Storage(str(tmp_path))
     grid, sources, left = Grid.of(CONTRACT), [], list[Subs]()
+    counts = TermCounts(rng.random((2, 64)).astype(np.float32))
     for k in range(6):
         table = operations(rng, 300, ids=10**6)
+        if worded == "all" or (worded == "some" and k > 1):
+            table = with_keywords(rng, table)
         ids = rng.permutation(10**5)[:300] * 10 + k
         table = table.set_column(0, "op", pa.array(["register"] * 300)).set_column(1, "sub_id", pa.array(ids))
         rows = conform_operations(with_on(rng, table) if k % 2 else table).combine_chunks().to_batches()[0]
@@ -187,9 +192,10 @@ def test_a_segment_merged_in_pieces_is_that_of_its_subscriptions_at_once(
         dead = np.packbits(rng.random(len(subs)) < (0.0, 0.3, 1.0)[k % 3], bitorder="little")
         sources.append((held, dead))
         left.append(held.subs(np.flatnonzero(held.live(dead, 10))))
-    merged = merge_segments(storage, grid, "merged", sources, 10, 0.25)
-    whole = write_segment(storage, grid, "whole", concatenate_subs(left), 0.25)
+    merged = merge_segments(storage, grid, "merged", sources, 10, 0.25, counts)
+    whole = write_segment(storage, grid, "whole", concatenate_subs(left), 0.25, counts)
     assert merged is not None
+    assert (open_segment(storage, "merged").text is None) == (worded == "none")
     assert (merged.subs, merged.stale_us, merged.transitions) == (whole.subs, whole.stale_us, whole.transitions)
     for kind in ("records", "index"):
         one, other = (storage.map_arrays(f"subscriptions/{name}.{kind}") for name in ("merged", "whole"))
@@ -321,6 +327,22 @@ def test_a_load_ends_when_its_segments_are_merged(tmp_path: Path, monkeypatch: p
     assert load(checkpoint, str(tmp_path / "subs.parquet"), 0).registered == n
     assert len(checkpoint.manifest.segments) <= EAGER.deltas_max
     assert checkpoint.merging.is_idle
+    checkpoint.close()
+
+
+@pytest.mark.parametrize("words", [None, "flood"])
+def test_a_load_leaves_few_segments_where_words_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str | None
+) -> None:
+    monkeypatch.setattr("geoswarm.store.loading.STEP_ROWS", 100)
+    monkeypatch.setattr("geoswarm.store.merging.choose.WORDED_DELTA_SUBS", 50)
+    n = 700
+    sides = {"xmin": [0.0] * n, "ymin": [0.0] * n, "xmax": [1.0] * n, "ymax": [1.0] * n}
+    asked = {} if words is None else {"keywords": [words] * n}
+    pq.write_table(pa.table({"sub_id": list(range(n)), **sides, **asked}), tmp_path / "subs.parquet")
+    checkpoint = Checkpoint(str(tmp_path / "state"), CONTRACT, Tuning())
+    assert load(checkpoint, str(tmp_path / "subs.parquet"), 0).registered == n
+    assert len(checkpoint.manifest.segments) == (7 if words is None else 1)
     checkpoint.close()
 
 

@@ -139,11 +139,12 @@ class Checkpoint:
     def settle(self, now_us: int) -> Manifest:
         """Wait until no segments are left that are worth merging, outside any batch, and what is not needed any more is
         removed."""
-        self.merging.begin(self.manifest, self._view)
+        self.merging.begin(self.manifest, self._view, settles=True)
         while not self.merging.is_idle:
             self.merging.wait()
             with self._undo_if_it_fails():
                 self._adopt(self._draft([], now_us, -1), batch=None)
+            self.merging.begin(self.manifest, self._view, settles=True)
         self._collect_garbage()
         self._janitor.wait()
         return self.manifest

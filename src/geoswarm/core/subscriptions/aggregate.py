@@ -21,6 +21,7 @@ from geoswarm.core.stats.sketches import check_library
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement, find_ordinals
 from geoswarm.core.subscriptions.kinds import text_arrays, text_of
 from geoswarm.core.subscriptions.trigger import is_on_inside
+from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.errors import InputError, MachineError
 
 AGGREGATE_ARRAYS = "aggregate_"
@@ -176,7 +177,7 @@ class AggregateAttribute(Attribute[AggregateValues, StoredAggregates]):
         chosen = placement.by_id[values.codes[placement.by_id] != NO_SPEC]
         return _written(placement.ids[chosen], chosen, values.codes[chosen], values.began[chosen], values.texts)
 
-    def merge(self, parts: Sequence[StoredAggregates], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[StoredAggregates], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         texts, renamed = _unite([part.texts for part in parts])
         ordinals = [places[part.ordinals] for part, places in zip(parts, rows.places, strict=True)]
         kept = [place != GONE for place in ordinals]

@@ -122,12 +122,13 @@ class Attribute(ABC, Generic[V, S]):
     def read(self, stored: S, ordinals: Ints) -> V:
         """The values of some of the segment's subscriptions."""
 
-    def merge(self, parts: Sequence[S], rows: MergedRows) -> ArrayPieces:
-        """What `write` makes of the merged rows of several segments, whose stored arrays are `parts`. All values are in
-        memory here; attributes of which a segment may have gigabytes do it piece by piece."""
+    def merge(self, parts: Sequence[S], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
+        """What `write` makes of the merged rows of several segments, whose stored arrays are `parts`; `counts` as in
+        `Placement`. All values are in memory here; attributes of which a segment may have gigabytes do it piece by
+        piece."""
         values = self.concatenate([self.read(stored, rows.kept(number)) for number, stored in enumerate(parts)])
         ids = np.concatenate(list(rows.gather(rows.ids)))
-        arrays = self.write(self.take(values, rows.order()), Placement(ids, np.argsort(ids), None))
+        arrays = self.write(self.take(values, rows.order()), Placement(ids, np.argsort(ids), counts))
         return [(name, [array]) for name, array in arrays.items()]
 
     @abstractmethod

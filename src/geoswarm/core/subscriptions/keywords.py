@@ -55,8 +55,8 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
         arrays: Arrays = {f"{WORDS_ARRAYS}{part}": array for part, array in values.to_arrays().items()}
         return arrays | {RARITY: _rarity(values, placement.counts)}
 
-    def merge(self, parts: Sequence[Expressions | None], rows: MergedRows) -> ArrayPieces:
-        return super().merge(parts, rows) if any(part is not None for part in parts) else []
+    def merge(self, parts: Sequence[Expressions | None], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
+        return super().merge(parts, rows, counts) if any(part is not None for part in parts) else []
 
     def open(self, records: Arrays) -> Expressions | None:
         parts = {

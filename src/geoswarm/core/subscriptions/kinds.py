@@ -16,6 +16,7 @@ from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Bytes, Ints, Ordinals
 from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.errors import InputError
 from geoswarm.model import NEVER_US, TIMESTAMP
 
@@ -49,7 +50,7 @@ class ExpiryAttribute(Attribute[Ints, Ints]):
     def write(self, values: Ints, placement: Placement) -> Arrays:
         return {self.name: values if (values != NEVER_US).any() else np.empty(0, np.int64)}
 
-    def merge(self, parts: Sequence[Ints], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[Ints], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         if not any(len(part) for part in parts):
             return [(self.name, [np.empty(0, np.int64)])]
         lengths = [len(part) for part in rows.places]
@@ -85,7 +86,7 @@ class BirthAttribute(Attribute[Ints, Ints]):
     def write(self, values: Ints, placement: Placement) -> Arrays:
         return {self.name: values[:1] if (values == values[0]).all() else values}
 
-    def merge(self, parts: Sequence[Ints], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[Ints], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         if all(len(part) == 1 and part[0] == parts[0][0] for part in parts):
             return [(self.name, [parts[0]])]
         lengths = [len(places) for places in rows.places]
@@ -131,7 +132,7 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
         names, codes = plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
         return {"user_codes": codes} | text_arrays("user", names)
 
-    def merge(self, parts: Sequence[StoredNames], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[StoredNames], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         every = pa.concat_arrays([part.names for part in parts]).dictionary_encode()
         codes = np.split(np.asarray(every.indices), np.cumsum([len(part.names) for part in parts])[:-1])
         used = np.zeros(len(every.dictionary), np.bool_)
@@ -189,7 +190,9 @@ class TextAttribute(Attribute[pa.LargeStringArray, pa.LargeStringArray | None]):
         plain = pa.concat_arrays([values.fill_null("")])
         return text_arrays(self.name, plain) if pc.sum(pc.binary_length(plain)).as_py() else {}
 
-    def merge(self, parts: Sequence[pa.LargeStringArray | None], rows: MergedRows) -> ArrayPieces:
+    def merge(
+        self, parts: Sequence[pa.LargeStringArray | None], rows: MergedRows, counts: TermCounts | None
+    ) -> ArrayPieces:
         if all(part is None for part in parts):
             return []
         return [

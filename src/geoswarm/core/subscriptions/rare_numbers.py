@@ -12,6 +12,7 @@ from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Ints, Ordinals, SubIds
 from geoswarm.core.arrays.merged_rows import GONE, MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Placement, find_ordinals
+from geoswarm.core.text.frequencies import TermCounts
 
 
 class RareNumbers(NamedTuple):
@@ -41,7 +42,7 @@ class RareNumberAttribute(Attribute[Ints, RareNumbers]):
         parts = RareNumbers(placement.ids[chosen], chosen.astype(np.uint32), values[chosen])
         return {f"{self.name}_{part}": array for part, array in parts._asdict().items()}
 
-    def merge(self, parts: Sequence[RareNumbers], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[RareNumbers], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         ordinals = [places[part.ordinals] for part, places in zip(parts, rows.places, strict=True)]
         kept = [place != GONE for place in ordinals]
         ids = np.concatenate([part.ids[chosen] for part, chosen in zip(parts, kept, strict=True)])

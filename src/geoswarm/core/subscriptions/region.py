@@ -20,6 +20,7 @@ from geoswarm.core.shapes.parse import parse_shapes
 from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes, of_polygons
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
+from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import PREDICATES
 
 SIDES = ("xmin", "ymin", "xmax", "ymax")
@@ -133,9 +134,9 @@ class RegionAttribute(Attribute[RegionValues, StoredRegions]):
                 arrays[PREDICATE_CODES] = values.predicates[shaped]
         return arrays
 
-    def merge(self, parts: Sequence[StoredRegions], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[StoredRegions], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         if any(part.shapes is not None for part in parts):
-            return super().merge(parts, rows)
+            return super().merge(parts, rows, counts)
         return [("rects", rows.gather([part.rects for part in parts]))]
 
     def open(self, records: Arrays) -> StoredRegions:

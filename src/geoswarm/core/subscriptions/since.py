@@ -18,6 +18,7 @@ from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.arrays.merged_rows import MergedRows
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Attribute, Column, Inspection, Placement
 from geoswarm.core.subscriptions.trigger import is_on_inside
+from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import NEVER_US, TEXT
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -89,7 +90,7 @@ class SinceAttribute(Attribute[Ints, None]):
     def write(self, values: Ints, placement: Placement) -> Arrays:
         return {}
 
-    def merge(self, parts: Sequence[None], rows: MergedRows) -> ArrayPieces:
+    def merge(self, parts: Sequence[None], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         return []
 
     def open(self, records: Arrays) -> None:

@@ -37,6 +37,9 @@ from geoswarm.core.text.tokens import Tokens
 
 PORTION_ENTRIES = 4096
 """Entries that are tested together, if one event has no more: what passes stays in the nearest cache."""
+ROWS_AHEAD = np.uint64(24)
+"""How many hits before its turn the row of an alternative is asked for: doubts make the processor guess wrong, and it
+then forgets what it has begun to read."""
 _32 = np.uint64(32)
 
 
@@ -49,7 +52,7 @@ class Said(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """Entries whose boxes have the point of their event."""
+    """Entries whose boxes have the point of their event; the room for ROWS_AHEAD more is read, but means nothing."""
 
     sums: Packed
     """Of entry and point, as in `core/index/cell_boxes.py`."""
@@ -59,7 +62,7 @@ class Passed(NamedTuple):
 
 @kernel
 def passed_for(entries: int) -> Passed:
-    return Passed(np.empty(entries, np.uint64), np.empty(BLOCK_EVENTS, np.int64))
+    return Passed(np.empty(entries + as_signed(ROWS_AHEAD), np.uint64), np.empty(BLOCK_EVENTS, np.int64))
 
 
 @kernel
@@ -153,17 +156,16 @@ def keep_hits(
         doubts = begin
         for h in range(begin, as_unsigned(passed.ends[i])):
             total = passed.sums[h]
-            row = total >> _32
+            prefetch(index.alternatives, (passed.sums[h + ROWS_AHEAD] >> _32, 0))
+            row, on_side = total >> _32, (total - ones) & guards != guards
             check = as_signed(index.alternatives[row, 1] & LOW)
             slots = count_slots(check, said.signature)
-            sure = ((total - ones) & guards == guards) & (check < ALL) & (slots == 0) & all_live
+            sure = (not on_side) & (check < ALL) & (slots == 0) & all_live
             hits.subs[at] = index.alternatives[row, 0]
             passed.sums[doubts] = total
+            prefetch(rects, ((index.alternatives[row, 1] >> _32) * as_unsigned(on_side), 0))
             at += as_unsigned(sure)
             doubts += as_unsigned((not sure) & ((check < ALL) | (slots == 2)))
-        for d in range(begin, doubts):
-            row, on_side = passed.sums[d] >> _32, (passed.sums[d] - ones) & guards != guards
-            prefetch(rects, ((index.alternatives[row, 1] >> _32) * as_unsigned(on_side), 0))
         for d in range(begin, doubts):
             row, on_side = passed.sums[d] >> _32, (passed.sums[d] - ones) & guards != guards
             s, check = index.alternatives[row, 1] >> _32, as_signed(index.alternatives[row, 1] & LOW)
@@ -210,7 +212,7 @@ def match_text(
         i = int(np.int64(0))
         while i < to - begin:
             end, entries = portion_of(i, to - begin, workspace)
-            if entries > len(passed.sums):
+            if entries + as_signed(ROWS_AHEAD) > len(passed.sums):
                 passed = passed_for(2 * entries)
             count = test_boxes(i, end, turn, index, workspace, passed)
             if n + count > len(hits.subs):

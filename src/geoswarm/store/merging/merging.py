@@ -68,15 +68,16 @@ class Merging:
         orders = [lane.order for lane in self._lanes if lane.order is not None]
         return {order.name for order in orders} | {order.tombstones for order in orders}
 
-    def begin(self, manifest: Manifest, view: View) -> None:
-        """Begin the merges that a version needs, as far as there is a lane for them. Called when it is committed."""
+    def begin(self, manifest: Manifest, view: View, *, settles: bool = False) -> None:
+        """Begin the merges that a version needs, as far as there is a lane for them. Called when it is committed, and
+        when a load `settles`."""
         self._view = view
         self._note_errors()
         if self._rest:
             self._rest -= 1
             return
         self._prepare_process(manifest, view)
-        chosen = self._choose(manifest, view, self._tuning.segment_subs_max)
+        chosen = self._choose(manifest, view, self._tuning.segment_subs_max, settles)
         if sum(entry.subs for entry in chosen) > LIGHT_SUBS_MAX:
             if self._heavy.order is None:
                 self._heavy.begin(self._order(manifest, view, chosen), view)
@@ -128,10 +129,10 @@ class Merging:
         if is_large and self._light.process.pid is None:
             threading.Thread(target=self._light.process.prepare, daemon=True).start()
 
-    def _choose(self, manifest: Manifest, view: View, subs_max: int) -> list[SegmentEntry]:
+    def _choose(self, manifest: Manifest, view: View, subs_max: int, settles: bool = False) -> list[SegmentEntry]:
         taken = {name for lane in self._lanes if lane.order is not None for name in lane.order.sources}
         free = [entry for entry in manifest.segments if entry.name not in taken]
-        return choose_segments(free, view.segments, manifest.now_us, self._tuning, subs_max)
+        return choose_segments(free, view.segments, manifest.now_us, self._tuning, subs_max, settles=settles)
 
     def _order(self, manifest: Manifest, view: View, chosen: list[SegmentEntry]) -> MergeOrder:
         self._begun += 1

@@ -1,9 +1,9 @@
 """Merge segments into one, without cancelled and expired subscriptions.
 
-Segments of plain rectangles are merged in pieces, from mapped files into a file that is written as it is made. What is
-in memory is 9 bytes for each subscription, 8 more if some expire, 8 for each cell of one level of the index, and a
-piece. Where regions are shapes, or subscriptions ask for words, the index needs all of
-them at once: such segments are merged in memory, and stay small (`store/merging/choose.py`).
+Segments of rectangles are merged in pieces, from mapped files into a file that is written as it is made. What is in
+memory is 9 bytes for each subscription, 8 more if some expire, 8 for each cell of one level of the index, and a piece.
+If some ask for words, their expressions are merged in memory, and then the index is built from the new records. If
+regions are shapes, everything is merged in memory. Such segments stay smaller (`store/merging/choose.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY
 from geoswarm.core.subscriptions.subs import concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import NEVER_US
-from geoswarm.store.segments.build_index import merge_indexes
+from geoswarm.store.segments.build_index import derive_index, merge_indexes
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, SegmentEntry
 from geoswarm.store.segments.write import stale_at, write_segment
 from geoswarm.store.storage import Storage
@@ -39,16 +39,15 @@ def merge_segments(
     live = [(held, kept) for held, kept in live if kept.any()]
     if not live:
         return None
-    if not all(held.is_plain for held, _ in live):
+    if any(held.regions is not None for held, _ in live):
         subs = concatenate_subs([held.subs(np.flatnonzero(kept)) for held, kept in live])
         return write_segment(storage, grid, name, subs, dead_share_max, counts)
     segments = [held for held, _ in live]
     codes = [_codes(grid, held, kept) for held, kept in live]
     rows = MergedRows([held.ids for held in segments], [kept for _, kept in live], codes)
     del codes, live
-    size = storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.records", _records(segments, rows))
-    cells = [held.index for held in segments if held.index is not None]
-    size += storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.index", merge_indexes(cells, rows.places))
+    size = storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.records", _records(segments, rows, counts))
+    size += storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.index", _index(storage, grid, name, segments, rows))
     following = _count_kept(rows, [held[ON].ordinals for held in segments])
     counting = _count_kept(rows, [held[AGGREGATE].ordinals for held in segments])
     return SegmentEntry(name, len(rows), 0, size, _stale_us(segments, rows, dead_share_max), following, counting)
@@ -68,14 +67,21 @@ def _codes(grid: Grid, held: Segment, kept: Bools) -> ZCodes:
     return np.concatenate(parts)
 
 
-def _records(segments: Sequence[Segment], rows: MergedRows) -> ArrayPieces:
+def _index(storage: Storage, grid: Grid, name: str, segments: Sequence[Segment], rows: MergedRows) -> ArrayPieces:
+    if all(held.is_plain for held in segments):
+        return merge_indexes([held.index for held in segments if held.index is not None], rows.places)
+    arrays = derive_index(grid, storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.records"))
+    return ((field, [array]) for field, array in arrays.items())
+
+
+def _records(segments: Sequence[Segment], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
     """The same arrays that `write_segment` writes."""
     yield "ids", rows.gather(rows.ids)
     ordinals = list[Ordinals]()
     yield "ids_sorted", _sorted_ids(rows, segments, ordinals)
     yield "order_by_id", ordinals
     for attribute in ATTRIBUTES:
-        yield from attribute.merge([held.stored[attribute.name] for held in segments], rows)
+        yield from attribute.merge([held.stored[attribute.name] for held in segments], rows, counts)
 
 
 def _sorted_ids(rows: MergedRows, segments: Sequence[Segment], ordinals: list[Ordinals]) -> Iterator[SubIds]:
