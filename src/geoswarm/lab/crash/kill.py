@@ -112,7 +112,10 @@ class Victim:
         return len(chosen)
 
     def commits(self) -> int:
-        return sum(entry.name.isdecimal() for entry in (self.checkpoint / "spark" / "commits").glob("*"))
+        """How many batches are committed. Spark keeps the entries of the last ones only (minBatchesToRetain), so that
+        the newest one's number says it, and not how many entries there are."""
+        entries = (self.checkpoint / "spark" / "commits").glob("*")
+        return 1 + max((int(entry.name) for entry in entries if entry.name.isdecimal()), default=-1)
 
     def has_unused_plan(self) -> bool:
         """Whether a plan is on disk that no batch has been given yet."""
