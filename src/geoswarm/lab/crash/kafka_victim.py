@@ -12,7 +12,6 @@ from pathlib import Path
 
 from geoswarm.config import Tuning
 from geoswarm.lab.crash import scenario
-from geoswarm.lab.crash.processes import end_with_parent
 from geoswarm.run.sinks import Kafka
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
@@ -43,10 +42,7 @@ def main() -> None:
     parser.add_argument("--name", default="run")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
-    parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
-    if given.end_with_parent:
-        end_with_parent()
     tuning = scenario.TUNING.model_copy(update={"strategy": given.strategy})
     process(given.world, given.master, tuning, name=given.name)
 

@@ -1,6 +1,6 @@
 """Start the engine on a scenario's files, kill one of its processes with SIGKILL, start it again.
 
-`lab/bench/engine/recovery.py` and the tests decide what is killed and when. Only processes of the victim's own session
+`lab/bench/engine/recovery.py` and the tests decide what is killed and when. Only processes that the victim has started
 are ever touched, and they end when this process ends, however it ends (`processes.py`).
 """
 
@@ -15,7 +15,7 @@ from types import TracebackType
 import numpy as np
 
 from geoswarm.errors import StateError, StreamError
-from geoswarm.lab.crash.processes import kill_process, kill_session, parent_of, processes_of
+from geoswarm.lab.crash.processes import Watchdog, kill_process, parent_of
 from geoswarm.store import manifest, plans
 from geoswarm.store.storage import Storage
 from geoswarm.version import SOURCE_FOLDER
@@ -50,10 +50,10 @@ class Victim:
         self.world, self.home = world, world / name
         self.checkpoint, self.output = self.home / "checkpoint", self.home / "output"
         self._strategies = strategies
-        self._command = [sys.executable, "-m", program, str(world), "--master", master, "--end-with-parent"]
-        self._command += ["--name", name, *options]
+        self._command = [sys.executable, "-m", program, str(world), "--master", master, "--name", name, *options]
         self._process: subprocess.Popen[bytes] | None = None
-        self._sessions: list[int] = []
+        self._watchdog: Watchdog | None = None
+        self.starts = 0
 
     def __enter__(self) -> "Victim":
         return self
@@ -61,10 +61,10 @@ class Victim:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for session in self._sessions:
-            kill_session(session)
+        if self._watchdog is not None:
+            self._watchdog.close()
         if self._process is not None:
-            self._process.communicate()  # closes its standard input, and waits for its end
+            self._process.wait()
 
     @property
     def pid(self) -> int:
@@ -75,10 +75,6 @@ class Victim:
         return self._started.poll() is None
 
     @property
-    def starts(self) -> int:
-        return len(self._sessions)
-
-    @property
     def strategy(self) -> str:
         """The strategy of the newest start."""
         return self._strategies[(self.starts - 1) % len(self._strategies)]
@@ -87,21 +83,24 @@ class Victim:
         self.home.mkdir(parents=True, exist_ok=True)
         strategy = self._strategies[self.starts % len(self._strategies)]
         path = os.pathsep.join(filter(None, [SOURCE_FOLDER, os.environ.get("PYTHONPATH")]))
+        self._watchdog = self._watchdog or Watchdog()
         with (self.home / f"log-{self.starts}.txt").open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._command, "--strategy", strategy],
-                stdin=subprocess.PIPE,  # never written to; it is closed when this process ends
+                stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                env=os.environ | {"PYTHONPATH": path},
+                env=os.environ | {"PYTHONPATH": path} | self._watchdog.environment,
             )
-        self._sessions.append(self._process.pid)
+        self.starts += 1
 
     def kill(self, kind: str, rng: np.random.Generator) -> int:
         """SIGKILL a driver (Python and JVM at once), or one worker or executor. Returns how many processes died: 0 if
         there is none of the kind just now."""
-        found = {pid: line for pid, line in processes_of(self.pid).items() if any(m in line for m in MARKS[kind])}
+        assert self._watchdog is not None
+        running = self._watchdog.processes(self.pid)
+        found = {pid: line for pid, line in running.items() if any(text in line for text in MARKS[kind])}
         if kind == "worker":  # forked from a daemon of the same name, which has a JVM for its parent
             found = {pid: line for pid, line in found.items() if parent_of(pid) in found}
         chosen = sorted(found) if kind == "driver" else [int(rng.choice(sorted(found)))] if found else []
