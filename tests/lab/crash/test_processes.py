@@ -4,12 +4,15 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from geoswarm.errors import StreamError
+from geoswarm.lab.crash import kill
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.processes import MARK, marked_processes, parent_of
 
@@ -18,6 +21,9 @@ import subprocess
 import sys
 import time
 
+from geoswarm.lab.crash.processes import show_stacks_when_asked
+
+show_stacks_when_asked()
 subprocess.Popen(["sleep", "300"], process_group=0)  # as Spark's daemon: the same session, another group
 subprocess.Popen(["sleep", "300"], start_new_session=True)  # as what compiles kernels
 if "--dies" not in sys.argv:
@@ -83,6 +89,24 @@ def test_leaving_the_block_kills_all_that_was_started(folder: Path) -> None:
         assert len(victim._watchdog.processes(victim.pid)) == 2, "the third has a session of its own"
         assert parent_of(victim.pid) == os.getpid()
     assert not marked_processes(mark)
+
+
+def test_an_engine_that_does_nothing_for_too_long_is_asked_what_it_waits_for(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with Victim(folder, "local[1]", program="stand_in") as victim:
+        victim.start()
+        assert victim._watchdog is not None
+        mark = victim._watchdog.environment[MARK]
+        assert wait_for(lambda: len(marked_processes(mark)) == 3), victim.last_words()
+        monkeypatch.setattr(kill, "WAIT_S_MAX", 0.0)
+        with pytest.raises(StreamError, match=r"waited 0 s for a batch, in vain: 0 batches are committed, .* CPU time"):
+            victim.until(lambda: False, "a batch")
+        assert victim.is_alive
+    (kept,) = folder.glob("geoswarm-waits-*/log-0.txt")
+    assert 'stand_in.py", line' in kept.read_text()
 
 
 def test_a_process_without_a_session_of_its_own_is_refused() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from geoswarm.config import Tuning
 from geoswarm.lab.crash import scenario
+from geoswarm.lab.crash.processes import show_stacks_when_asked
 from geoswarm.run.sinks import Kafka
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
@@ -37,6 +38,7 @@ def process(world: Path, master: str, tuning: Tuning, *, name: str) -> None:
 
 
 def main() -> None:
+    show_stacks_when_asked()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("--name", default="run")

@@ -5,8 +5,10 @@ are ever touched, and they end when this process ends, however it ends (`process
 """
 
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -84,7 +86,7 @@ class Victim:
         strategy = self._strategies[self.starts % len(self._strategies)]
         path = os.pathsep.join(filter(None, [SOURCE_FOLDER, os.environ.get("PYTHONPATH")]))
         self._watchdog = self._watchdog or Watchdog()
-        with (self.home / f"log-{self.starts}.txt").open("wb") as log:
+        with self._log(self.starts).open("wb") as log:
             self._process = subprocess.Popen(
                 [*self._command, "--strategy", strategy],
                 stdin=subprocess.DEVNULL,
@@ -129,7 +131,7 @@ class Victim:
         deadline_s = time.monotonic() + WAIT_S_MAX
         while not condition():
             if time.monotonic() > deadline_s:
-                raise StreamError(f"waited {WAIT_S_MAX:.0f} s for {what}, in vain: {self.last_words()}")
+                raise StreamError(f"waited {WAIT_S_MAX:.0f} s for {what}, in vain: {self._why_it_waits()}")
             code = self._started.poll()
             if code == 0:
                 return condition()
@@ -147,8 +149,23 @@ class Victim:
                 self.start()
         raise StreamError(f"the engine failed {starts_max} times in a row: {self.last_words()}")
 
+    def _why_it_waits(self) -> str:
+        """What tells an engine that hangs from a machine that is busy. The stacks are kept where they outlive the
+        folder of the world."""
+        assert self._watchdog is not None
+        used_s = self._watchdog.stacks()
+        kept = Path(tempfile.mkdtemp(prefix="geoswarm-waits-"))
+        shutil.copy(self._log(self.starts - 1), kept)
+        return (
+            f"{self.commits()} batches are committed, its processes have used {used_s:.0f} s of CPU time, the load is "
+            f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores; what its threads do is in {kept}; {self.last_words()}"
+        )
+
+    def _log(self, start: int) -> Path:
+        return self.home / f"log-{start}.txt"
+
     def last_words(self) -> str:
-        return (self.home / f"log-{self.starts - 1}.txt").read_text(errors="replace")[-3000:]
+        return self._log(self.starts - 1).read_text(errors="replace")[-3000:]
 
     @property
     def _started(self) -> "subprocess.Popen[bytes]":

@@ -13,6 +13,7 @@ for that, since numbers are given again: it may be that of somebody else's sessi
 This file is also the watchdog's program. It imports nothing of ours, so that the watchdog is small and there at once.
 """
 
+import faulthandler
 import os
 import signal
 import subprocess
@@ -21,12 +22,17 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 MARK = "GEOSWARM_CRASH_MARK"
 KILL_S_MAX = 10.0
 """Seconds in which all marked processes must be gone after SIGKILL: some may start others meanwhile."""
 LOOK_S = 0.02
+ASK_PYTHON, ASK_JAVA = signal.SIGUSR1, signal.SIGQUIT
+"""The signals that ask for stacks."""
+STACKS_S = 2.0
+"""Seconds in which they are written."""
 
 
 class Watchdog:
@@ -50,6 +56,19 @@ class Watchdog:
         """The command lines of a session's processes, as far as they have the mark, by process id."""
         marked = marked_processes(self._mark)
         return {pid: line for pid, line in processes_of(session).items() if pid in marked}
+
+    def stacks(self) -> float:
+        """Make the marked processes write what each of their threads does to their logs, as far as they can: a JVM can,
+        and a Python that has called `show_stacks_when_asked`. Returns the seconds of CPU time that all have used."""
+        used_s = 0.0
+        for pid, line in marked_processes(self._mark).items():
+            with suppress(OSError, IndexError):
+                used_s += sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+                is_java = line.partition(" ")[0].endswith("java")
+                if is_java or _catches(pid, ASK_PYTHON):
+                    os.kill(pid, ASK_JAVA if is_java else ASK_PYTHON)
+        time.sleep(STACKS_S)
+        return used_s
 
     def close(self) -> None:
         """Kill the marked processes, and wait until they are gone."""
@@ -103,6 +122,11 @@ def kill_marked(mark: str) -> None:
         print(f"processes {sorted(found)} are there {KILL_S_MAX:.0f} s after SIGKILL: see ps", file=sys.stderr)
 
 
+def show_stacks_when_asked() -> None:
+    """Let this process write the stacks of all its threads to stderr when its harness asks for them."""
+    faulthandler.register(ASK_PYTHON, all_threads=True)
+
+
 def end_with_parent() -> None:
     """Start a thread that kills this process and its whole session when standard input is closed.
 
@@ -134,6 +158,13 @@ def _processes(is_wanted: Callable[[int], bool]) -> dict[int, str]:
             except (OSError, IndexError):
                 continue  # it has ended meanwhile, or is somebody else's
     return found
+
+
+def _catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for a signal, which would end it otherwise."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    caught = next(line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:"))
+    return bool(int(caught, 16) >> (number - 1) & 1)
 
 
 def _stat(pid: int) -> list[str]:

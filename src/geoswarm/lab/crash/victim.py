@@ -14,6 +14,7 @@ from typing import Any
 from geoswarm.config import AggregateSettings, Tuning, WindowSettings
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.lab.crash import scenario
+from geoswarm.lab.crash.processes import show_stacks_when_asked
 from geoswarm.run import local
 from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.sinks import Delta, Parquet, Sink
@@ -89,6 +90,7 @@ def process(
 
 
 def main() -> None:
+    show_stacks_when_asked()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("--name", default="run")
