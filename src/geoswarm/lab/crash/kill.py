@@ -131,7 +131,7 @@ class Victim:
         deadline_s = time.monotonic() + WAIT_S_MAX
         while not condition():
             if time.monotonic() > deadline_s:
-                raise StreamError(f"waited {WAIT_S_MAX:.0f} s for {what}, in vain: {self._why_it_waits()}")
+                raise self._vain_wait(what)
             code = self._started.poll()
             if code == 0:
                 return condition()
@@ -141,23 +141,36 @@ class Victim:
         return True
 
     def until_done(self, starts_max: int = 3) -> None:
-        """Wait until all files are done, and start the engine again after each failure."""
+        """Wait until all files are done, and start the engine again after each failure. It may take long, as long as
+        batches are committed."""
         for attempt in range(starts_max):
-            if self._started.wait(WAIT_S_MAX) == 0:
+            if self._end() == 0:
                 return
             if attempt < starts_max - 1:
                 self.start()
         raise StreamError(f"the engine failed {starts_max} times in a row: {self.last_words()}")
 
-    def _why_it_waits(self) -> str:
-        """What tells an engine that hangs from a machine that is busy. The stacks are kept where they outlive the
-        folder of the world."""
+    def _end(self) -> int:
+        """Wait for the end of the process, and return its code."""
+        commits, deadline_s = -1, 0.0
+        while (code := self._started.poll()) is None:
+            if self.commits() != commits:
+                commits, deadline_s = self.commits(), time.monotonic() + WAIT_S_MAX
+            if time.monotonic() > deadline_s:
+                raise self._vain_wait("the next batch or the end")
+            time.sleep(POLL_S)
+        return code
+
+    def _vain_wait(self, what: str) -> StreamError:
+        """The error has what tells an engine that hangs from a machine that is busy. The stacks are kept where they
+        outlive the folder of the world."""
         assert self._watchdog is not None
         used_s = self._watchdog.stacks()
         kept = Path(tempfile.mkdtemp(prefix="geoswarm-waits-"))
         shutil.copy(self._log(self.starts - 1), kept)
-        return (
-            f"{self.commits()} batches are committed, its processes have used {used_s:.0f} s of CPU time, the load is "
+        return StreamError(
+            f"waited {WAIT_S_MAX:.0f} s for {what}, in vain: {self.commits()} batches are committed, its "
+            f"processes have used {used_s:.0f} s of CPU time, the load is "
             f"{os.getloadavg()[0]:.0f} on {os.cpu_count()} cores; what its threads do is in {kept}; {self.last_words()}"
         )
 
