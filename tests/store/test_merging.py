@@ -380,6 +380,29 @@ def test_a_merger_that_is_killed_is_started_again(
     wait_until(lambda: not is_alive(second))  # an engine that is closed has ended its merger
 
 
+@pytest.mark.slow
+def test_a_merger_that_is_stuck_is_killed_and_the_next_order_starts_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage, grid = Storage(str(tmp_path)), Grid.of(CONTRACT)
+    order = MergeOrder(storage, grid, "merged", ("gone",), None, 0, 1_000_000, 0.2, None)
+    merger = MergerProcess()
+    merger.prepare()
+    stuck = merger.pid
+    assert stuck is not None
+    os.kill(stuck, signal.SIGSTOP)
+    with monkeypatch.context() as patch:
+        patch.setattr(process, "START_S_MAX", 1.0)
+        patch.setattr(process, "SUBS_PER_S_MIN", 10**9)
+        with pytest.raises(MachineError, match="merges 1000000 subscriptions did not end within 1 s and was killed"):
+            merger.carry_out(order)
+    assert not is_alive(stuck)
+    with pytest.raises(MachineError, match="merging 1 segments failed"):  # an answer: there is no such segment
+        merger.carry_out(order)
+    assert merger.pid not in (None, stuck)
+    merger.end()
+
+
 ENGINE = """
 import sys, time
 sys.path.insert(0, sys.argv[2])

@@ -77,18 +77,20 @@ def _consume(
     consumer: "Consumer", ranges: Sequence[MessageRange], end_of_partition: int
 ) -> dict[tuple[str, int], list[bytes | None]]:
     """The values by topic and partition. Offsets need not be all there: transactions and compaction leave gaps, also
-    at the end of a range."""
+    at the end of a range. A partition that ends before the range does has lost messages, or a broker that was just
+    started does not show them yet."""
     found: dict[tuple[str, int], list[bytes | None]] = {(r.topic, r.partition): [] for r in ranges}
     missing = {(r.topic, r.partition): r.end for r in ranges}
     heard_s = time.monotonic()
     while missing:
         messages = consumer.consume(MESSAGES_AT_ONCE, timeout=0.1)
-        if messages:
+        if any(message.error() is None for message in messages):
             heard_s = time.monotonic()
         elif time.monotonic() - heard_s > SILENCE_S_MAX:
+            ends = ", ".join(f"{topic}[{partition}] up to {end}" for (topic, partition), end in missing.items())
             raise StreamError(
-                f"Kafka gave no message of {', '.join(f'{t}[{p}]' for t, p in missing)} for {SILENCE_S_MAX:.0f} s: "
-                "see whether the broker runs, and whether its address is right"
+                f"Kafka gave no message of {ends} for {SILENCE_S_MAX:.0f} s: see whether the broker runs, whether its "
+                "address is right, and whether it still has these messages"
             )
         for message in messages:
             place = (message.topic() or "", message.partition() or 0)
@@ -99,6 +101,7 @@ def _consume(
                 continue
             if error is None and offset < missing[place]:
                 found[place].append(message.value())
-            if error is not None or offset >= missing[place] - 1:
+            following = offset if error is not None else offset + 1  # the end of a partition has the next offset
+            if following >= missing[place]:
                 del missing[place]
     return found

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -228,3 +229,25 @@ def test_the_machine_is_described_without_names_or_paths() -> None:
     assert facts["numpy"] == np.__version__
     assert os.uname().nodename not in json.dumps(facts)
     assert "/" not in json.dumps([facts["cpu"], facts["system"]])
+
+
+IN_ORDER = """
+import sys, tempfile, time
+from geoswarm.lab.bench.commands import ending_in_order
+
+with ending_in_order(), tempfile.TemporaryDirectory(dir=sys.argv[1]):
+    print("begun", flush=True)
+    time.sleep(300)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGHUP])
+def test_a_benchmark_that_is_stopped_from_outside_removes_its_folders(tmp_path: Path, how: signal.Signals) -> None:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(p for p in sys.path if p)}
+    command = [sys.executable, "-c", IN_ORDER, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) as stopped:
+        assert stopped.stdout is not None
+        assert stopped.stdout.readline() == "begun\n"
+        assert list(tmp_path.iterdir())
+        stopped.send_signal(how)
+    assert (stopped.returncode, list(tmp_path.iterdir())) == (128 + how, [])

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import geoswarm as gs
 from geoswarm.config import Contract
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.lab.crash.broker import Broker
+from geoswarm.run import kafka_client
 from geoswarm.run.json_writing import json_rows
 from geoswarm.run.kafka_client import MessageRange, read_ranges
 from geoswarm.run.offsets import OffsetLog
@@ -93,6 +95,25 @@ def test_messages_are_read_by_their_offsets_also_where_some_are_missing(broker: 
         read_ranges(options, [MessageRange("ranges", 0, 1000, 1001)])
     with pytest.raises(SettingsError, match="does not take these settings"):
         read_ranges(options | {"kafka.sasl.jaas.config": "for Java alone"}, first)
+
+
+@pytest.mark.cluster
+def test_messages_that_the_broker_has_lost_are_an_error_and_not_a_gap(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.create_topic("short")
+    producer = Producer({"bootstrap.servers": broker.bootstrap})
+    for n in range(3):
+        producer.produce("short", str(n))
+    assert producer.flush(30) == 0
+    monkeypatch.setattr(kafka_client, "SILENCE_S_MAX", 2.0)
+    options = {"kafka.bootstrap.servers": broker.bootstrap}
+    with pytest.raises(StreamError, match=r"no message of short\[0\] up to 5 for 2 s: .* still has these messages"):
+        read_ranges(options, [MessageRange("short", 0, 0, 5)])
+    late = threading.Timer(1.0, lambda: [producer.produce("short", str(n)) for n in (3, 4)])
+    late.start()
+    assert read_ranges(options, [MessageRange("short", 0, 0, 5)]).to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
+    late.join()
 
 
 def test_a_broker_that_is_away_is_an_error_soon(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The engine on a real Spark: what comes in through any source goes out once through any sink, or is a dead letter."""
 
 import json
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,7 +18,7 @@ from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SchemaError, SettingsError, StateError, StreamError
 from geoswarm.run import sinks
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from geoswarm.run.spark import sources
+from geoswarm.run.spark import query, sources
 from geoswarm.run.spark.engine import Engine
 from worlds import BOUNDS, events, operations, write_files
 
@@ -246,6 +247,31 @@ def test_one_engine_runs_one_stream(spark: SparkSession, make_engine: Any, tmp_p
     with pytest.raises(StreamError, match="running already"):
         engine.start(events=stream, sink=sinks.Memory())
     run.stop()
+
+
+def test_a_batch_that_waits_for_ever_does_not_make_stop_wait_for_ever(
+    spark: SparkSession, make_engine: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert spark.conf.get(query.STOP_TIMEOUT) == "120s", "Spark alone would wait without a limit"
+    begun, may_end = threading.Event(), threading.Event()
+
+    def stuck(frame: DataFrame, number: int) -> None:
+        begun.set()
+        may_end.wait()
+
+    stream = parquet_stream(spark, tmp_path / "events", [pa.table(events(np.random.default_rng(0), 5))])
+    run = make_engine().start(events=stream, sink=stuck)
+    assert begun.wait(120)
+    monkeypatch.setattr(query, "STOP_S_MAX", 0.1)
+    spark.conf.set(query.STOP_TIMEOUT, "1s")
+    try:
+        with pytest.raises(StreamError, match=r"goes on though it was cancelled .* sink or its source waits"):
+            run.stop()
+    finally:
+        spark.conf.set(query.STOP_TIMEOUT, "120s")
+        may_end.set()
+    run.stop()
+    assert not run.is_active
 
 
 def test_an_empty_batch_passes(spark: SparkSession, make_engine: Any, tmp_path: Path) -> None:

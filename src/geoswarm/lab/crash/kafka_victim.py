@@ -12,7 +12,7 @@ from pathlib import Path
 
 from geoswarm.config import Tuning
 from geoswarm.lab.crash import scenario
-from geoswarm.lab.crash.processes import end_with_parent
+from geoswarm.lab.crash.processes import show_stacks_when_asked
 from geoswarm.run.sinks import Kafka
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.session import build_session
@@ -38,15 +38,13 @@ def process(world: Path, master: str, tuning: Tuning, *, name: str) -> None:
 
 
 def main() -> None:
+    show_stacks_when_asked()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("--name", default="run")
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
-    parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
-    if given.end_with_parent:
-        end_with_parent()
     tuning = scenario.TUNING.model_copy(update={"strategy": given.strategy})
     process(given.world, given.master, tuning, name=given.name)
 

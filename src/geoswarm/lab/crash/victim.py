@@ -14,7 +14,7 @@ from typing import Any
 from geoswarm.config import AggregateSettings, Tuning, WindowSettings
 from geoswarm.control.strategy import Sample, Strategy
 from geoswarm.lab.crash import scenario
-from geoswarm.lab.crash.processes import end_with_parent
+from geoswarm.lab.crash.processes import show_stacks_when_asked
 from geoswarm.run import local
 from geoswarm.run.local.engine import LocalEngine
 from geoswarm.run.sinks import Delta, Parquet, Sink
@@ -90,6 +90,7 @@ def process(
 
 
 def main() -> None:
+    show_stacks_when_asked()
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("world", type=Path)
     parser.add_argument("--name", default="run")
@@ -101,10 +102,7 @@ def main() -> None:
     parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
     parser.add_argument("--keep", help="keep events for queries: '20 min', by the scenario's clock")
     parser.add_argument("--counts", action="store_true", help="some subscriptions count")
-    parser.add_argument("--end-with-parent", action="store_true", help="end when standard input is closed")
     given = parser.parse_args()
-    if given.end_with_parent:
-        end_with_parent()
     changes = {name: getattr(given, name) for name in ("exchange", "matches", "strategy", "round_s")}
     window = WindowSettings(keep=given.keep) if given.keep else None
     tuning = scenario.TUNING.model_copy(update={**changes, "window": window, "aggregates": AGGREGATES})

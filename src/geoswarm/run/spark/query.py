@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Any, cast
 
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -12,6 +13,10 @@ from geoswarm.errors import GeoswarmError, StreamError
 
 STOP_S_MAX = 20.0
 """Seconds that `stop` waits for the current batch."""
+CANCEL_S_MAX = 120
+"""Seconds that it waits for a batch that it has cancelled: jobs end at once, but code in Python is not interrupted."""
+STOP_TIMEOUT = "spark.sql.streaming.stopTimeout"
+"""Spark's name for the limit; its own default is none."""
 
 
 def launch(
@@ -75,7 +80,13 @@ class SparkRun:
             if self._batches() != before or not (now["isTriggerActive"] or now["isDataAvailable"]):
                 break
             time.sleep(0.005)
-        self.query.stop()
+        try:
+            self.query.stop()
+        except Py4JJavaError as why:
+            raise StreamError(
+                f"the current batch goes on though it was cancelled ({str(why.java_exception.toString())[:200]}): its "
+                "sink or its source waits for something; end this process, and the batch runs again at the next start"
+            ) from why
         self._end()
 
     def _batches(self) -> int:

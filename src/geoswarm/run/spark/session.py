@@ -24,6 +24,7 @@ from pyspark.sql import SparkSession
 from geoswarm.errors import MachineError, SettingsError
 from geoswarm.run.spark.class_archive import NO_ARCHIVE, archive_options
 from geoswarm.run.spark.java import find_java
+from geoswarm.run.spark.query import CANCEL_S_MAX, STOP_TIMEOUT
 from geoswarm.run.warm import warm_in_background
 from geoswarm.store.key_source import KeySource
 from geoswarm.version import SOURCE_FOLDER
@@ -67,6 +68,7 @@ DEFAULTS: Mapping[str, str] = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
     ),
+    STOP_TIMEOUT: f"{CANCEL_S_MAX}s",
     "spark.driver.memory": "2g",
 }
 

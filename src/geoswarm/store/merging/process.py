@@ -17,6 +17,10 @@ HERE_SUBS_MAX = 20_000
 """So few subscriptions are merged in the engine's own process, in the thread that would wait for another one: starting
 one takes longer, and more memory."""
 END_S_MAX = 5.0
+START_S_MAX = 120.0
+SUBS_PER_S_MIN = 10_000
+"""A merge that takes longer than a start and this speed is stuck; an idle core merges more than a million a second. A
+batch may have to wait for it, and a stream must not wait for ever."""
 
 
 class MergerProcess:
@@ -32,7 +36,7 @@ class MergerProcess:
         return None if process is None or process.poll() is not None else process.pid
 
     def carry_out(self, order: MergeOrder) -> SegmentEntry | None:
-        """Wait for one merge. Raises MachineError if the process dies meanwhile or reports an error."""
+        """Wait for one merge. Raises MachineError if the process dies meanwhile, reports an error, or is stuck."""
         if order.subs <= HERE_SUBS_MAX:
             return order.carry_out()
         answer = self._ask(order)
@@ -54,9 +58,12 @@ class MergerProcess:
                 self._process.kill()
 
     def _ask(self, order: MergeOrder) -> object:
-        given = pickle.dumps(order)
+        given, limit_s = pickle.dumps(order), START_S_MAX + order.subs / SUBS_PER_S_MIN
         for _ in range(2):  # one that was idle may end just when it is given an order
             process = self._started()
+            limit = threading.Timer(limit_s, process.kill)
+            limit.daemon = True
+            limit.start()
             assert process.stdin is not None
             assert process.stdout is not None
             try:
@@ -64,9 +71,17 @@ class MergerProcess:
                 process.stdin.flush()
                 return pickle.load(process.stdout)
             except (EOFError, OSError, pickle.UnpicklingError):
+                if limit.finished.is_set():
+                    self._wait()
+                    raise MachineError(
+                        f"the process that merges {order.subs} subscriptions did not end within {limit_s:.0f} s and "
+                        "was killed: see whether the disk of the checkpoint answers, and whether the machine has time"
+                    ) from None
                 code = self._wait()
                 if code != 0 or self._is_ended:
                     break
+            finally:
+                limit.cancel()
         raise MachineError(
             f"the process that merges {order.subs} subscriptions died with code {code} (-9 is also what a system sends "
             "that is out of memory): see what it wrote, and free memory if it had too little"
