@@ -110,7 +110,13 @@ def test_messages_that_the_broker_has_lost_are_an_error_and_not_a_gap(
     options = {"kafka.bootstrap.servers": broker.bootstrap}
     with pytest.raises(StreamError, match=r"no message of short\[0\] up to 5 for 2 s: .* still has these messages"):
         read_ranges(options, [MessageRange("short", 0, 0, 5)])
-    late = threading.Timer(1.0, lambda: [producer.produce("short", str(n)) for n in (3, 4)])
+
+    def send_the_rest() -> None:
+        producer.produce("short", "3")
+        producer.produce("short", "4")
+        producer.flush(30)
+
+    late = threading.Timer(1.0, send_the_rest)
     late.start()
     assert read_ranges(options, [MessageRange("short", 0, 0, 5)]).to_pylist() == [b"0", b"1", b"2", b"3", b"4"]
     late.join()
