@@ -4,13 +4,14 @@
 
 The key is the column as the engine has it, the value its path in the source: a dot leads into a struct or an object,
 and a name that has a dot itself stands in double quotes. Everything that is not named keeps its name, and what is named
-otherwise leaves no second copy. `source_times.py` has what `ts_unit` says.
+otherwise leaves no second copy. `source_times.py` has what `ts_unit` says, and `made_ids.py` how an `event_id` is made
+that the source does not have.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +20,10 @@ from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import GEOMETRY, OBJECT, TEXT
 from geoswarm.parameters import suggestion
+from geoswarm.run.made_ids import EVENT_ID, MADE
 from geoswarm.run.source_times import IN_TEXT, TS, TsUnit, check_unit, read_times
 
+IdKind = Literal["made"]
 Path = tuple[str, ...]
 """The names that lead to a column, from the outermost struct inwards."""
 DEPTH_MAX = 16
@@ -36,12 +39,25 @@ class Columns:
     """Our names, each with its path in the source; all others are the same on both sides."""
     ts_unit: TsUnit | None = None
     """What the numbers or texts of `ts` mean; None: its type says it."""
+    event_id: IdKind | None = None
+    """What the ids of events are in a source of text, where they are no integers; or that they are made."""
 
     @classmethod
-    def of(cls, names: Mapping[str, str] | None = None, ts_unit: str | None = None) -> "Columns":
+    def of(
+        cls, names: Mapping[str, str] | None = None, ts_unit: str | None = None, event_id: str | None = None
+    ) -> "Columns":
         paths = tuple((name, read_path(path)) for name, path in (names or {}).items())
         _check(paths)
-        return cls(paths, check_unit(ts_unit))
+        if event_id not in (None, *get_args(IdKind)):
+            raise SettingsError(f"event_id cannot be {event_id!r}: {suggestion(str(event_id), list(get_args(IdKind)))}")
+        if event_id == MADE and EVENT_ID in dict(paths):
+            theirs = show_path(dict(paths)[EVENT_ID])
+            raise SettingsError(f"event_id is made, and taken from column {theirs}, too: keep one of them")
+        return cls(paths, check_unit(ts_unit), cast("IdKind | None", event_id))
+
+    @property
+    def makes_ids(self) -> bool:
+        return self.event_id == MADE
 
     def path(self, name: str) -> Path:
         return dict(self.paths).get(name, (name,))
@@ -51,19 +67,26 @@ class Columns:
         if primary in (None, GEOMETRY.name) or GEOMETRY.name in dict(self.paths):
             return self
         assert primary is not None
-        return Columns((*self.paths, (GEOMETRY.name, (primary,))), self.ts_unit)
+        return replace(self, paths=(*self.paths, (GEOMETRY.name, (primary,))))
 
     def flat(self) -> "Columns":
         """The same for a source without columns in others, where a path is a name with dots."""
-        return Columns(tuple((name, (".".join(path),)) for name, path in self.paths), self.ts_unit)
+        return replace(self, paths=tuple((name, (".".join(path),)) for name, path in self.paths))
 
     # -- a source whose columns are known
 
     def bind(self, source: pa.Schema, what: str = "the source") -> pa.Schema:
-        """The columns of a source under our names: those that are named, then all that is left."""
-        if not self.paths:
+        """The columns of a source under our names: those that are named or made, then all that is left."""
+        if self.makes_ids and EVENT_ID in source.names and all(path[:1] != (EVENT_ID,) for _, path in self.paths):
+            raise SchemaError(
+                f"event_id is to be made, and {what} has a column event_id itself: leave event_id = '{MADE}' out, or "
+                'give that another name, such as event_id_before = "event_id"'
+            )
+        if not self.paths and not self.makes_ids:
             return source
         named = [pa.field(name, _kind_at(source, path, what)) for name, path in self.paths]
+        if self.makes_ids:
+            named.insert(0, pa.field(EVENT_ID, pa.int64()))
         rest = [field for field in (self._rest(field, (field.name,)) for field in source) if field is not None]
         clash = sorted({field.name for field in named} & {field.name for field in rest})
         if clash:
@@ -105,14 +128,15 @@ class Columns:
 
     def raw(self, schema: pa.Schema) -> list[pa.Field]:
         """The columns to read for `schema`, with `ts` in the type that has its unit."""
-        fields = [field for field in schema if field.name != MALFORMED]
+        made = (MALFORMED, EVENT_ID) if self.makes_ids else (MALFORMED,)
+        fields = [field for field in schema if field.name not in made]
         if self.ts_unit is None:
             return fields
         return [field.with_type(IN_TEXT[self.ts_unit]) if field.name == TS else field for field in fields]
 
     def ours(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
         """A table that was read with the columns of the source, under our names, and with `ts` as a timestamp."""
-        if self == PLAIN:
+        if not self.paths and self.ts_unit is None:
             return table
         return self.with_times(pa.Table.from_batches([self.take(batch, schema) for batch in _batches(table)]))
 
@@ -135,7 +159,7 @@ class Columns:
                     f'column {name} is taken from {show_path(path)}, but has no type: declare it, extra = "{name} '
                     f'double"; or {suggestion(name, sorted(names))}'
                 )
-        self.nest(declared)
+        self.nest(self.raw(pa.schema(declared)))
         return pa.schema(declared)
 
     def nest(self, fields: Iterable[pa.Field]) -> list[pa.Field]:

@@ -19,11 +19,14 @@ from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import OBJECT
 from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.json_values import DEPTH_MAX, DIGITS_MAX, read_row
+from geoswarm.run.made_ids import message_ids
 from geoswarm.run.message_kernels import find_objects
 from geoswarm.run.source_times import expect_day, quick_times
 
 VALUE = "value"
 """The column in which Spark gives the bytes of a message."""
+PLACE = ("partition", "offset")
+"""The columns with the place of a message in its topic, which are there where ids are made of it."""
 NO_VALUE = "(no value)"
 """The text of a message without a value, as Kafka has for keys that were deleted."""
 BLOCK_BYTES_MAX = 256 << 20
@@ -35,6 +38,12 @@ _AS_TEXT, _AS_SECONDS = pa.string(), pa.int64()
 """How times may be written: all of a block as ISO 8601, or all in seconds since 1970."""
 Forms = tuple[pa.DataType, pa.DataType]
 """How all times of a block are written, and how all ids of objects are, which may be text or integers."""
+
+
+def read_message_rows(messages: pa.RecordBatch, schema: pa.Schema, columns: Columns = PLAIN) -> pa.RecordBatch:
+    """The same for messages with their values and, where ids are made, their places."""
+    rows = read_messages(messages.column(VALUE), schema, columns)
+    return message_ids(rows, *(messages.column(name) for name in PLACE)) if columns.makes_ids else rows
 
 
 def read_messages(values: pa.BinaryArray, schema: pa.Schema, columns: Columns = PLAIN) -> pa.RecordBatch:

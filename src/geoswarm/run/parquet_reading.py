@@ -22,8 +22,9 @@ ROWS_AT_ONCE = 65_536
 
 def read_parquet(
     path: str, first: int, end: int | None, schema: pa.Schema, columns: Columns = PLAIN
-) -> Iterator[pa.RecordBatch]:
-    """The row groups from `first` up to `end`, or all of them. `schema` has MALFORMED."""
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The row groups from `first` up to `end`, or all of them, each batch with the number of its first row in the file.
+    `schema` has MALFORMED."""
     with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
         groups = None if end is None else range(first, end)
         geo, held = geo_columns(path, file.schema_arrow), file.schema_arrow.names
@@ -31,13 +32,14 @@ def read_parquet(
         wanted = pa.schema([field for field in schema if named.path(field.name)[0] in held])
         if not len(wanted):
             raise pa.ArrowInvalid(f"it has none of the columns {', '.join(schema.names)}")
-        leaves = named.leaves(wanted)
+        leaves, row = named.leaves(wanted), sum(file.metadata.row_group(group).num_rows for group in range(first))
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=leaves, use_threads=False):
             plain = pa.record_batch({name: _plain(batch.column(name)) for name in batch.schema.names})
             taken = named.take(plain, schema)
             if not taken.num_columns:
                 raise pa.ArrowInvalid(f"it has none of the columns {', '.join(leaves)}")
-            yield _as_declared(read_times(taken, named.ts_unit), schema)
+            yield row, _as_declared(read_times(taken, named.ts_unit), schema)
+            row += len(batch)
 
 
 def _plain(column: pa.Array) -> pa.Array:

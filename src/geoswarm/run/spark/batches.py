@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from geoswarm.errors import SchemaError
+from geoswarm.errors import SchemaError, StreamError
 from geoswarm.flow.conform import without_malformed
 from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
@@ -24,6 +24,7 @@ from geoswarm.run.spark.schemas import (
     conform_events,
     conform_operations,
     event_columns,
+    makes_ids,
     read_ts,
     ts_unit_of,
 )
@@ -75,6 +76,12 @@ class Stream(NamedTuple):
         conformed = conform_events(events)
         columns = without_malformed(event_columns(events))
         came: FilesOf | MessagesOf | None = files_of(events) or messages_of(events)
+        if came is None and makes_ids(events):
+            raise SchemaError(
+                "ids are made by the tasks that read the events, and here Spark must read them: use the source as it "
+                "comes from gs.sources, plain types of columns, and UTC as the session's time zone; or name a column "
+                "event_id"
+            )
         dotted = [name for name in columns.names if "." in name]
         if came is None and dotted:
             raise SchemaError(f"column {dotted[0]!r} has a dot in its name, which Spark cannot hand over: rename it")
@@ -99,11 +106,18 @@ class Stream(NamedTuple):
 
     def _events(self, frame: DataFrame, batch_id: int) -> Rows:
         if isinstance(self.events, FilesOf):
-            files = self.offsets.files(batch_id, EVENTS_SOURCE)
+            made = self.events.names.makes_ids
+            files = self.offsets.files(batch_id, EVENTS_SOURCE, numbers=made)
             if files is not None and self.events.can_read(files):
                 if self.driver is not None and self.driver.takes(files):
                     return DriverRows.read(frame.sparkSession, self.events, files)
                 return self.events.rows(frame.sparkSession, files)
+            if made:
+                raise StreamError(
+                    f"ids of batch {batch_id} cannot be made, since only Spark can read its files, or its log of them: "
+                    "write them without Hadoop's compression or columns in names of folders, to a path that this "
+                    "machine reaches; or name a column event_id"
+                )
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         events = events.select(f"{EVENT_COLUMN}.*")
         if isinstance(self.events, MessagesOf):

@@ -33,6 +33,7 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
+from geoswarm.run.made_ids import EVENT_ID, MADE
 from geoswarm.run.source_times import TS, TsUnit, check_unit, read_times, timed
 from geoswarm.run.spark.rows import SparkRows
 
@@ -65,6 +66,11 @@ TS_UNIT = "geoswarm_ts_unit"
 def ts_unit_of(frame: DataFrame) -> TsUnit | None:
     found = {field.name: field.metadata for field in frame.schema}.get(TS, {}).get(TS_UNIT)
     return check_unit(found)
+
+
+def makes_ids(frame: DataFrame) -> bool:
+    """Whether the tasks that read make the ids: then Spark cannot read the rows instead."""
+    return {field.name: field.metadata for field in frame.schema}.get(EVENT_ID, {}).get(EVENT_ID) == MADE
 
 
 def event_columns(frame: DataFrame) -> pa.Schema:

@@ -14,10 +14,12 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
-from geoswarm.run.message_reading import NO_VALUE, VALUE
+from geoswarm.run.made_ids import EVENT_ID, MADE
+from geoswarm.run.message_reading import NO_VALUE, PLACE, VALUE
 from geoswarm.run.source_times import TS
 from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
 from geoswarm.run.spark.task_files import note_files
@@ -33,11 +35,13 @@ def events_from_files(
     files_per_batch: int | None = None,
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
+    event_id: str | None = None,
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
     "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
-    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns"."""
-    names = Columns.of(columns, ts_unit)
+    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". With
+    `event_id` "made", the files have none (`run/made_ids.py`)."""
+    names = Columns.of(columns, ts_unit, event_id)
     return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch, names)
 
 
@@ -71,10 +75,11 @@ def events_from_kafka(
     options: dict[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
+    event_id: str | None = None,
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
-    `maxOffsetsPerTrigger` among them bounds a batch. `columns` and `ts_unit` are as for files."""
-    names = Columns.of(columns, ts_unit)
+    `maxOffsetsPerTrigger` among them bounds a batch. `columns`, `ts_unit` and `event_id` are as for files."""
+    names = Columns.of(columns, ts_unit, event_id)
     return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {}, names)
 
 
@@ -133,13 +138,17 @@ def _in_source(schema: StructType, names: Columns) -> StructType:
 
 
 def _rename(frame: DataFrame, names: Columns) -> DataFrame:
-    """The columns of a source under our names."""
+    """The columns of a source under our names. Ids that are made are null here: the tasks that read make them."""
     if names == PLAIN:
         return frame
     ours = names.bind(to_arrow_schema(frame.schema, timezone="UTC")).names
     named = {name: F.col(_quoted(path)) for name, path in names.paths}
+    if names.makes_ids:
+        named[EVENT_ID] = F.lit(None).cast("long")
     chosen = {name: named.get(name, _rest(name, names)) for name in ours}
-    said = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
+    said: dict[str, dict[str, str]] = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
+    if names.makes_ids:
+        said[EVENT_ID] = {EVENT_ID: MADE}
     return frame.select(*(column.alias(name, metadata=said.get(name, {})) for name, column in chosen.items()))
 
 
@@ -168,13 +177,25 @@ def _from_kafka(
         "startingOffsets": "earliest",
         **options,
     }
-    values = spark.readStream.format("kafka").options(**wanted).load().select(VALUE)
+    if names.makes_ids:
+        _check_single_topic(wanted)
+    messages = spark.readStream.format("kafka").options(**wanted).load()
+    values = messages.select(*([VALUE, *PLACE] if names.makes_ids else [VALUE]))
     parsing = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     with_malformed = StructType([*_in_source(schema, names), StructField(MALFORMED, StringType())])
     # A message without a value parses to nothing at all, which would lose it.
     text = F.coalesce(F.col(VALUE).cast("string"), F.lit(NO_VALUE))
     parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
     return note_messages(_rename(parsed, names), values, wanted, names)
+
+
+def _check_single_topic(options: Mapping[str, str]) -> None:
+    others = {name.casefold() for name in options} & {"subscribepattern", "assign"}
+    if others or "," in options["subscribe"]:
+        raise SettingsError(
+            f"made ids tell the messages of one topic apart, and {', '.join(others) or options['subscribe']} may be "
+            "several: name a column event_id, or give each topic a stream"
+        )
 
 
 def _with_extra(schema: StructType, extra: str) -> StructType:

@@ -13,19 +13,23 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from geoswarm.errors import GeoswarmError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
 from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.kafka_client import MessageRange, read_ranges
-from geoswarm.run.message_reading import VALUE, read_messages
+from geoswarm.run.message_reading import PLACE, VALUE, read_message_rows, read_messages
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.task_files import has_simple_columns
 
 _LOG = logging.getLogger(__name__)
-_VALUES = StructType([StructField(VALUE, BinaryType())])
+_VALUE, _PARTITION, _OFFSET = (
+    StructField(VALUE, BinaryType()),
+    StructField(PLACE[0], IntegerType()),
+    StructField(PLACE[1], LongType()),
+)
 
 
 class MessagesOf(NamedTuple):
@@ -44,7 +48,8 @@ class MessagesOf(NamedTuple):
 
     def rows(self, values: DataFrame) -> SparkRows:
         """The rows in the values of a batch, parsed by the tasks that receive them."""
-        return SparkRows(values, _VALUES).map(_parsing(self.columns, self.names), self.columns)
+        fields = [_VALUE, _PARTITION, _OFFSET] if self.names.makes_ids else [_VALUE]
+        return SparkRows(values, StructType(fields)).map(_parsing(self.columns, self.names), self.columns)
 
     def table(self, values: pa.ChunkedArray) -> pa.Table:
         """The same, parsed in this process."""
@@ -93,6 +98,6 @@ def messages_of(frame: DataFrame | None) -> MessagesOf | None:
 
 def _parsing(columns: pa.Schema, names: Columns) -> Body:
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (read_messages(batch.column(0), columns, names) for batch in batches)
+        return (read_message_rows(batch, columns, names) for batch in batches)
 
     return run

@@ -12,16 +12,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from geoswarm.config import EXECUTORS_MAX, AggregateSettings, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
-from geoswarm.run.columns import Columns
+from geoswarm.run.columns import Columns, IdKind
 from geoswarm.run.generated import Pace
 from geoswarm.run.registry import SINKS, WORKLOADS
 from geoswarm.run.source_times import TsUnit
@@ -175,6 +184,20 @@ Names = Annotated[dict[str, Text], AfterValidator(_readable)]
 """What a source calls its columns, by our names (`run/columns.py`)."""
 
 
+class EventColumns(Section):
+    """What the columns of events are, in a source of any kind (`run/columns.py`)."""
+
+    columns: Names = {}
+    extra: str = ""
+    ts_unit: TsUnit | None = None
+    event_id: IdKind | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        Columns.of(self.columns, self.ts_unit, self.event_id)
+        return self
+
+
 class FilesSource(Section):
     kind: Literal["files"]
     path: Text
@@ -183,9 +206,8 @@ class FilesSource(Section):
     columns: Names = {}
 
 
-class FilesEvents(FilesSource):
-    extra: str = ""
-    ts_unit: TsUnit | None = None
+class FilesEvents(FilesSource, EventColumns):
+    """The columns of events, too."""
 
 
 class KafkaSource(Section):
@@ -196,9 +218,8 @@ class KafkaSource(Section):
     columns: Names = {}
 
 
-class KafkaEvents(KafkaSource):
-    extra: str = ""
-    ts_unit: TsUnit | None = None
+class KafkaEvents(KafkaSource, EventColumns):
+    """The columns of events, too."""
 
 
 class GeneratedEvents(Section):
