@@ -262,7 +262,7 @@ def test_ids_are_not_made_where_spark_must_read(spark: "SparkSession", tmp_path:
     write(tmp_path / "in", "parquet", nameless())
     source = gs.sources.events_from_files(spark, str(tmp_path / "in"), event_id="made")
     engine = gs.Engine(spark, CONTRACT, checkpoint=str(tmp_path / "state"))
-    with engine, pytest.raises(SchemaError, match="here Spark must read them"):
+    with engine, pytest.raises(SchemaError, match="here Spark must read"):
         engine.start(events=source.where("x > 0"), sink=gs.sinks.Memory())
 
 

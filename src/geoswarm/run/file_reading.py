@@ -11,7 +11,7 @@ values of another type are converted, or, where they cannot be, their rows are m
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -25,13 +25,13 @@ import pyarrow.json as pajson
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import OBJECT
 from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.file_formats import COMPRESSED, FOREIGN
 from geoswarm.run.json_values import SPECIAL, read_day, read_moment, read_row
 from geoswarm.run.made_ids import place_ids
 from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
 from geoswarm.run.source_times import TS
+from geoswarm.run.undeclared import with_extra
 
 CHUNK_BYTES = 256 << 20
 FIELD_CHARS_MAX = 1 << 30
@@ -103,8 +103,12 @@ def _read_text(piece: Piece, kind: str, schema: pa.Schema, columns: Columns) -> 
         return
     lines, first = _read_lines(piece)
     for chunk in _chunks(lines):
-        begins = line_begins(chunk) if columns.makes_ids else None
+        begins = line_begins(chunk) if columns.made else None
         table, begins = _read_json(chunk, schema, columns, begins)
+        if columns.has_extra and begins is not None and len(begins):
+            (batch,) = table.combine_chunks().to_batches()
+            ends = np.append(begins[1:], len(chunk))
+            table = pa.Table.from_batches([with_extra(batch, chunk, begins, ends, columns)])
         yield table, None if begins is None else begins + first
         first += len(chunk)
 
@@ -183,10 +187,10 @@ def _read_json(data: bytes, schema: pa.Schema, columns: Columns, begins: Ints | 
     return _cast_columns(columns.ours(made, schema), schema), begins
 
 
-def _as_read(field: pa.Field, ids: pa.DataType) -> pa.Field:
+def _as_read(field: pa.Field, ids: Mapping[str, pa.DataType]) -> pa.Field:
     """The field to read as text first, if it is a time: Arrow's reader refuses times without a zone."""
-    if field.name == OBJECT.name and pa.types.is_string(field.type):
-        return field.with_type(ids)
+    if field.name in ids:
+        return field.with_type(ids[field.name])
     return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
 
 

@@ -27,6 +27,7 @@ from geoswarm.run.local.ddl import parse_columns
 from geoswarm.run.made_ids import FileNumbers, check_room, place_ids
 from geoswarm.run.source_times import read_times, timed
 from geoswarm.run.stream_log import Offset, StreamLog, TakenFile
+from geoswarm.run.undeclared import LeftOut, extra_field, first_lines, keeps_extra, split_all
 
 ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -58,7 +59,7 @@ class FileSource(Source):
         if not self._folder.is_dir():
             raise SettingsError(f"there is no folder {path} to read from: create it first")
         self._kind, self.schema, self._files_per_batch = kind, schema, files_per_batch
-        self._columns, self._numbers = columns, FileNumbers()
+        self._columns, self._numbers, self._left_out = columns, FileNumbers(), LeftOut()
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
@@ -90,6 +91,8 @@ class FileSource(Source):
             files = self._numbers.number(self._log, self._number, after, files)
             check_room(files)
         files = sorted(files, key=_age)
+        if self._kind == "json" and files and self._left_out.is_due:
+            self._left_out.look(first_lines(files), self._columns, self.schema, str(self._folder))
 
         def rows() -> Iterator[pa.RecordBatch]:
             for file in files:
@@ -188,11 +191,16 @@ def events_from_files(
     event_id: str | None = None,
 ) -> FileSource:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
-    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". With
-    `event_id` "made", the files have none (`run/made_ids.py`)."""
+    "text string, speed double"; with "all", in JSON, all others become one column (`run/undeclared.py`). Parquet
+    declares its own columns. `columns` says what they are called in the files, as {"x": "lng", "event_id": "trip.id"},
+    and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". `event_id` is "integer", "text", or "made" where
+    the files have none (`run/made_ids.py`)."""
+    kind, (extra, takes_all) = format or guess_format(path), split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all and keeps_extra(kind))
     declared = [*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)]
-    return _from_files(path, format, declared, files_per_batch, Columns.of(columns, ts_unit, event_id))
+    if names.has_extra:
+        declared.append(extra_field(declared))
+    return _from_files(path, kind, declared, files_per_batch, names)
 
 
 def operations_from_files(

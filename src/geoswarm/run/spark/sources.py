@@ -16,14 +16,15 @@ from pyspark.sql.types import StringType, StructField, StructType
 
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.run.columns import PLAIN, Columns
+from geoswarm.run.columns import EXTRA, PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
-from geoswarm.run.made_ids import EVENT_ID, MADE
+from geoswarm.run.made_ids import EVENT_ID
 from geoswarm.run.message_reading import NO_VALUE, PLACE, VALUE
 from geoswarm.run.source_times import TS
-from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
+from geoswarm.run.spark.schemas import BY_TASKS, ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
 from geoswarm.run.spark.task_files import note_files
 from geoswarm.run.spark.task_messages import note_messages
+from geoswarm.run.undeclared import extra_field, keeps_extra, split_all
 
 
 def events_from_files(
@@ -38,11 +39,13 @@ def events_from_files(
     event_id: str | None = None,
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
-    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". With
-    `event_id` "made", the files have none (`run/made_ids.py`)."""
-    names = Columns.of(columns, ts_unit, event_id)
-    return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch, names)
+    "text string, speed double"; with "all", in JSON, all others become one column (`run/undeclared.py`). Parquet
+    declares its own columns. `columns` says what they are called in the files, as {"x": "lng", "event_id": "trip.id"},
+    and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". `event_id` is "integer", "text", or "made" where
+    the files have none (`run/made_ids.py`)."""
+    kind, (extra, takes_all) = format or guess_format(path), split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all and keeps_extra(kind))
+    return _from_files(spark, path, kind, _with_extra(SPARK_EVENT, extra, names), files_per_batch, names)
 
 
 AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in SPARK_OPERATION])
@@ -79,8 +82,9 @@ def events_from_kafka(
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
     `maxOffsetsPerTrigger` among them bounds a batch. `columns`, `ts_unit` and `event_id` are as for files."""
-    names = Columns.of(columns, ts_unit, event_id)
-    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {}, names)
+    extra, takes_all = split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all)
+    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra, names), options or {}, names)
 
 
 def operations_from_kafka(
@@ -138,17 +142,17 @@ def _in_source(schema: StructType, names: Columns) -> StructType:
 
 
 def _rename(frame: DataFrame, names: Columns) -> DataFrame:
-    """The columns of a source under our names. Ids that are made are null here: the tasks that read make them."""
+    """The columns of a source under our names. What the tasks that read make is null here."""
     if names == PLAIN:
         return frame
     ours = names.bind(to_arrow_schema(frame.schema, timezone="UTC")).names
     named = {name: F.col(_quoted(path)) for name, path in names.paths}
-    if names.makes_ids:
-        named[EVENT_ID] = F.lit(None).cast("long")
+    for made, kind in ((EVENT_ID, "long"), (EXTRA, "string")):
+        if made in names.made:
+            named[made] = F.lit(None).cast(kind)
     chosen = {name: named.get(name, _rest(name, names)) for name in ours}
     said: dict[str, dict[str, str]] = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
-    if names.makes_ids:
-        said[EVENT_ID] = {EVENT_ID: MADE}
+    said |= {made: {BY_TASKS: made} for made in names.made}
     return frame.select(*(column.alias(name, metadata=said.get(name, {})) for name, column in chosen.items()))
 
 
@@ -198,5 +202,10 @@ def _check_single_topic(options: Mapping[str, str]) -> None:
         )
 
 
-def _with_extra(schema: StructType, extra: str) -> StructType:
-    return StructType([*schema.fields, *cast(StructType, StructType.fromDDL(extra)).fields]) if extra else schema
+def _with_extra(schema: StructType, extra: str, names: Columns) -> StructType:
+    if extra:
+        schema = StructType([*schema.fields, *cast(StructType, StructType.fromDDL(extra)).fields])
+    if names.has_extra:
+        field = extra_field(to_arrow_schema(schema, timezone="UTC"))
+        schema = StructType([*schema.fields, *spark_schema(pa.schema([field])).fields])
+    return schema
