@@ -29,7 +29,7 @@ from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.file_formats import COMPRESSED, FOREIGN
 from geoswarm.run.json_values import SPECIAL, read_day, read_moment, read_row
 from geoswarm.run.made_ids import place_ids
-from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
+from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet, rows_before
 from geoswarm.run.source_times import TS
 from geoswarm.run.undeclared import with_extra
 
@@ -60,7 +60,8 @@ def read_piece(piece: Piece, kind: str, schema: pa.Schema, columns: Columns = PL
     """`schema` has MALFORMED; `columns` says where its columns are in the file."""
     try:
         if kind == "parquet":
-            yield from _numbered(read_parquet(piece.path, piece.first, piece.end, schema, columns), piece, columns)
+            batches = read_parquet(piece.path, piece.first, piece.end, schema, columns)
+            yield from _numbered(batches, piece) if columns.makes_ids else batches
         else:
             for table, places in _read_text(piece, kind, schema, columns):
                 yield from _with_places(table, places, piece, columns)
@@ -72,12 +73,11 @@ def read_piece(piece: Piece, kind: str, schema: pa.Schema, columns: Columns = PL
         yield _unreadable(piece, why, schema)
 
 
-def _numbered(
-    batches: Iterator[tuple[int, pa.RecordBatch]], piece: Piece, columns: Columns
-) -> Iterator[pa.RecordBatch]:
-    """Batches with the number of their first row."""
-    for first, batch in batches:
-        yield place_ids(batch, piece.number, first + np.arange(len(batch))) if columns.makes_ids else batch
+def _numbered(batches: Iterator[pa.RecordBatch], piece: Piece) -> Iterator[pa.RecordBatch]:
+    row = rows_before(piece.path, piece.first)
+    for batch in batches:
+        yield place_ids(batch, piece.number, row + np.arange(len(batch)))
+        row += len(batch)
 
 
 def _with_places(table: pa.Table, places: Ints | None, piece: Piece, columns: Columns) -> Iterator[pa.RecordBatch]:

@@ -23,9 +23,8 @@ ROWS_AT_ONCE = 65_536
 
 def read_parquet(
     path: str, first: int, end: int | None, schema: pa.Schema, columns: Columns = PLAIN
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The row groups from `first` up to `end`, or all of them, each batch with the number of its first row in the file.
-    `schema` has MALFORMED."""
+) -> Iterator[pa.RecordBatch]:
+    """The row groups from `first` up to `end`, or all of them. `schema` has MALFORMED."""
     with pq.ParquetFile(path, memory_map=True, coerce_int96_timestamp_unit="us") as file:
         groups = None if end is None else range(first, end)
         geo, held = geo_columns(path, file.schema_arrow), file.schema_arrow.names
@@ -33,14 +32,19 @@ def read_parquet(
         wanted = pa.schema([field for field in schema if named.path(field.name)[0] in held])
         if not len(wanted):
             raise pa.ArrowInvalid(f"it has none of the columns {', '.join(schema.names)}")
-        leaves, row = named.leaves(wanted), sum(file.metadata.row_group(group).num_rows for group in range(first))
+        leaves = named.leaves(wanted)
         for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=groups, columns=leaves, use_threads=False):
             plain = pa.record_batch({name: _plain(batch.column(name)) for name in batch.schema.names})
             taken = named.take(plain, schema)
             if not taken.num_columns:
                 raise pa.ArrowInvalid(f"it has none of the columns {', '.join(leaves)}")
-            yield row, _as_declared(read_times(taken, named.ts_unit), schema)
-            row += len(batch)
+            yield _as_declared(read_times(taken, named.ts_unit), schema)
+
+
+def rows_before(path: str, group: int) -> int:
+    """The rows of a file before one of its row groups."""
+    footer = pq.read_metadata(path)
+    return sum(footer.row_group(before).num_rows for before in range(group))
 
 
 def _plain(column: pa.Array) -> pa.Array:
