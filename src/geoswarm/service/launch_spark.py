@@ -50,6 +50,9 @@ def _events(spark: Any, settings: PipelineSettings) -> Any:
         columns=events.columns,
         ts_unit=events.ts_unit,
         event_id=events.event_id,
+        format=events.format,
+        registry=events.registry,
+        header=events.header,
     )
 
 

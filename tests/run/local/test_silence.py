@@ -62,7 +62,8 @@ def test_places_that_are_wrong_are_said(
     tmp_path: Path, change: Any, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        found = run(tmp_path, [events(*change(*near_paris(n)), number=n) for n in range(8)])
+        moved = [change(*near_paris(n)) for n in range(8)]
+        found = run(tmp_path, [events(x, y, n) for n, (x, y) in enumerate(moved)])
     assert said in "; ".join(found["silent"])
     (record,) = [r.getMessage() for r in caplog.records if "no event has matched for" in r.getMessage()]
     assert said in record

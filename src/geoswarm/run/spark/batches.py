@@ -84,7 +84,7 @@ class Stream(NamedTuple):
             raise SchemaError(
                 f"{' and '.join(made)} can be made by the tasks that read the events alone, and here Spark must read "
                 "them: use the source as it comes from gs.sources, plain types of columns, and UTC as the session's "
-                'time zone; or leave out event_id = "made" and extra = "all"'
+                'time zone; or leave out event_id = "made", extra = "all" and the format'
             )
         dotted = [name for name in columns.names if "." in name]
         if came is None and dotted:
@@ -128,7 +128,8 @@ class Stream(NamedTuple):
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         events = events.select(f"{EVENT_COLUMN}.*")
         if isinstance(self.events, MessagesOf):
-            if self.left_out is not None and self.left_out.is_due and self.offsets.has_new(batch_id, EVENTS_SOURCE):
+            can_say = self.left_out is not None and self.left_out.is_due and self.events.form.name == "json"
+            if self.left_out is not None and can_say and self.offsets.has_new(batch_id, EVENTS_SOURCE):
                 sample: Any = events.select(VALUE).limit(SAMPLE_EVENTS).toArrow()
                 topic = self.events.options.get("subscribe", "of several")
                 self.left_out.look(sample[VALUE].to_pylist(), self.events.names, self.events.columns, f"topic {topic}")

@@ -73,7 +73,8 @@ BY_TASKS = "geoswarm_by_tasks"
 
 
 def made_by_tasks(frame: DataFrame) -> list[str]:
-    return [field.name for field in frame.schema if BY_TASKS in field.metadata]
+    """What they make, in words."""
+    return [field.metadata[BY_TASKS] for field in frame.schema if BY_TASKS in field.metadata]
 
 
 def event_columns(frame: DataFrame) -> pa.Schema:

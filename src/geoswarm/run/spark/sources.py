@@ -19,6 +19,7 @@ from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.columns import EXTRA, PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.made_ids import EVENT_ID
+from geoswarm.run.message_formats import JSON_MESSAGES, MessageFormat
 from geoswarm.run.message_reading import NO_VALUE, PLACE, VALUE
 from geoswarm.run.source_times import TS
 from geoswarm.run.spark.schemas import BY_TASKS, ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
@@ -79,12 +80,19 @@ def events_from_kafka(
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
     event_id: str | None = None,
+    format: str | None = None,
+    registry: str | None = None,
+    header: str | None = None,
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
-    `maxOffsetsPerTrigger` among them bounds a batch. `columns`, `ts_unit` and `event_id` are as for files."""
-    extra, takes_all = split_all(extra)
+    `maxOffsetsPerTrigger` among them bounds a batch. `columns`, `ts_unit` and `event_id` are as for files. Other values
+    than JSON have a `format`: "avro" or "protobuf" with the address of their schema `registry`, "geojson", or "csv"
+    with the `header` that each line lacks (`run/message_formats.py`)."""
+    form, (extra, takes_all) = MessageFormat.of(format, registry, header), split_all(extra)
     names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all)
-    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra, names), options or {}, names)
+    schema = _with_extra(SPARK_EVENT, extra, names)
+    declared = spark_schema(pa.schema(form.declared(to_arrow_schema(schema, timezone="UTC"))))
+    return _from_kafka(spark, bootstrap, topic, declared, options or {}, names, form)
 
 
 def operations_from_kafka(
@@ -173,7 +181,13 @@ def _in_header_order(schema: StructType, header: list[str]) -> StructType:
 
 
 def _from_kafka(
-    spark: SparkSession, bootstrap: str, topic: str, schema: StructType, options: dict[str, str], names: Columns
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    schema: StructType,
+    options: dict[str, str],
+    names: Columns,
+    form: MessageFormat = JSON_MESSAGES,
 ) -> DataFrame:
     wanted = {
         "kafka.bootstrap.servers": bootstrap,
@@ -190,7 +204,10 @@ def _from_kafka(
     # A message without a value parses to nothing at all, which would lose it.
     text = F.coalesce(F.col(VALUE).cast("string"), F.lit(NO_VALUE))
     parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
-    return note_messages(_rename(parsed, names), values, wanted, names)
+    ours = _rename(parsed, names)
+    if form.name != "json":  # a mark that only tasks can read them
+        ours = ours.withMetadata(TS, {**ours.schema[TS].metadata, BY_TASKS: f"events of messages in {form.name}"})
+    return note_messages(ours, values, wanted, names, form)
 
 
 def _check_single_topic(options: Mapping[str, str]) -> None:

@@ -32,6 +32,7 @@ from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
 from geoswarm.run.columns import Columns, IdKind
 from geoswarm.run.generated import Pace
+from geoswarm.run.message_formats import FormatName, MessageFormat
 from geoswarm.run.registry import SINKS, WORKLOADS
 from geoswarm.run.source_times import TsUnit
 
@@ -219,7 +220,16 @@ class KafkaSource(Section):
 
 
 class KafkaEvents(KafkaSource, EventColumns):
-    """The columns of events, too."""
+    """The columns of events, and what the messages are."""
+
+    format: FormatName | None = None
+    registry: Text | None = None
+    header: Text | None = None
+
+    @model_validator(mode="after")
+    def _agree_on_format(self) -> Self:
+        MessageFormat.of(self.format, self.registry, self.header)
+        return self
 
 
 class GeneratedEvents(Section):
