@@ -1,6 +1,7 @@
 """Delivery per user equals a plain loop over matches, whatever plan, slices, replays and compactions do."""
 
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pytest
 
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.delivery import Delivery
+from geoswarm.flow.keyed.operator import Moment, StateRows, Turn
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.keyed import deliveries
 from keyed_harness import Batch, KeyedWorld, Row, have_same_rows, moments
@@ -35,12 +37,47 @@ def _stream(rng: np.random.Generator) -> list[Batch]:
     return stream
 
 
+def _with_texts(stream: list[Batch]) -> list[Batch]:
+    """The same with ids of events that are texts, in another order."""
+    schema = SCHEMA.set(1, pa.field("event_id", pa.string()))
+    rows = [[row | {"event_id": f"é{9 - row['event_id']}"} for row in batch.rows.to_pylist()] for batch in stream]
+    return [
+        batch._replace(rows=pa.RecordBatch.from_pylist(each, schema=schema))
+        for batch, each in zip(stream, rows, strict=True)
+    ]
+
+
+def test_texts_follow_integers_that_are_held_from_before() -> None:
+    held = [
+        {"sent": 0, "missed": 2, "event_ids": [1, 2], "sub_ids": [5, 6]},
+        {"sent": 0, "missed": 1, "event_ids": [None], "sub_ids": [7], "event_texts": ["a"]},
+        {"sent": 1, "missed": 0, "event_ids": [], "sub_ids": []},
+        {"sent": 0, "missed": 2, "event_ids": [None, None], "sub_ids": [8, 9], "event_texts": ["b", "c"]},
+    ]
+    delivery = Delivery(0)
+    rows = pa.RecordBatch.from_pylist(held, schema=delivery.kept)
+    fewer = delivery.compact(StateRows(rows, np.array([0, 3, 4]), np.arange(4)))
+    assert fewer.rows.column("event_texts").to_pylist() == [[None, None, "a"], ["b", "c"]]
+    fed = pa.schema([pa.field("key", pa.string()), *SCHEMA.set(1, pa.field("event_id", pa.string()))])
+    none = np.zeros(3, np.int64)
+    turn = Turn(
+        pa.array(["u", "v"]), pa.RecordBatch.from_pylist([], schema=fed), none, fewer.rows, np.arange(3), none, none,
+        Moment(0, 0, 0),
+    )  # fmt: skip
+    given = delivery.close(turn)
+    assert given is not None
+    assert _digests([{"user": key, **row} for key, row in zip("uv", given.to_pylist(), strict=True)]) == [
+        ("u", 3, [("1", 5), ("2", 6), ("a", 7)]),
+        ("v", 2, [("b", 8), ("c", 9)]),
+    ]
+
+
 def _nows(rows: list[Row]) -> list[Row]:
     assert all((row["kind"], row["missed"], row["matches"]) == ("now", None, None) for row in rows)
     return [{name: row[name] for name in ("user", "event_id", "sub_id")} for row in rows]
 
 
-def _digests(rows: list[Row]) -> list[tuple[str, int, list[tuple[int, int]]]]:
+def _digests(rows: list[Row]) -> list[tuple[str, int, list[tuple[Any, int]]]]:
     assert all((row["kind"], row["event_id"], row["sub_id"], row["ts"]) == ("digest", None, None, None) for row in rows)
     return sorted((r["user"], r["missed"], [(m["event_id"], m["sub_id"]) for m in r["matches"]]) for r in rows)
 
@@ -49,8 +86,9 @@ def _digests(rows: list[Row]) -> list[tuple[str, int, list[tuple[int, int]]]]:
 @pytest.mark.parametrize("seed", range(15))
 def test_some_go_out_at_once_and_the_others_in_a_digest(per_interval: int, digest_max: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    stream = _stream(rng)
-    got = KeyedWorld(Delivery(per_interval, digest_max=digest_max), SCHEMA, rng).run(stream)
+    stream = _stream(rng) if seed % 3 else _with_texts(_stream(rng))
+    schema = stream[0].rows.schema
+    got = KeyedWorld(Delivery(per_interval, digest_max=digest_max), schema, rng).run(stream)
     nows, digests = deliveries([(b.interval, b.rows.to_pylist()) for b in stream], per_interval, digest_max)
     for given, expected in zip(got.updates, nows, strict=True):
         assert have_same_rows(_nows(given), expected)

@@ -82,7 +82,7 @@ def _conform(events: pa.Table, columns: pa.Schema) -> pa.Table:
         try:
             conformed.append(held if held.type == field.type else held.cast(field.type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-            if field.name not in (TEXT.name, GEOMETRY.name):
+            if field.name not in ("event_id", TEXT.name, GEOMETRY.name):
                 conformed.append(pa.chunked_array([pa.nulls(len(events), field.type)]))
                 continue
             raise StreamError(

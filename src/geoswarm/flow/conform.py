@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from geoswarm.core.arrays.uuids import is_uuid, uuid_texts
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import ACCURACY, EVENT, GEOMETRY, OBJECT, TEXT
@@ -29,16 +30,19 @@ def _is_binary(kind: pa.DataType) -> bool:
     return bool(kinds.is_binary(kind) or kinds.is_large_binary(kind))
 
 
+def _is_id(kind: pa.DataType) -> bool:
+    return bool(kinds.is_integer(kind)) or _is_text(kind) or is_uuid(kind)
+
+
+IDS = ("event_id", OBJECT.name)
+"""Ids, which are integers or texts; a UUID becomes its text."""
 _ACCEPTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
-    "event_id": (kinds.is_integer, "an integer"),
+    "event_id": (_is_id, "an integer, a string or a UUID"),
     "ts": (lambda kind: bool(kinds.is_timestamp(kind) or kinds.is_date(kind)), "a timestamp"),
     "x": (_is_number, "a number"),
     "y": (_is_number, "a number"),
     TEXT.name: (_is_text, "a string, since keywords are looked for in it"),
-    OBJECT.name: (
-        lambda kind: bool(kinds.is_integer(kind)) or _is_text(kind),
-        "an integer or a string, since objects are told apart by it",
-    ),
+    OBJECT.name: (_is_id, "an integer, a string or a UUID, since objects are told apart by it"),
     ACCURACY.name: (
         lambda kind: bool(kinds.is_integer(kind) or kinds.is_floating(kind)),
         "a number of metres, since it says how exact the place of an object is",
@@ -71,18 +75,27 @@ def conform_events(rows: pa.Schema) -> pa.Schema:
             raise SchemaError(
                 f"column {field.name} of events is {field.type}, wanted is {wanted}: cast it, or rename it"
             )
-    return pa.schema([*(field.with_nullable(True) for field in EVENT), *extra])
+    required = [field.with_nullable(True) for field in EVENT]
+    if not kinds.is_integer(rows.field("event_id").type):
+        required[0] = required[0].with_type(pa.string())
+    return pa.schema(
+        [*required, *(f.with_type(pa.string()) if f.name in IDS and is_uuid(f.type) else f for f in extra)]
+    )
 
 
 def cast_columns(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """A batch in the columns of `schema`, in its order; a missing column is null."""
     columns = [
-        batch.column(field.name).cast(field.type)
+        _cast(batch.column(field.name), field.type)
         if field.name in batch.schema.names
         else pa.nulls(len(batch), field.type)
         for field in schema
     ]
     return pa.record_batch(columns, schema=schema)
+
+
+def _cast(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    return uuid_texts(column) if is_uuid(column.type) and kind == pa.string() else column.cast(kind)
 
 
 def without_malformed(schema: pa.Schema) -> pa.Schema:

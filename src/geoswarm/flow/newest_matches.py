@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Ints, SubIds
 from geoswarm.flow.match.match import MatchRun
@@ -112,4 +113,9 @@ def times_us(events: pa.RecordBatch | pa.Table) -> Ints:
 
 def _by_time(events: pa.Table) -> Ints:
     """The rows, the oldest first; those of one time by their ids."""
-    return np.lexsort((np.asarray(events.column("event_id"), np.int64), times_us(events)))
+    ids = events.column("event_id")
+    if pa.types.is_string(ids.type):
+        by = [("ts", "ascending"), ("event_id", "ascending")]
+        order: Ints = pc.sort_indices(events, sort_keys=by).to_numpy().astype(np.int64)
+        return order
+    return np.lexsort((np.asarray(ids, np.int64), times_us(events)))

@@ -60,9 +60,11 @@ class Quote(NamedTuple):
     text: str | None
 
 
+TASK_PLACES_MAX = 64
+"""Places of rows that a task reports, where a stream matches nothing."""
 COUNT_NAMES = (
     *("events_in", "dead", "route_cpu_us", "copies", "dropped", "repeated", "in_transit"),
-    *("pasts", "past_matches", "past_left_out", "late", "ahead"),
+    *("pasts", "past_matches", "past_left_out", "late", "ahead", "without_object", "without_text"),
 )
 
 
@@ -96,6 +98,10 @@ class LoadReport:
     """(event, subscription, window) that an aggregate did not count, since the window was closed."""
     ahead: int = 0
     """Valid events too far ahead of the clock to close windows."""
+    without_object: int = 0
+    """Valid events without an `object_id`."""
+    without_text: int = 0
+    """Valid events without a `text`."""
     newest_us: int | None = None
     """The greatest `ts` of the other valid events; None: there were none."""
     task: TaskName | None = None
@@ -110,6 +116,8 @@ class LoadReport:
     """Events and matches by cell, if the strategy asks for them; counted from some of the events."""
     kept: list[KeptPart] = field(default_factory=list)
     """The files of events that the task has kept."""
+    places: list[tuple[float, float]] = field(default_factory=list)
+    """Where some of the rows lie, dead ones included, if they are asked for."""
 
     def add(self, partition: int, executor: int, load: Load) -> None:
         self.partitions[partition] = self.partitions.get(partition, NO_LOAD) + load
@@ -128,6 +136,7 @@ class LoadReport:
         self.said += other.said
         self.cells += other.cells
         self.kept += other.kept
+        self.places += other.places
 
     def __add__(self, other: "LoadReport") -> "LoadReport":
         total = LoadReport()
@@ -169,6 +178,7 @@ class LoadReport:
             "said": [list(one) for one in self.said],
             "cells": b64encode(self.cells.to_bytes()).decode(),
             "kept": self.kept,
+            "places": self.places,
         }
 
     @classmethod
@@ -183,7 +193,10 @@ class LoadReport:
         counts = {name: written.get(name, 0) for name in COUNT_NAMES}
         of_task = {"task": written["task"] and TaskName(*written["task"]), "task_cpu_us": written["task_cpu_us"]}
         counts["newest_us"] = written["newest_us"]
-        return cls(partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells, kept=kept)
+        places = [(float(x), float(y)) for x, y in written.get("places", ())]
+        return cls(
+            partitions, executors, **counts, **of_task, stats=stats, said=said, cells=cells, kept=kept, places=places
+        )
 
 
 def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[Quote]:
@@ -194,6 +207,14 @@ def quote_events(events: pa.RecordBatch, most: int = PARCEL_QUOTES_MAX) -> list[
     bytes_of = rows_of(texts)  # may be invalid UTF-8: Spark does not check
     said = [bytes_of.text(i)[:QUOTE_CHARS_MAX] if texts[i].is_valid else None for i in range(len(rows))]
     return [Quote(*row) for row in zip(x.to_pylist(), y.to_pylist(), said, strict=True)]
+
+
+def sample_places(rows: pa.RecordBatch, most: int) -> list[tuple[float, float]]:
+    """Where at most `most` of some rows lie, which need not be valid."""
+    chosen = rows.select(["x", "y"]).take(pa.array(some_rows(len(rows), most)))
+    x, y = (np.asarray(side.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64) for side in chosen.columns)
+    known = np.isfinite(x) & np.isfinite(y)
+    return list(zip(x[known].tolist(), y[known].tolist(), strict=True))
 
 
 def count_points(events: pa.RecordBatch, plan: Plan, partition: int) -> TrioStat:

@@ -24,6 +24,7 @@ from geoswarm.errors import InputError
 from geoswarm.flow.keep import BATCH, BOXES, ROWS, TIMES, KeptPart, sort_by_place
 from geoswarm.flow.match.match import match
 
+_EVENT_ID = "event_id"
 RUN_ROWS_MAX = 262_144
 """Events matched at once, or some more."""
 
@@ -73,7 +74,8 @@ def candidates(part: OpenPart, touched: Bools, query: PastQuery, first_kept: int
 
 def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
     """Kept events of several batches, at least of one. What a batch does not have is null there, and a column that was
-    kept with two types gets one that has the values of both."""
+    kept with two types gets one that has the values of both; ids that were integers become texts beside texts."""
+    tables = _ids_alike(tables)
     try:
         whole = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowTypeError, pa.ArrowInvalid) as why:
@@ -84,6 +86,15 @@ def join_tables(tables: Sequence[pa.Table]) -> pa.Table:
     everywhere = set.intersection(*(set(table.schema.names) for table in tables))
     fields = [field if field.name in everywhere else field.with_nullable(True) for field in whole.schema]
     return pa.Table.from_arrays(whole.columns, schema=pa.schema(fields))
+
+
+def _ids_alike(tables: Sequence[pa.Table]) -> Sequence[pa.Table]:
+    held = [table.schema.get_field_index(_EVENT_ID) for table in tables]
+    found = {table.schema.field(at).type for table, at in zip(tables, held, strict=True) if at >= 0}
+    if len(found) < 2 or pa.string() not in found:
+        return tables
+    pairs = zip(tables, held, strict=True)
+    return [t if at < 0 else t.set_column(at, _EVENT_ID, t.column(at).cast(pa.string())) for t, at in pairs]
 
 
 def matched_events(tables: Sequence[pa.Table], query: PastQuery, grid: Grid) -> pa.Table | None:

@@ -15,6 +15,7 @@ from geoswarm.core.arrays.batches import xy
 from geoswarm.core.arrays.jit import Floats, Ints, kernel
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
+from geoswarm.core.keys.hashing import key_ids
 from geoswarm.core.space.grid import column_of, row_of
 from geoswarm.core.space.plan import ExecutorIds, Plan, Slots
 
@@ -68,7 +69,8 @@ def _lanes_of(events: pa.RecordBatch, rows: Ints, slots: SlotKeys, plan: Plan) -
         return slots
     turns, mixed = plan.turns, np.zeros(len(events), np.uint64)
     for name in ("event_id", "x", "y"):
-        mixed ^= events.column(name).to_numpy().view(np.uint64)
+        column = events.column(name)
+        mixed ^= (key_ids(column) if pa.types.is_string(column.type) else column.to_numpy()).view(np.uint64)
         mixed *= np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: spreads every bit to the upper ones
         mixed ^= mixed >> np.uint64(29)
     chosen = (mixed[rows] >> np.uint64(32)) % turns.counts[slots].astype(np.uint64)

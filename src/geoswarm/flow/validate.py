@@ -31,6 +31,7 @@ from geoswarm.model import EVENT, FIRST_US, GEOMETRY, LAST_US
 V = TypeVar("V")
 S = TypeVar("S")
 _UNPARSED = "cannot be parsed: fix the producer"
+_OR_DECLARE = ", or say what the columns are: their names (columns), their types (extra, ts_unit, event_id)"
 
 
 def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, marks: bool = False) -> pa.RecordBatch:
@@ -38,7 +39,7 @@ def validate_events(batch: pa.RecordBatch, grid: Grid, dead: DeadLetters, *, mar
     need not be checked again are marked (`sound.py`)."""
     triage = Triage(batch, dead)
     if MALFORMED in batch.schema.names:
-        triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED)
+        triage.turn_away(~_null(batch, MALFORMED), "malformed", _UNPARSED + _OR_DECLARE)
     if has_areas(batch):
         batch = validate_areas(batch, grid, triage)
     for name in EVENT.names:

@@ -4,23 +4,31 @@
 
 The key is the column as the engine has it, the value its path in the source: a dot leads into a struct or an object,
 and a name that has a dot itself stands in double quotes. Everything that is not named keeps its name, and what is named
-otherwise leaves no second copy. `source_times.py` has what `ts_unit` says.
+otherwise leaves no second copy. `source_times.py` has what `ts_unit` says, and `made_ids.py` how an `event_id` is made
+that the source does not have.
 """
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any, Literal, cast, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.core.arrays.uuids import is_uuid
 from geoswarm.errors import SchemaError, SettingsError
+from geoswarm.flow.conform import IDS
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import GEOMETRY, OBJECT, TEXT
 from geoswarm.parameters import suggestion
+from geoswarm.run.made_ids import EVENT_ID, MADE
 from geoswarm.run.source_times import IN_TEXT, TS, TsUnit, check_unit, read_times
 
+EXTRA = "extra"
+"""The column of what is not declared."""
+IdKind = Literal["integer", "text", "made"]
 Path = tuple[str, ...]
 """The names that lead to a column, from the outermost struct inwards."""
 DEPTH_MAX = 16
@@ -36,12 +44,39 @@ class Columns:
     """Our names, each with its path in the source; all others are the same on both sides."""
     ts_unit: TsUnit | None = None
     """What the numbers or texts of `ts` mean; None: its type says it."""
+    event_id: IdKind | None = None
+    """What the ids of events are in a source of text, None for integers; or that they are made."""
+
+    has_extra: bool = False
+    """Whether what JSON has beside them becomes one more column (`undeclared.py`)."""
 
     @classmethod
-    def of(cls, names: Mapping[str, str] | None = None, ts_unit: str | None = None) -> "Columns":
+    def of(
+        cls,
+        names: Mapping[str, str] | None = None,
+        ts_unit: str | None = None,
+        event_id: str | None = None,
+        *,
+        has_extra: bool = False,
+    ) -> "Columns":
         paths = tuple((name, read_path(path)) for name, path in (names or {}).items())
         _check(paths)
-        return cls(paths, check_unit(ts_unit))
+        if event_id not in (None, *get_args(IdKind)):
+            raise SettingsError(f"event_id cannot be {event_id!r}: {suggestion(str(event_id), list(get_args(IdKind)))}")
+        if event_id == MADE and EVENT_ID in dict(paths):
+            theirs = show_path(dict(paths)[EVENT_ID])
+            raise SettingsError(f"event_id is made, and taken from column {theirs}, too: keep one of them")
+        kind = None if event_id == "integer" else cast("IdKind | None", event_id)
+        return cls(paths, check_unit(ts_unit), kind, has_extra)
+
+    @property
+    def makes_ids(self) -> bool:
+        return self.event_id == MADE
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The columns that are made by the tasks that read, and by nobody else."""
+        return (*((EVENT_ID,) if self.makes_ids else ()), *((EXTRA,) if self.has_extra else ()))
 
     def path(self, name: str) -> Path:
         return dict(self.paths).get(name, (name,))
@@ -51,19 +86,31 @@ class Columns:
         if primary in (None, GEOMETRY.name) or GEOMETRY.name in dict(self.paths):
             return self
         assert primary is not None
-        return Columns((*self.paths, (GEOMETRY.name, (primary,))), self.ts_unit)
+        return replace(self, paths=(*self.paths, (GEOMETRY.name, (primary,))))
 
     def flat(self) -> "Columns":
         """The same for a source without columns in others, where a path is a name with dots."""
-        return Columns(tuple((name, (".".join(path),)) for name, path in self.paths), self.ts_unit)
+        return replace(self, paths=tuple((name, (".".join(path),)) for name, path in self.paths))
 
     # -- a source whose columns are known
 
     def bind(self, source: pa.Schema, what: str = "the source") -> pa.Schema:
-        """The columns of a source under our names: those that are named, then all that is left."""
-        if not self.paths:
+        """The columns of a source under our names: those that are named or made, then all that is left."""
+        if self.makes_ids and EVENT_ID in source.names and all(path[:1] != (EVENT_ID,) for _, path in self.paths):
+            raise SchemaError(
+                f"event_id is to be made, and {what} has a column event_id itself: leave event_id = '{MADE}' out, or "
+                'give that another name, such as event_id_before = "event_id"'
+            )
+        kind = _kind_at(source, self.path(EVENT_ID), what) if self.event_id == "text" else None
+        if kind is not None and not _is_text(kind):
+            raise SchemaError(
+                f"event_id is said to be text, and {what} has it as {kind}: leave that out, since the types are known"
+            )
+        if not self.paths and not self.made:
             return source
         named = [pa.field(name, _kind_at(source, path, what)) for name, path in self.paths]
+        if self.makes_ids:
+            named.insert(0, pa.field(EVENT_ID, pa.int64()))
         rest = [field for field in (self._rest(field, (field.name,)) for field in source) if field is not None]
         clash = sorted({field.name for field in named} & {field.name for field in rest})
         if clash:
@@ -73,7 +120,7 @@ class Columns:
                 f"column {name} is taken from {theirs}, and {what} has a column {name} itself: "
                 f'give that another name, such as {name}_before = "{name}", or leave {theirs} as it is'
             )
-        return pa.schema([*named, *rest])
+        return pa.schema([*named, *rest, *([pa.field(EXTRA, pa.string())] if self.has_extra else ())])
 
     def dropped(self, name: str) -> list[Path]:
         """What is taken out of a column of the source, as paths within it; the empty one is all of it."""
@@ -105,14 +152,14 @@ class Columns:
 
     def raw(self, schema: pa.Schema) -> list[pa.Field]:
         """The columns to read for `schema`, with `ts` in the type that has its unit."""
-        fields = [field for field in schema if field.name != MALFORMED]
+        fields = [field for field in schema if field.name not in (MALFORMED, *self.made)]
         if self.ts_unit is None:
             return fields
         return [field.with_type(IN_TEXT[self.ts_unit]) if field.name == TS else field for field in fields]
 
     def ours(self, table: pa.Table, schema: pa.Schema) -> pa.Table:
         """A table that was read with the columns of the source, under our names, and with `ts` as a timestamp."""
-        if self == PLAIN:
+        if not self.paths and self.ts_unit is None:
             return table
         return self.with_times(pa.Table.from_batches([self.take(batch, schema) for batch in _batches(table)]))
 
@@ -125,7 +172,7 @@ class Columns:
 
     def declare(self, fields: Iterable[pa.Field]) -> pa.Schema:
         """The declared columns under our names. Those with a meaning need no declaration once they are named."""
-        declared = list(fields)
+        declared = [self._id_field(field) if field.name == EVENT_ID else field for field in fields]
         names = {field.name for field in declared}
         declared += [pa.field(n, KNOWN[n]) for n, _ in self.paths if n in KNOWN and n not in names]
         names.update(KNOWN)
@@ -135,8 +182,11 @@ class Columns:
                     f'column {name} is taken from {show_path(path)}, but has no type: declare it, extra = "{name} '
                     f'double"; or {suggestion(name, sorted(names))}'
                 )
-        self.nest(declared)
+        self.nest(self.raw(pa.schema(declared)))
         return pa.schema(declared)
+
+    def _id_field(self, field: pa.Field) -> pa.Field:
+        return field.with_type(pa.string()) if self.event_id == "text" else field
 
     def nest(self, fields: Iterable[pa.Field]) -> list[pa.Field]:
         """The columns as the source has them, one in the other."""
@@ -154,10 +204,11 @@ class Columns:
         return [_field(name, node) for name, node in tree.items()]
 
 
-def id_forms(fields: Iterable[pa.Field]) -> tuple[pa.DataType, ...]:
-    """How the ids of objects may be written in JSON, where they are texts here: all as texts, or all as integers."""
-    has_texts = any(field.name == OBJECT.name and pa.types.is_string(field.type) for field in fields)
-    return (pa.string(), pa.int64()) if has_texts else (pa.string(),)
+def id_forms(fields: Iterable[pa.Field]) -> list[dict[str, pa.DataType]]:
+    """How ids may be written in JSON, by column, where they are texts here: all as texts, or all as integers."""
+    texts = [field.name for field in fields if field.name in IDS and pa.types.is_string(field.type)]
+    forms = product((pa.string(), pa.int64()), repeat=len(texts))
+    return [dict(zip(texts, form, strict=True)) for form in forms]
 
 
 PLAIN = Columns()
@@ -183,6 +234,10 @@ def read_path(text: str) -> Path:
 
 def show_path(path: Path) -> str:
     return ".".join(f'"{name}"' if "." in name else name for name in path)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or is_uuid(kind))
 
 
 def _check(paths: tuple[tuple[str, Path], ...]) -> None:

@@ -11,28 +11,34 @@ values of another type are converted, or, where they cannot be, their rows are m
 import csv
 import io
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 import pyarrow.json as pajson
 
+from geoswarm.core.arrays.jit import Ints
 from geoswarm.errors import SchemaError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import OBJECT
 from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.file_formats import COMPRESSED, FOREIGN
 from geoswarm.run.json_values import SPECIAL, read_day, read_moment, read_row
-from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet
+from geoswarm.run.made_ids import place_ids
+from geoswarm.run.parquet_reading import ROWS_AT_ONCE, read_parquet, rows_before
 from geoswarm.run.source_times import TS
+from geoswarm.run.undeclared import with_extra
 
 CHUNK_BYTES = 256 << 20
 FIELD_CHARS_MAX = 1 << 30
-_LINE_END = re.compile(r"\r\n|\n|\r")
+_LINE = re.compile(rb"[^\r\n]+")
+_MARK = b"\xef\xbb\xbf"
+"""Before UTF-8, as some editors write it."""
+_NEWLINE, _BLANK_MAX = 10, 32
 _ESCAPE = "\\"
 """Before a quote within quotes, as Spark writes it; a quote twice is one, too."""
 _ZONE = r"(Z|[+-]\d\d:?\d\d)$"
@@ -46,16 +52,19 @@ class Piece(NamedTuple):
     """The first row group of Parquet, or the first byte of lines."""
     end: int | None = None
     """Behind the last; None for the whole file."""
+    number: int = -1
+    """That of the file in its stream, where ids are made (`made_ids.py`)."""
 
 
 def read_piece(piece: Piece, kind: str, schema: pa.Schema, columns: Columns = PLAIN) -> Iterator[pa.RecordBatch]:
     """`schema` has MALFORMED; `columns` says where its columns are in the file."""
     try:
         if kind == "parquet":
-            yield from read_parquet(piece.path, piece.first, piece.end, schema, columns)
+            batches = read_parquet(piece.path, piece.first, piece.end, schema, columns)
+            yield from _numbered(batches, piece) if columns.makes_ids else batches
         else:
-            for table in _read_text(piece, kind, schema, columns):
-                yield from table.to_batches(ROWS_AT_ONCE)
+            for table, places in _read_text(piece, kind, schema, columns):
+                yield from _with_places(table, places, piece, columns)
     except (FileNotFoundError, pa.ArrowInvalid, pa.ArrowNotImplementedError, csv.Error, SchemaError) as why:
         yield _unreadable(piece, why, schema)
     except OSError as why:
@@ -64,16 +73,44 @@ def read_piece(piece: Piece, kind: str, schema: pa.Schema, columns: Columns = PL
         yield _unreadable(piece, why, schema)
 
 
+def _numbered(batches: Iterator[pa.RecordBatch], piece: Piece) -> Iterator[pa.RecordBatch]:
+    row = rows_before(piece.path, piece.first)
+    for batch in batches:
+        yield place_ids(batch, piece.number, row + np.arange(len(batch)))
+        row += len(batch)
+
+
+def _with_places(table: pa.Table, places: Ints | None, piece: Piece, columns: Columns) -> Iterator[pa.RecordBatch]:
+    first = 0
+    for batch in table.to_batches(ROWS_AT_ONCE):
+        if columns.makes_ids and places is not None:
+            batch = place_ids(batch, piece.number, places[first : first + len(batch)])
+        yield batch
+        first += len(batch)
+
+
 def _unreadable(piece: Piece, why: Exception, schema: pa.Schema) -> pa.RecordBatch:
     text = f"file {piece.path} cannot be read, or not to its end: {why}"
     return pa.RecordBatch.from_pylist([{MALFORMED: text}], schema=schema)
 
 
-def _read_text(piece: Piece, kind: str, schema: pa.Schema, columns: Columns) -> Iterator[pa.Table]:
+def _read_text(piece: Piece, kind: str, schema: pa.Schema, columns: Columns) -> Iterator[tuple[pa.Table, Ints | None]]:
+    """Tables, and where each row is in the file: the number of a row of CSV; the byte at which a line of JSON begins,
+    where ids are made of it."""
     if kind == "csv":
-        yield _read_csv(_read_whole(piece.path), schema, columns)
-    else:
-        yield from (_read_json(chunk, schema, columns) for chunk in _chunks(_read_lines(piece)))
+        table = _read_csv(_read_whole(piece.path), schema, columns)
+        yield table, np.arange(len(table))
+        return
+    lines, first = _read_lines(piece)
+    for chunk in _chunks(lines):
+        begins = line_begins(chunk) if columns.made else None
+        table, begins = _read_json(chunk, schema, columns, begins)
+        if columns.has_extra and begins is not None and len(begins):
+            (batch,) = table.combine_chunks().to_batches()
+            ends = np.append(begins[1:], len(chunk))
+            table = pa.Table.from_batches([with_extra(batch, chunk, begins, ends, columns)])
+        yield table, None if begins is None else begins + first
+        first += len(chunk)
 
 
 def _read_whole(path: str) -> bytes:
@@ -83,18 +120,18 @@ def _read_whole(path: str) -> bytes:
         return bytes(stream.read())
 
 
-def _read_lines(piece: Piece) -> bytes:
-    """The lines that begin in the piece."""
+def _read_lines(piece: Piece) -> tuple[bytes, int]:
+    """The lines that begin in the piece, and where the first one does."""
     if piece.end is None:
-        return _read_whole(piece.path)
+        return _read_whole(piece.path), 0
     with Path(piece.path).open("rb") as file:
         file.seek(max(0, piece.first - 1))
         if piece.first:
             file.readline()  # it belongs to the piece before, unless that ends with its line
         begin = file.tell()
         if begin >= piece.end:
-            return b""
-        return file.read(piece.end - begin) + (b"" if _ends_line(file, piece.end) else file.readline())
+            return b"", begin
+        return file.read(piece.end - begin) + (b"" if _ends_line(file, piece.end) else file.readline()), begin
 
 
 def _ends_line(file: BinaryIO, end: int) -> bool:
@@ -114,29 +151,46 @@ def _chunks(data: bytes) -> Iterator[bytes]:
         first = end
 
 
-def _read_json(data: bytes, schema: pa.Schema, columns: Columns) -> pa.Table:
+def line_begins(data: bytes) -> Ints:
+    """Where the lines begin that are not blank."""
+    if not data:
+        return np.empty(0, np.int64)
+    held = np.frombuffer(data, np.uint8)
+    begins = np.append(0, np.flatnonzero(held == _NEWLINE) + 1)
+    begins = begins[begins < len(held)]
+    return begins[np.maximum.reduceat(held, begins) > _BLANK_MAX]
+
+
+def _read_json(data: bytes, schema: pa.Schema, columns: Columns, begins: Ints | None) -> tuple[pa.Table, Ints | None]:
+    """The rows; and where each begins, if `begins` has where lines do."""
     if not data.strip():
-        return schema.empty_table()
+        return schema.empty_table(), begins
     reading = pajson.ReadOptions(block_size=len(data) + 1, use_threads=False)
     for ids in id_forms(columns.raw(schema)):
         wanted = pa.schema(columns.nest([_as_read(field, ids) for field in columns.raw(schema)]))
         options = pajson.ParseOptions(explicit_schema=wanted, unexpected_field_behavior="ignore")
         try:
             table = pajson.read_json(io.BytesIO(data), reading, options)
-            return _cast_columns(columns.ours(table, schema), schema)
+            if begins is not None and (len(begins) != len(table) or data.count(b"\r") != data.count(b"\r\n")):
+                break  # a row has two lines, or a line two rows
+            return _cast_columns(columns.ours(table, schema), schema), begins
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
             pass
-    lines = (line for line in _LINE_END.split(data.decode("utf-8-sig", errors="replace")) if line.strip())
+    found = [(line.start(), line[0].removeprefix(b"" if line.start() else _MARK)) for line in _LINE.finditer(data)]
+    texts = [(begin, line.decode(errors="replace")) for begin, line in found]
+    lines = [(begin, text) for begin, text in texts if text.strip()]
     fields = columns.nest(columns.raw(schema))
     raw = pa.schema([*fields, pa.field(MALFORMED, pa.string())])
-    made = pa.Table.from_pylist([read_row(line, fields) for line in lines], raw)
-    return _cast_columns(columns.ours(made, schema), schema)
+    made = pa.Table.from_pylist([read_row(line, fields) for _, line in lines], raw)
+    if begins is not None:
+        begins = np.array([begin for begin, _ in lines], np.int64)
+    return _cast_columns(columns.ours(made, schema), schema), begins
 
 
-def _as_read(field: pa.Field, ids: pa.DataType) -> pa.Field:
+def _as_read(field: pa.Field, ids: Mapping[str, pa.DataType]) -> pa.Field:
     """The field to read as text first, if it is a time: Arrow's reader refuses times without a zone."""
-    if field.name == OBJECT.name and pa.types.is_string(field.type):
-        return field.with_type(ids)
+    if field.name in ids:
+        return field.with_type(ids[field.name])
     return pa.field(field.name, pa.string() if pa.types.is_timestamp(field.type) else field.type)
 
 

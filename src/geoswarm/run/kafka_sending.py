@@ -1,4 +1,4 @@
-"""Send rows to Kafka from the task that makes them: one JSON object a message, with a key and headers.
+"""Send rows to Kafka from the task that makes them: a message for each (`message_writing.py`), with a key and headers.
 
 The producer is idempotent: a message that it sends again itself is in the topic once. Every message of a batch says
 which batch it is of, of which checkpoint; a batch that comes again after a crash has the same headers and the same
@@ -15,8 +15,8 @@ import pyarrow.compute as pc
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.stages.task import Body
 from geoswarm.model import VERSION
-from geoswarm.run.json_writing import json_rows
 from geoswarm.run.kafka_client import client_settings, import_client
+from geoswarm.run.message_writing import SentAs
 
 DELIVERY_S_MAX = 60
 """Seconds in which a message must be delivered, unless the options set `kafka.delivery.timeout.ms`."""
@@ -57,11 +57,11 @@ def _check(options: tuple[tuple[str, str], ...]) -> None:
 
 def send_rows(options: Mapping[str, str], key_by: Sequence[str], headers: Mapping[str, str], schema: pa.Schema) -> Body:
     """A message for each row, keyed by the first of the columns `key_by` that exists and is not null."""
-    settings, topic = producer_settings(options), options["topic"]
+    settings, topic, form = producer_settings(options), options["topic"], SentAs.of(options)
     keys = [name for name in key_by if name in schema.names]
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        sending = _Sending(settings, topic)
+        sending = _Sending(settings, topic, form)
         try:
             for batch in batches:
                 sending.add(batch, keys, headers)
@@ -77,8 +77,8 @@ def send_rows(options: Mapping[str, str], key_by: Sequence[str], headers: Mappin
 class _Sending:
     """The messages of one task."""
 
-    def __init__(self, settings: dict[str, Any], topic: str) -> None:
-        self._settings, self._topic, self.sent = settings, topic, 0
+    def __init__(self, settings: dict[str, Any], topic: str, form: SentAs) -> None:
+        self._settings, self._topic, self._form, self.sent = settings, topic, form, 0
         self._errors: list[str] = []
         name = repr(settings)
         if name not in _producers:
@@ -90,11 +90,12 @@ class _Sending:
             return
         named = [batch.column(name).cast(pa.string()) for name in keys]
         given: list[Any] = pc.coalesce(*named).to_pylist() if named else [None] * len(batch)
-        own = list(headers.items())
+        own = [*headers.items(), *self._form.headers.items()]
+        values = self._form.write(batch, self._topic, headers.get(CHECKPOINT_HEADER, ""), headers.get(BATCH_HEADER, ""))
         if VERSION in batch.schema.names:
             own.append((VERSION_HEADER, str(batch.column(VERSION)[0])))
         produce, note = self._producer.produce, self._note
-        for key, value in zip(given, json_rows(batch).to_pylist(), strict=True):
+        for key, value in zip(given, values, strict=True):
             while True:
                 try:
                     produce(self._topic, value, key, on_delivery=note, headers=own)

@@ -6,7 +6,7 @@ refuses a block, its halves are read, and in the end single messages (`json_valu
 message gives never depends on its neighbours: the quick way takes nothing that the slow way would not take.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,14 +16,17 @@ import pyarrow.json as pajson
 
 from geoswarm.core.arrays.jit import Bools, read_only
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import OBJECT
 from geoswarm.run.columns import PLAIN, Columns, id_forms
 from geoswarm.run.json_values import DEPTH_MAX, DIGITS_MAX, read_row
+from geoswarm.run.made_ids import message_ids
 from geoswarm.run.message_kernels import find_objects
 from geoswarm.run.source_times import expect_day, quick_times
+from geoswarm.run.undeclared import with_extra
 
 VALUE = "value"
 """The column in which Spark gives the bytes of a message."""
+PLACE = ("partition", "offset")
+"""The columns with the place of a message in its topic, which are there where ids are made of it."""
 NO_VALUE = "(no value)"
 """The text of a message without a value, as Kafka has for keys that were deleted."""
 BLOCK_BYTES_MAX = 256 << 20
@@ -33,8 +36,19 @@ SINGLE_MAX = 32
 
 _AS_TEXT, _AS_SECONDS = pa.string(), pa.int64()
 """How times may be written: all of a block as ISO 8601, or all in seconds since 1970."""
-Forms = tuple[pa.DataType, pa.DataType]
-"""How all times of a block are written, and how all ids of objects are, which may be text or integers."""
+Forms = tuple[pa.DataType, Mapping[str, pa.DataType]]
+"""How all times of a block are written, and how all ids in a column are, which may be texts or integers."""
+
+
+def read_message_rows(messages: pa.RecordBatch, schema: pa.Schema, columns: Columns = PLAIN) -> pa.RecordBatch:
+    """The same for messages with their values and, where ids are made, their places; and with what is not declared."""
+    values = messages.column(VALUE)
+    rows = read_messages(values, schema, columns)
+    if columns.has_extra:
+        offsets = np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+        places = offsets.astype(np.int64)
+        rows = with_extra(rows, values.buffers()[2], places[:-1], places[1:], columns)
+    return message_ids(rows, *(messages.column(name) for name in PLACE)) if columns.makes_ids else rows
 
 
 def read_messages(values: pa.BinaryArray, schema: pa.Schema, columns: Columns = PLAIN) -> pa.RecordBatch:
@@ -129,8 +143,8 @@ def _as_read(field: pa.Field, forms: Forms) -> pa.Field:
     times, ids = forms
     if pa.types.is_timestamp(field.type):
         return field.with_type(times)
-    if field.name == OBJECT.name and pa.types.is_string(field.type):
-        return field.with_type(ids)
+    if field.name in ids:
+        return field.with_type(ids[field.name])
     return field.with_type(pa.string()) if pa.types.is_date(field.type) else field
 
 
@@ -138,7 +152,7 @@ def _cast(column: pa.ChunkedArray, kind: pa.DataType) -> pa.ChunkedArray:
     if column.type == kind:
         return column
     if pa.types.is_string(kind):
-        return column.cast(kind)  # integers that are ids of objects
+        return column.cast(kind)  # integers that are ids
     if column.type == _AS_SECONDS:
         return pc.multiply_checked(column, 1_000_000).cast(kind)
     if pa.types.is_date(kind):

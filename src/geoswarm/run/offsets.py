@@ -10,6 +10,7 @@ import xxhash
 
 from geoswarm.errors import GeoswarmError, StreamError
 from geoswarm.run.kafka_client import MessageRange
+from geoswarm.run.made_ids import FileNumbers, check_room
 from geoswarm.run.stream_log import StreamLogReader, TakenFile
 from geoswarm.store.storage import Storage
 
@@ -21,6 +22,7 @@ class OffsetLog:
             self._storage: Storage | None = Storage(folder, encrypts=False)  # the files are Spark's
         except (GeoswarmError, OSError, ValueError):  # an address for Hadoop that Arrow does not know
             self._storage = None
+        self._numbers = FileNumbers()
 
     def digest(self, batch_id: int) -> str:
         """A digest of the sources' offsets alone: the lines before them hold the time and settings of the attempt."""
@@ -48,18 +50,22 @@ class OffsetLog:
         except (GeoswarmError, OSError, IndexError):
             return True
 
-    def files(self, batch_id: int, source: int) -> list[TakenFile] | None:
+    def files(self, batch_id: int, source: int, *, numbers: bool = False) -> list[TakenFile] | None:
         """The files of a batch, of a source that takes files, oldest first; None if this is not known. `source` may be
-        -1, for the last one."""
+        -1, for the last one. With `numbers`, each has that among all files of the source."""
         if self._storage is None:
             return None
         log = StreamLogReader(self._storage)
         try:
             source = source % len(log.offsets(batch_id) or [None])
             after, until = (_last_step(log, number, source) for number in (batch_id - 1, batch_id))
-            return sorted(log.files(source, after, until), key=lambda file: (file.modified_ms, str(file.path)))
+            files = log.files(source, after, until)
+            if numbers:
+                files = self._numbers.number(log, source, after, files)
         except (GeoswarmError, OSError, ValueError, LookupError):
             return None
+        check_room(files)
+        return sorted(files, key=lambda file: (file.modified_ms, str(file.path)))
 
     def ranges(self, batch_id: int, source: int) -> list[MessageRange] | None:
         """The messages of a batch, of a source that reads Kafka; None if this is not known. `source` may be -1."""

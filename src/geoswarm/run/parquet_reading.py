@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from geoswarm.core.arrays.uuids import is_uuid
 from geoswarm.core.shapes.geoparquet import geo_columns
 from geoswarm.flow.conform import cast_columns
 from geoswarm.flow.dead_letters import MALFORMED
@@ -40,9 +41,15 @@ def read_parquet(
             yield _as_declared(read_times(taken, named.ts_unit), schema)
 
 
+def rows_before(path: str, group: int) -> int:
+    """The rows of a file before one of its row groups."""
+    footer = pq.read_metadata(path)
+    return sum(footer.row_group(before).num_rows for before in range(group))
+
+
 def _plain(column: pa.Array) -> pa.Array:
     """Geometries may be of a type of their own, which is WKB."""
-    return column.storage if isinstance(column, pa.ExtensionArray) else column
+    return column.storage if isinstance(column, pa.ExtensionArray) and not is_uuid(column.type) else column
 
 
 def _as_declared(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -7,6 +7,7 @@ A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batc
 crash. `steering.py` passes the counts of a batch to the control plane, `scaling.py` has the number of executors.
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,10 +21,12 @@ from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.strategy import Strategy
 from geoswarm.control.task_shares import share_tasks
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.attributes import KEYWORDS
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.silence import NOT_SILENT, SUBSCRIPTIONS_MAX, Silence, reasons
 from geoswarm.flow.stages.beside import pairs_with_users, select_valid
 from geoswarm.flow.stages.count import (
     CELL_COUNTS,
@@ -53,6 +56,8 @@ from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.kept.keeper import Keeper
 from geoswarm.store.manifest import Manifest
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -90,6 +95,8 @@ class Pipeline:
         self._steering = Steering(checkpoint, tuning, strategy)
         self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
+        last = self._last
+        self._silence = NOT_SILENT if last is None else Silence(last.silent_since_us, last.silent_why)
         self._check_pasts()
         self._following = TransitionRun(checkpoint, tuning)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
@@ -147,13 +154,32 @@ class Pipeline:
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # Last: by now the runner has noted what its tasks took.
         report = self._steering.charge(reports, matches.runner_cpu_us)
+        self._look_for_silence(report, manifest, answers.answers)
         # A batch that was run again after a crash is in the journal twice, and counts once.
         self._last = BatchEntry.of(
-            batch.number, manifest, report, self._steering.rates, seconds, answers, followed, self._last
+            batch.number, manifest, report, self._steering.rates, seconds, answers, followed, self._last, self._silence
         )
         self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
         self._scaling.add_batch(self._last)
+
+    def _look_for_silence(self, report: LoadReport, manifest: Manifest, answers: int) -> None:
+        """Notice events that match nothing, and lack what subscriptions ask for."""
+        view = self._checkpoint.view
+        if not any(entry.transitions for entry in manifest.segments):
+            report.without_object = 0
+        if not any(held[KEYWORDS] is not None for held in view.segments.values()):
+            report.without_text = 0
+
+        def explain() -> list[str]:
+            lacking = [each.sentence for each in self._checkpoint.lacking()]
+            rects, _ = self._checkpoint.some_queries(SUBSCRIPTIONS_MAX)
+            return reasons(report, lacking, rects, self._contract.bounds)
+
+        found, before = report.matches + report.past_matches + answers, self._silence
+        self._silence = before.after(report, manifest.subs, found, manifest.now_us, explain)
+        if self._silence.why and not before.why:
+            _LOG.warning("%s", self._silence.sentence(manifest.now_us))
 
     def end(self) -> None:
         """Called when the stream has ended, for any reason."""
@@ -208,6 +234,7 @@ class Pipeline:
             self._steering.needs_stats,
             self._steering.needs_cells,
             self._level_tasks(batch.events, state.plan()),
+            self._silence.is_suspected,
         )
 
     def _level_tasks(self, events: Rows, plan: Plan) -> tuple[int, ...]:

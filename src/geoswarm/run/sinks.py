@@ -20,6 +20,7 @@ from geoswarm.errors import SettingsError
 from geoswarm.parameters import check_arguments
 from geoswarm.run.delta import DeltaFolder, require_deltalake
 from geoswarm.run.kafka_sending import BATCH_HEADER, CHECKPOINT_HEADER
+from geoswarm.run.message_writing import FORMAT, REGISTRY, SentAs, SentFormat
 from geoswarm.run.parquet_rolls import RollingFolder, read_folder
 from geoswarm.run.rows import Rows
 
@@ -119,11 +120,21 @@ class Delta(Sink):
 
 
 class Kafka(Sink):
-    """Send one JSON message per row, keyed by event_id, or else by what keyed operators have. Its headers name the
-    checkpoint, the batch and the version: a batch that is sent again after a crash has the same ones."""
+    """Send one message per row, JSON by default, keyed by event_id, or else by what keyed operators have. Its headers
+    name the checkpoint, the batch and the version: a batch that is sent again after a crash has the same ones."""
 
-    def __init__(self, bootstrap: str, topic: str, options: dict[str, str] | None = None) -> None:
-        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {})}
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        options: dict[str, str] | None = None,
+        format: SentFormat = "json",
+        registry: str = "",
+    ) -> None:
+        """With `format` "cloudevents" each message is a CloudEvent; with "avro" it has a schema of the `registry`."""
+        said = {FORMAT: format, REGISTRY: registry} if format != "json" or registry else {}
+        self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {}), **said}
+        SentAs.of(self.options)
         self._checkpoint = ""
 
     def bind(self, checkpoint: str) -> None:

@@ -30,6 +30,8 @@ class TakenFile(NamedTuple):
     path: Path
     modified_ms: int
     step: int
+    number: int = -1
+    """Among all that its source took, where that is asked for."""
 
 
 class StreamLogReader:

@@ -36,6 +36,7 @@ def _events(settings: PipelineSettings) -> Source:
         files_per_batch=events.files_per_batch,
         columns=events.columns,
         ts_unit=events.ts_unit,
+        event_id=events.event_id,
     )
 
 

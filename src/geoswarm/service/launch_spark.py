@@ -39,6 +39,7 @@ def _events(spark: Any, settings: PipelineSettings) -> Any:
             files_per_batch=events.files_per_batch,
             columns=events.columns,
             ts_unit=events.ts_unit,
+            event_id=events.event_id,
         )
     return sources.events_from_kafka(
         spark,
@@ -48,6 +49,10 @@ def _events(spark: Any, settings: PipelineSettings) -> Any:
         options=events.options,
         columns=events.columns,
         ts_unit=events.ts_unit,
+        event_id=events.event_id,
+        format=events.format,
+        registry=events.registry,
+        header=events.header,
     )
 
 

@@ -29,13 +29,23 @@ Match = tuple[int, int, int]  # event, subscription, version
 
 
 @contextmanager
-def engine(broker: Broker, checkpoint: Path, conf: dict[str, str], **options: str) -> Iterator[subprocess.Popen[bytes]]:
+def engine(
+    broker: Broker, checkpoint: Path, conf: dict[str, str], given: Any = None, **options: str
+) -> Iterator[subprocess.Popen[bytes]]:
     """A driver of its own, in a process group of its own; killed with its JVM at the end, if not before. `options` are
-    those of the sink."""
+    those of the sink, `given` what is said of the events."""
     path = os.pathsep.join([str(Path(geoswarm.__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
     with (checkpoint.parent / "driver.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), broker.bootstrap, str(checkpoint), json.dumps(conf), json.dumps(options)],
+            [
+                sys.executable,
+                str(SCRIPT),
+                broker.bootstrap,
+                str(checkpoint),
+                json.dumps(conf),
+                json.dumps(options),
+                json.dumps(given),
+            ],
             env={**os.environ, "PYTHONPATH": path},
             stdout=log,
             stderr=log,
@@ -141,3 +151,51 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
     assert "Spark reads the operations" not in log
     letters = pa.concat_tables(dead_files.read(Storage(str(checkpoint)))).to_pylist()
     assert [letter["row"] for letter in letters if letter["kind"] == "event"] == ["{broken"]
+
+
+@pytest.mark.cluster
+def test_features_without_ids_come_out_with_ids_of_their_places(
+    broker: Broker, connector_conf: dict[str, str], tmp_path: Path
+) -> None:
+    """Messages in GeoJSON, whose further properties travel, too; the ids are those of partition and offset."""
+    for topic in ("events", "operations", "matches"):
+        broker.create_topic(f"{topic}-of-features", partitions=2)
+    xs = np.random.default_rng(2).uniform(-5, 5, 60).tolist()
+    features = [
+        {
+            "type": "Feature",
+            "geometry": {"type": "Point", "coordinates": [x, 1.0]},
+            "properties": {"ts": "2026-01-01T00:00:00Z", "number": n},
+        }
+        for n, x in enumerate(xs)
+    ]
+    region = {"op": "register", "sub_id": 1, "xmin": -9.0, "ymin": -9.0, "xmax": 9.0, "ymax": 9.0}
+    produce(broker, "operations-of-features", [region], "sub_id")
+    produce(broker, "events-of-features", [*features, '{"type": "Feature"}'], "type")
+    placed: dict[int, Any] = {}
+    reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "places", "auto.offset.reset": "earliest"})
+    reader.subscribe(["events-of-features"])
+    give_up_s = time.monotonic() + PHASE_S_MAX
+    while len(placed) < 61 and time.monotonic() < give_up_s:
+        message = reader.poll(1.0)
+        if message is not None and message.error() is None:
+            placed[((message.partition() or 0) << 47) + (message.offset() or 0)] = json.loads(message.value() or b"{}")
+    reader.close()
+    want = {place: row["properties"]["number"] for place, row in placed.items() if "properties" in row}
+    given = {"format": "geojson", "event_id": "made", "extra": "all", "topics": "-of-features"}
+    got: dict[int, int] = {}
+    consumer = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "found", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["matches-of-features"])
+    with engine(broker, tmp_path / "state", connector_conf, given) as process:
+        while len(got) < 60:
+            assert process.poll() is None, "the driver ended by itself"
+            assert time.monotonic() < give_up_s, f"{len(got)} matches came"
+            message = consumer.poll(1.0)
+            if message is not None and message.error() is None:
+                row = json.loads(message.value() or b"{}")
+                got[row["event_id"]] = json.loads(row["extra"])["number"]
+                assert row["x"] == xs[got[row["event_id"]]]
+    consumer.close()
+    assert got == want
+    letters = pa.concat_tables(dead_files.read(Storage(str(tmp_path / "state")))).to_pylist()
+    assert ["no message in geojson" in letter["row"] for letter in letters if letter["kind"] == "event"] == [True]

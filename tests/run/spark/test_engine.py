@@ -212,7 +212,7 @@ def test_bulk_loading_counts_what_it_takes_and_what_it_refuses(make_engine: Any,
     ("select", "says"),
     [
         (["event_id", "ts", "x"], "events have no column y"),
-        (["cast(event_id as string) event_id", "ts", "x", "y"], "event_id of events is string, wanted is"),
+        (["cast(event_id as double) event_id", "ts", "x", "y"], "event_id of events is double, wanted is"),
         (["event_id", "unix_micros(ts) ts", "x", "y"], "ts_unit"),
         (["event_id", "ts", "x", "cast(y as string) y"], "y of events is string"),
         (["event_id", "ts", "x", "y", "1 as version"], "which matches use themselves"),

@@ -34,7 +34,7 @@ def test_an_object_has_a_number_or_a_name(spark: SparkSession, value: str, kind:
 def test_an_object_of_any_other_type_is_an_error_before_the_stream_starts(
     spark: SparkSession, value: str, kind: str
 ) -> None:
-    with pytest.raises(SchemaError, match=f"column object_id of events is {kind}.*wanted is an integer or a string"):
+    with pytest.raises(SchemaError, match=f"column object_id of events is {kind}.*wanted is an integer, a string"):
         conform_events(spark.sql(f"select {EVENT}, {value} object_id"))
 
 

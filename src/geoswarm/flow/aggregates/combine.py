@@ -14,7 +14,7 @@ import pyarrow as pa
 from geoswarm.core.aggregates.partials import make_partials, merge_partials, partial_fields
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds, kernel
 from geoswarm.core.arrays.radix import argsort
-from geoswarm.flow.aggregates.counted import COUNTED
+from geoswarm.flow.aggregates.counted import COUNTED, EVENT_TEXT
 
 RADIX_MAX = (1 << 32) - 1
 """The greatest difference of two keys that are sorted by their digits."""
@@ -33,12 +33,17 @@ class Spans(NamedTuple):
     """Rows of a session are one if less than this lies between them. None: rows of equal `first_us` are."""
     event_ids: Ints | None
     """None: 0. With them, each row stays alone."""
+    event_texts: pa.StringArray | None = None
+    """Those that are texts; then the ids are 1."""
 
     def take(self, order: Ints, last_us: Ints) -> "Spans":
         groups = None if self.groups is None else self.groups.take(pa.array(order))
         gaps_us = None if self.gaps_us is None else self.gaps_us[order]
         event_ids = None if self.event_ids is None else self.event_ids[order]
-        return Spans(self.subs[order], self.began[order], groups, self.first_us[order], last_us, gaps_us, event_ids)
+        texts = None if self.event_texts is None else self.event_texts.take(pa.array(order))
+        return Spans(
+            self.subs[order], self.began[order], groups, self.first_us[order], last_us, gaps_us, event_ids, texts
+        )
 
 
 class CountedRows(NamedTuple):
@@ -80,6 +85,8 @@ def counted_batch(function: str, rows: CountedRows) -> pa.RecordBatch:
     groups = pa.nulls(size, pa.string()) if spans.groups is None else spans.groups
     known = [spans.subs, spans.began, groups, spans.first_us, spans.last_us, event_ids]
     columns = dict(zip(COUNTED.names, known, strict=False))
+    if spans.event_texts is not None:
+        columns[EVENT_TEXT.name] = spans.event_texts
     columns |= zip((field.name for field in partial_fields(function)), rows.partials, strict=True)
     arrays = [columns.get(field.name, pa.nulls(size, field.type)) for field in COUNTED]
     return pa.record_batch([pa.array(array) if isinstance(array, np.ndarray) else array for array in arrays], COUNTED)
@@ -146,7 +153,9 @@ def _concatenate(parts: Sequence[Spans]) -> Spans:
     )
     groups = [part.groups for part in parts if part.groups is not None]
     gaps_us, event_ids = joined([part.gaps_us for part in parts]), joined([part.event_ids for part in parts])
-    return Spans(subs, began, pa.concat_arrays(groups) if groups else None, first_us, last_us, gaps_us, event_ids)
+    whole = pa.concat_arrays(groups) if groups else None
+    texts = [part.event_texts for part in parts if part.event_texts is not None]
+    return Spans(subs, began, whole, first_us, last_us, gaps_us, event_ids, pa.concat_arrays(texts) if texts else None)
 
 
 @kernel

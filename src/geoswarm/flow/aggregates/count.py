@@ -135,7 +135,7 @@ class EventCounter:
                 first,
                 first,
                 windows.lengths_us[part.codes] if spec.window.kind == SESSION else None,
-                _event_ids(events)[part.rows] if spec.window.kind == COUNTED else None,
+                *(_event_ids(events, part.rows) if spec.window.kind == COUNTED else (None, None)),
             )
             yield count_events(spec.aggregate.function, spans, values_of(spec, taken))
 
@@ -183,9 +183,12 @@ def _times(events: pa.RecordBatch) -> Ints:
     return np.clip(ts_us, -TIME_US_MAX, TIME_US_MAX)
 
 
-def _event_ids(events: pa.RecordBatch) -> Ints:
-    ids: Ints = events.column("event_id").to_numpy()
-    return ids
+def _event_ids(events: pa.RecordBatch, rows: Ints) -> tuple[Ints, pa.StringArray | None]:
+    """Numbers, and texts where the ids are texts."""
+    ids = events.column("event_id")
+    if pa.types.is_string(ids.type):
+        return np.ones(len(rows), np.int64), ids.take(pa.array(rows))
+    return ids.to_numpy()[rows], None
 
 
 def _no_columns(rows: int) -> pa.RecordBatch:

@@ -20,8 +20,14 @@ BEGAN = pa.field("began", pa.int64(), nullable=False)
 GROUP = pa.field("group", pa.string())
 FIRST, LAST = pa.field("first_us", pa.int64(), nullable=False), pa.field("last_us", pa.int64(), nullable=False)
 EVENT_ID = pa.field("event_id", pa.int64(), nullable=False)
-"""That of the event in windows of `count`; else 0."""
+"""That of the event in windows of `count`; else 0, and 1 where the id is a text."""
+EVENT_TEXT = pa.field("event_text", pa.string())
+"""The id of the event in windows of `count`, where it is a text."""
 
 COUNTED = pa.schema(
-    [SUB, BEGAN, GROUP, FIRST, LAST, EVENT_ID, COUNT, *(f.with_nullable(True) for f in (VALUES, EXTREME, PACKED))]
+    [
+        *(SUB, BEGAN, GROUP, FIRST, LAST, EVENT_ID, COUNT),
+        *(field.with_nullable(True) for field in (VALUES, EXTREME, PACKED)),
+        EVENT_TEXT,
+    ]
 )

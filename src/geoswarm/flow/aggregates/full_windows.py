@@ -7,16 +7,37 @@ Rows are never overwritten, so the newest of them counts; one of no events says 
     n = 5  ▒▒▒░░ ░░   one window is full and given; two events are held
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoswarm.core.aggregates.spec import FUNCTIONS
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.flow.aggregates.answers import Closed
+from geoswarm.flow.aggregates.counted import EVENT_ID, EVENT_TEXT
 from geoswarm.flow.aggregates.held_rows import HeldRows, Sorted, join, merge, starts_of
 from geoswarm.flow.aggregates.live import Rules
+
+
+def number_texts(batches: Sequence[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+    """The rows of a batch that one executor has, with ids of events that are texts as numbers in the order of these
+    texts. It is all that they are needed for: what is held of a window is the events of batches before."""
+    with_texts = [rows for rows in batches if EVENT_TEXT.name in rows.schema.names]
+    texts = pa.chunked_array([rows.column(EVENT_TEXT.name) for rows in with_texts], EVENT_TEXT.type)
+    if texts.null_count == len(texts):
+        return batches
+    ranks = pc.rank(texts, sort_keys="ascending", tiebreaker="dense").cast(pa.int64())
+    numbers, first = pc.if_else(texts.is_valid(), ranks, 0).combine_chunks(), 0
+    numbered = [rows for rows in batches if EVENT_TEXT.name not in rows.schema.names]
+    for rows in with_texts:
+        own = numbers.slice(first, len(rows))
+        known = pc.if_else(rows.column(EVENT_TEXT.name).is_valid(), own, rows.column(EVENT_ID.name))
+        numbered.append(rows.set_column(rows.schema.get_field_index(EVENT_ID.name), EVENT_ID, known))
+        first += len(rows)
+    return numbered
 
 
 def newest(rows: Sorted) -> Bools:

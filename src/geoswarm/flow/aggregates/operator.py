@@ -15,7 +15,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Bools, SubIds
 from geoswarm.core.subscriptions.aggregate import AggregateValues
 from geoswarm.flow.aggregates.answers import ANSWERS
-from geoswarm.flow.aggregates.counted import GROUP, SUB
+from geoswarm.flow.aggregates.counted import EVENT_TEXT, GROUP, SUB
 from geoswarm.flow.aggregates.held_rows import NUMBERS, PLAIN, REST, are_plain, keys_of
 from geoswarm.flow.aggregates.panes import NEVER_US
 from geoswarm.flow.aggregates.work import AggregateWork
@@ -61,7 +61,7 @@ class Aggregates(Operator):
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         subs = np.asarray(rows.column(SUB.name), np.int64)
         keys = pa.array(keys_of(subs, rows.column(GROUP.name)))
-        fields = [FED_KEY, *NUMBERS, *REST]
+        fields = [FED_KEY, *NUMBERS, *REST, EVENT_TEXT]
         columns = [rows.column(field.name) for field in fields[1:]]
         return pa.record_batch([keys, *columns], schema=pa.schema(fields))
 

@@ -19,6 +19,7 @@ from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.flow.aggregates import full_windows, panes, sessions
 from geoswarm.flow.aggregates.answers import Closed, answer
 from geoswarm.flow.aggregates.files import sort_files
+from geoswarm.flow.aggregates.full_windows import number_texts
 from geoswarm.flow.aggregates.held_rows import HeldRows, Sorted, constant, join, no_rows, sort
 from geoswarm.flow.aggregates.live import EVENTS, PANES, Rules, find_live, is_plain, kind_of_part
 from geoswarm.flow.keyed.charge import WorkedKeys, charge_keys
@@ -69,7 +70,7 @@ class AggregateWork:
 
     def _fresh(self, batches: Sequence[pa.RecordBatch]) -> HeldRows:
         parts = [no_rows()]
-        for rows in batches:
+        for rows in number_texts(batches):
             keys = np.asarray(rows.column(KEY), np.int64)
             parts.append(HeldRows.of(rows, keys, constant(self._task.moment.batch, len(rows))))
         return join(parts)

@@ -11,6 +11,7 @@ Matches of a batch count in the order (ts, event_id, sub_id), batches in theirs.
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.errors import InputError
@@ -22,17 +23,19 @@ DIGEST_MATCHES_MAX = 10_000
 """Matches in one digest, which is one row; a user reads no more."""
 
 _IDS = pa.list_(pa.field("element", pa.int64()))
-_MATCH = pa.struct([pa.field("event_id", pa.int64()), pa.field("sub_id", pa.int64())])
-_MATCHES = pa.list_(pa.field("element", _MATCH))
+_TEXTS = pa.list_(pa.field("element", pa.string()))
 
-DELIVERY_KEPT = pa.schema(
+DELIVERY_BEFORE = pa.schema(
     [
         pa.field("sent", pa.int64(), nullable=False),
         pa.field("missed", pa.int64(), nullable=False),
-        pa.field("event_ids", _IDS, nullable=False),
+        pa.field("event_ids", _IDS, nullable=False),  # null in the list where the id is a text
         pa.field("sub_ids", _IDS, nullable=False),
     ]
 )
+"""Version 0.1 had no ids that are texts."""
+DELIVERY_KEPT = DELIVERY_BEFORE.append(pa.field("event_texts", _TEXTS))
+"""A list beside `event_ids`, with null where the id is an integer; or null, if all are."""
 
 
 class Delivery(Operator):
@@ -65,23 +68,28 @@ class Delivery(Operator):
     def kept(self) -> pa.Schema:
         return DELIVERY_KEPT
 
+    @property
+    def kept_before(self) -> tuple[pa.Schema, ...]:
+        return (DELIVERY_BEFORE,)
+
     def given(self, fed: pa.Schema) -> pa.Schema:
+        event_id = fed.field("event_id").type
         return pa.schema(
             [
                 pa.field("kind", pa.string(), nullable=False),
                 pa.field("user", fed.field(KEY).type, nullable=False),
-                pa.field("event_id", pa.int64()),
+                pa.field("event_id", event_id),
                 pa.field("sub_id", pa.int64()),
                 pa.field("ts", TIMESTAMP),
                 pa.field("missed", pa.int64()),
-                pa.field("matches", _MATCHES),
+                pa.field("matches", _matches(event_id)),
             ]
         )
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         users = key_column(rows, self.user, self.name)
-        kinds = {"ts": TIMESTAMP, "event_id": pa.int64(), "sub_id": pa.int64()}
-        others = [column(rows, name, self.name).cast(kinds[name]) for name in self.order]
+        ts, events, subs = (column(rows, name, self.name) for name in self.order)
+        others = [ts.cast(TIMESTAMP), _event_ids(events), subs.cast(pa.int64())]
         return pa.RecordBatch.from_arrays([users, *others], names=[KEY, *self.order])
 
     def update(self, turn: Turn) -> Answer:
@@ -98,8 +106,13 @@ class Delivery(Operator):
     def _rows_to_keep(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
         rows = turn.rows.filter(pa.array(is_remembered))
         offsets = np.concatenate([[0], np.cumsum(is_remembered)])[turn.starts]
-        ids = [_lists(offsets, rows.column(name)) for name in ("event_id", "sub_id")]
-        return make_batch([pa.array(sent), pa.array(turn.row_counts - sent), *ids], DELIVERY_KEPT)
+        events, subs = rows.column("event_id"), rows.column("sub_id")
+        if pa.types.is_string(events.type):
+            ids, texts = pa.nulls(len(events), pa.int64()), _lists(offsets, events)
+        else:
+            ids, texts = events, pa.nulls(len(sent), _TEXTS)
+        lists = [_lists(offsets, ids), _lists(offsets, subs), texts]
+        return make_batch([pa.array(sent), pa.array(turn.row_counts - sent), *lists], DELIVERY_KEPT)
 
     def _now(self, turn: Turn, rows: Ints) -> pa.RecordBatch:
         sent = turn.rows.take(pa.array(rows))
@@ -115,11 +128,14 @@ class Delivery(Operator):
             return None
         missed = sum_groups(turn.held.column("missed").to_numpy(), turn.held_starts)
         users = np.flatnonzero(missed)
-        event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
-        offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
-        pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(_MATCH))
-        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=_MATCHES).take(pa.array(users))
         schema = self.given(turn.rows.schema)
+        event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
+        if pa.types.is_string(schema.field("event_id").type):
+            event_ids = pc.coalesce(_texts(turn.held).flatten(), event_ids.cast(pa.string()))
+        offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
+        kind = schema.field("matches").type
+        pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(kind.value_type))
+        matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind).take(pa.array(users))
         blank = [pa.nulls(len(users), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
         columns = [
             _same("digest", len(users)),
@@ -134,7 +150,7 @@ class Delivery(Operator):
         has_rows = np.diff(held.starts) > 0
         bounds = np.append(held.starts[:-1][has_rows], held.starts[-1])  # of the keys that have rows
         numbers = [pa.array(sum_groups(held.rows.column(name).to_numpy(), bounds)) for name in ("sent", "missed")]
-        lists = [held.rows.column(name) for name in ("event_ids", "sub_ids")]
+        lists = [*(held.rows.column(name) for name in ("event_ids", "sub_ids")), _texts(held.rows)]
         joined = [_lists(_offsets(ids)[bounds], ids.flatten()) for ids in lists]
         starts = np.concatenate([[0], np.cumsum(has_rows)])
         return StateRows(make_batch([*numbers, *joined], DELIVERY_KEPT), starts, held.batches[bounds[1:] - 1])
@@ -151,7 +167,31 @@ def _offsets(lists: pa.ListArray) -> Ints:
 
 
 def _lists(offsets: Ints, values: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=_IDS)
+    kind = _TEXTS if pa.types.is_string(values.type) else _IDS
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind)
+
+
+def _texts(held: pa.RecordBatch) -> pa.ListArray:
+    """The texts beside the ids, null where there is none."""
+    ids, texts = held.column("event_ids"), held.column("event_texts")
+    if not texts.null_count:
+        return texts
+    flat = pa.concat_arrays([texts.flatten(), pa.nulls(1, pa.string())])
+    lengths, own = _lengths(ids), pc.list_value_length(texts).fill_null(0).to_numpy()
+    rows = np.repeat(np.arange(len(ids)), lengths)
+    place = np.arange(len(rows)) - np.repeat(_offsets(ids)[:-1], lengths) + np.append(0, np.cumsum(own))[rows]
+    place[np.asarray(texts.is_null())[rows]] = len(flat) - 1
+    return _lists(_offsets(ids), flat.take(pa.array(place)))
+
+
+def _event_ids(ids: pa.Array) -> pa.Array:
+    is_text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
+    return ids.cast(pa.string() if is_text else pa.int64())
+
+
+def _matches(event_id: pa.DataType) -> pa.DataType:
+    match = pa.struct([pa.field("event_id", event_id), pa.field("sub_id", pa.int64())])
+    return pa.list_(pa.field("element", match))
 
 
 def _same(text: str, count: int) -> pa.StringArray:

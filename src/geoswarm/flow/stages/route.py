@@ -9,7 +9,7 @@ from geoswarm.core.arrays.batches import GATHERED_BYTES_MAX, gather
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.exchange import pack_parcels
 from geoswarm.flow.keep import sort_by_place
-from geoswarm.flow.observe import LoadReport
+from geoswarm.flow.observe import TASK_PLACES_MAX, LoadReport, sample_places
 from geoswarm.flow.rivals.replicated_index import route_candidates
 from geoswarm.flow.rivals.route_areas import route_areas
 from geoswarm.flow.rivals.static_side import subscription_parcels
@@ -18,7 +18,7 @@ from geoswarm.flow.route_terms import Dispatch, route_terms
 from geoswarm.flow.stages.keeping import KeepsEvents
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
-from geoswarm.model import TIMESTAMP
+from geoswarm.model import OBJECT, TEXT, TIMESTAMP
 
 EVENT_BITS = 40
 """Bits of an event's number within its task; the bits above hold the number of the task."""
@@ -84,12 +84,16 @@ def _validate_and(forward: Forward, task: BatchTask) -> Body:
             for chunk, batch in enumerate(gathered):
                 began_s = task.cpu_s()
                 dead = DeadLetters("event", task.batch_id)
+                if task.samples_places and len(counted.places) < TASK_PLACES_MAX:
+                    counted.places += sample_places(batch, TASK_PLACES_MAX - len(counted.places))
                 valid = validate_events(batch, task.grid, dead, marks=task.packs)
                 if valid.schema != wanted:  # a setting of Spark may give larger types than parcels have
                     valid = valid.cast(wanted)
                 if len(dead):
                     task.state.file_dead_letters(f"{number:05d}-{chunk:04d}", dead.table())
                 _look_at_times(valid, task, counted)
+                counted.without_object += _count_without(valid, OBJECT.name)
+                counted.without_text += _count_without(valid, TEXT.name)
                 if task.tuning.window is not None:
                     valid = sort_by_place(valid, task.grid)  # once for both, the file and the parcels
                     keeper.keep(valid)
@@ -116,6 +120,10 @@ def _look_at_times(valid: pa.RecordBatch, task: BatchTask, counted: LoadReport) 
         counted.ahead += len(times_us) - len(known)
         newest_us = pc.max(known).as_py()
     counted.see_newest(newest_us)
+
+
+def _count_without(valid: pa.RecordBatch, name: str) -> int:
+    return valid.column(name).null_count if name in valid.schema.names else len(valid)
 
 
 def send_subscriptions(task: BatchTask) -> Body:

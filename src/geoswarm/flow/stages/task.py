@@ -116,6 +116,8 @@ class BatchTask:
     """Whether a strategy needs the counts by cell."""
     task_of: tuple[int, ...] = ()
     """The task that matches the events of each executor; without it, the executor modulo the number of tasks."""
+    samples_places: bool = False
+    """Whether the places of some rows are wanted, since nothing has matched lately."""
 
     @property
     def grid(self) -> Grid:

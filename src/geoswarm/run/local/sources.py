@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.subscriptions.attributes import OPERATION
@@ -23,8 +24,10 @@ from geoswarm.run.file_formats import first_parquet, guess_format
 from geoswarm.run.file_reading import Piece, read_piece
 from geoswarm.run.generated import Offering, Pace, Workload, id_ranges, read_range
 from geoswarm.run.local.ddl import parse_columns
+from geoswarm.run.made_ids import FileNumbers, check_room, place_ids
 from geoswarm.run.source_times import read_times, timed
 from geoswarm.run.stream_log import Offset, StreamLog, TakenFile
+from geoswarm.run.undeclared import LeftOut, extra_field, first_lines, keeps_extra, split_all
 
 ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 
@@ -56,7 +59,7 @@ class FileSource(Source):
         if not self._folder.is_dir():
             raise SettingsError(f"there is no folder {path} to read from: create it first")
         self._kind, self.schema, self._files_per_batch = kind, schema, files_per_batch
-        self._columns = columns
+        self._columns, self._numbers, self._left_out = columns, FileNumbers(), LeftOut()
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
@@ -83,11 +86,17 @@ class FileSource(Source):
     def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         after, until = -1 if start is None else int(start["logOffset"]), int(end["logOffset"])
         is_newest = self._newest and (after, until) == (self._last - 1, self._last)
-        files = sorted(self._newest if is_newest else self._log.files(self._number, after, until), key=_age)
+        files = self._newest if is_newest else self._log.files(self._number, after, until)
+        if self._columns.makes_ids:
+            files = self._numbers.number(self._log, self._number, after, files)
+            check_room(files)
+        files = sorted(files, key=_age)
+        if self._kind == "json" and files and self._left_out.is_due:
+            self._left_out.look(first_lines(files), self._columns, self.schema, str(self._folder))
 
         def rows() -> Iterator[pa.RecordBatch]:
             for file in files:
-                yield from read_piece(Piece(str(file.path)), self._kind, self.schema, self._columns)
+                yield from read_piece(Piece(str(file.path), number=file.number), self._kind, self.schema, self._columns)
 
         return [rows] if files else []
 
@@ -128,12 +137,17 @@ class TableSource(Source):
     def read(self, start: Offset | None, end: Offset) -> list[ReadTask]:
         first = 0 if start is None else int(start["tables"])
         tables = self._tables[first : int(end["tables"])]
-        return [partial(_batches_of, table) if self._is_read else partial(self._read, table) for table in tables]
+        if self._is_read:
+            return [partial(_batches_of, table) for table in tables]
+        return [partial(self._read, table, number) for number, table in enumerate(tables, first)]
 
-    def _read(self, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    def _read(self, table: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
+        row = 0
         for batch in table.to_batches():
             taken = self._columns.take(batch, self.schema)
-            yield cast_columns(read_times(taken, self._columns.ts_unit), self.schema)
+            whole = cast_columns(read_times(taken, self._columns.ts_unit), self.schema)
+            yield place_ids(whole, number, row + np.arange(len(whole))) if self._columns.makes_ids else whole
+            row += len(whole)
 
 
 def _batches_of(table: pa.Table) -> Iterator[pa.RecordBatch]:
@@ -174,12 +188,19 @@ def events_from_files(
     files_per_batch: int | None = None,
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
+    event_id: str | None = None,
 ) -> FileSource:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
-    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns"."""
+    "text string, speed double"; with "all", in JSON, all others become one column (`run/undeclared.py`). Parquet
+    declares its own columns. `columns` says what they are called in the files, as {"x": "lng", "event_id": "trip.id"},
+    and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". `event_id` is "integer", "text", or "made" where
+    the files have none (`run/made_ids.py`)."""
+    kind, (extra, takes_all) = format or guess_format(path), split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all and keeps_extra(kind))
     declared = [*(field.with_nullable(True) for field in EVENT), *parse_columns(extra)]
-    return _from_files(path, format, declared, files_per_batch, Columns.of(columns, ts_unit))
+    if names.has_extra:
+        declared.append(extra_field(declared))
+    return _from_files(path, kind, declared, files_per_batch, names)
 
 
 def operations_from_files(
@@ -209,9 +230,14 @@ def _from_files(
     return FileSource(path, kind, declared.append(pa.field(MALFORMED, pa.string())), files_per_batch, columns)
 
 
-def from_tables(*tables: pa.Table, columns: Mapping[str, str] | None = None, ts_unit: str | None = None) -> TableSource:
-    """Arrow tables, a batch each. `columns` and `ts_unit` are as for files."""
-    return TableSource(tables, Columns.of(columns, ts_unit))
+def from_tables(
+    *tables: pa.Table,
+    columns: Mapping[str, str] | None = None,
+    ts_unit: str | None = None,
+    event_id: str | None = None,
+) -> TableSource:
+    """Arrow tables, a batch each. `columns`, `ts_unit` and `event_id` are as for files."""
+    return TableSource(tables, Columns.of(columns, ts_unit, event_id))
 
 
 def from_workload(

@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
-from geoswarm.errors import SchemaError
+from geoswarm.errors import SchemaError, StreamError
 from geoswarm.flow.conform import without_malformed
 from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
@@ -24,11 +24,13 @@ from geoswarm.run.spark.schemas import (
     conform_events,
     conform_operations,
     event_columns,
+    made_by_tasks,
     read_ts,
     ts_unit_of,
 )
 from geoswarm.run.spark.task_files import FilesOf, files_of
 from geoswarm.run.spark.task_messages import MessagesOf, messages_of
+from geoswarm.run.undeclared import SAMPLE_EVENTS, LeftOut, first_lines
 
 ARROW = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
@@ -68,6 +70,8 @@ class Stream(NamedTuple):
     """Runs small batches of files; None where tasks run all."""
     has_operations: bool = True
     """Known beforehand: asking Spark for the columns of a batch takes milliseconds."""
+    left_out: LeftOut | None = None
+    """Says which fields of events are left out; None: nobody is told."""
 
     @classmethod
     def of(cls, events: DataFrame, operations: DataFrame | None, where: str) -> tuple["Stream", DataFrame]:
@@ -75,11 +79,19 @@ class Stream(NamedTuple):
         conformed = conform_events(events)
         columns = without_malformed(event_columns(events))
         came: FilesOf | MessagesOf | None = files_of(events) or messages_of(events)
+        made = made_by_tasks(events)
+        if came is None and made:
+            raise SchemaError(
+                f"{' and '.join(made)} can be made by the tasks that read the events alone, and here Spark must read "
+                "them: use the source as it comes from gs.sources, plain types of columns, and UTC as the session's "
+                'time zone; or leave out event_id = "made", extra = "all" and the format'
+            )
         dotted = [name for name in columns.names if "." in name]
         if came is None and dotted:
             raise SchemaError(f"column {dotted[0]!r} has a dot in its name, which Spark cannot hand over: rename it")
         asked: FilesOf | MessagesOf | None = files_of(operations) or messages_of(operations)
-        stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked, ts_unit_of(events))
+        unit = ts_unit_of(events)
+        stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked, unit)
         rows_of_operations = conform_operations(operations) if operations is not None else None
         return stream, combine(
             came.values if isinstance(came, MessagesOf) else conformed,
@@ -99,14 +111,28 @@ class Stream(NamedTuple):
 
     def _events(self, frame: DataFrame, batch_id: int) -> Rows:
         if isinstance(self.events, FilesOf):
-            files = self.offsets.files(batch_id, EVENTS_SOURCE)
+            made = self.events.names.made
+            files = self.offsets.files(batch_id, EVENTS_SOURCE, numbers=bool(made))
+            if files and self.events.kind == "json" and self.left_out is not None and self.left_out.is_due:
+                self.left_out.look(first_lines(files), self.events.names, self.events.columns, str(self.events.folder))
             if files is not None and self.events.can_read(files):
                 if self.driver is not None and self.driver.takes(files):
                     return DriverRows.read(frame.sparkSession, self.events, files)
                 return self.events.rows(frame.sparkSession, files)
+            if made:
+                raise StreamError(
+                    f"{' and '.join(made)} of batch {batch_id} cannot be made, since only Spark can read its files, or "
+                    "its log of them: write them without Hadoop's compression or columns in names of folders, to a "
+                    'path that this machine reaches; or leave out event_id = "made" and extra = "all"'
+                )
         events = frame.where(F.col(OPERATION_COLUMN).isNull()) if OPERATION_COLUMN in frame.columns else frame
         events = events.select(f"{EVENT_COLUMN}.*")
         if isinstance(self.events, MessagesOf):
+            can_say = self.left_out is not None and self.left_out.is_due and self.events.form.name == "json"
+            if self.left_out is not None and can_say and self.offsets.has_new(batch_id, EVENTS_SOURCE):
+                sample: Any = events.select(VALUE).limit(SAMPLE_EVENTS).toArrow()
+                topic = self.events.options.get("subscribe", "of several")
+                self.left_out.look(sample[VALUE].to_pylist(), self.events.names, self.events.columns, f"topic {topic}")
             return self.events.rows(events)
         return read_ts(SparkRows(events), self.columns, self.ts_unit)
 

@@ -28,6 +28,7 @@ from geoswarm.run.spark.past_frames import past_frame
 from geoswarm.run.spark.query import SparkRun, launch
 from geoswarm.run.spark.session import check_encrypted, warn_of_slow_sockets
 from geoswarm.run.spark.slots import slots_max, task_slots
+from geoswarm.run.undeclared import LeftOut
 from geoswarm.store.key_source import KeySource
 
 SPARK_MIN = (4, 1)
@@ -125,7 +126,7 @@ class Engine(BaseEngine):
                 raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.sources")
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
         source, stream = Stream.of(events, operations, where)
-        source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None)
+        source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None, left_out=LeftOut())
         pipeline = self._prepare_stream(source.columns, sink, stages, aggregates, every_s)
 
         def run_batch(frame: DataFrame, batch_id: int) -> None:

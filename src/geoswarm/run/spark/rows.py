@@ -23,6 +23,7 @@ from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.task import Body
 from geoswarm.model import VERSION
 from geoswarm.run.kafka_sending import SENT, VERSION_HEADER, check_options, send_rows
+from geoswarm.run.message_writing import SentAs
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
 from geoswarm.run.rows import Rows, add_column, conform_batches, discard, select_columns
 from geoswarm.run.spark.slots import slots_max
@@ -183,6 +184,12 @@ class SparkRows(ClusterRows):
         self, key_by: Sequence[str], options: Mapping[str, str], headers: Mapping[str, str]
     ) -> None:
         """The same, with Spark's writer: where its client has settings that ours does not know, or ours is missing."""
+        form = SentAs.of(options)
+        if form.name != "json":
+            raise SettingsError(
+                f"messages in {form.name} are sent by the tasks alone: pip install 'geoswarm[kafka]', and leave out "
+                "settings that only Java's client knows"
+            )
         # Keyed operators have other columns than matches, and digests have no event.
         named = [F.col(name).cast("string") for name in key_by if name in self.frame.columns]
         key = (F.coalesce(*named) if named else F.lit(None).cast("string")).alias("key")

@@ -33,6 +33,7 @@ from geoswarm.errors import SchemaError
 from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.model import EVENT
+from geoswarm.run.made_ids import EVENT_ID
 from geoswarm.run.source_times import TS, TsUnit, check_unit, read_times, timed
 from geoswarm.run.spark.rows import SparkRows
 
@@ -67,6 +68,15 @@ def ts_unit_of(frame: DataFrame) -> TsUnit | None:
     return check_unit(found)
 
 
+BY_TASKS = "geoswarm_by_tasks"
+"""In the metadata of a column that the tasks make that read the rows: then Spark cannot read them instead."""
+
+
+def made_by_tasks(frame: DataFrame) -> list[str]:
+    """What they make, in words."""
+    return [field.metadata[BY_TASKS] for field in frame.schema if BY_TASKS in field.metadata]
+
+
 def event_columns(frame: DataFrame) -> pa.Schema:
     """The columns of events as tasks give them, from a DataFrame as it is; refuses what cannot work."""
     return conform.conform_events(timed(_arrow_schema_of(frame, frame.schema), ts_unit_of(frame)))
@@ -77,7 +87,10 @@ def conform_events(frame: DataFrame) -> DataFrame:
     are left for the tasks (`read_ts`)."""
     event_columns(frame)
     is_raw = not isinstance(frame.schema[TS].dataType, _TIMES)
-    required = [F.col(TS) if field.name == TS and is_raw else _cast(frame, field) for field in SPARK_EVENT]
+    as_they_are = {TS} if is_raw else set[str]()
+    if isinstance(frame.schema[EVENT_ID].dataType, StringType):
+        as_they_are.add(EVENT_ID)
+    required = [F.col(field.name) if field.name in as_they_are else _cast(frame, field) for field in SPARK_EVENT]
     extra = [name for name in frame.columns if name not in SPARK_EVENT.names]
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 

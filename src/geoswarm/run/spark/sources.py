@@ -14,14 +14,18 @@ from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StringType, StructField, StructType
 
+from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.run.columns import PLAIN, Columns
+from geoswarm.run.columns import EXTRA, PLAIN, Columns
 from geoswarm.run.file_formats import first_parquet, guess_format
-from geoswarm.run.message_reading import NO_VALUE, VALUE
+from geoswarm.run.made_ids import EVENT_ID
+from geoswarm.run.message_formats import JSON_MESSAGES, MessageFormat
+from geoswarm.run.message_reading import NO_VALUE, PLACE, VALUE
 from geoswarm.run.source_times import TS
-from geoswarm.run.spark.schemas import ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
+from geoswarm.run.spark.schemas import BY_TASKS, ORDER, SPARK_EVENT, SPARK_OPERATION, TS_UNIT, spark_schema
 from geoswarm.run.spark.task_files import note_files
 from geoswarm.run.spark.task_messages import note_messages
+from geoswarm.run.undeclared import extra_field, keeps_extra, split_all
 
 
 def events_from_files(
@@ -33,12 +37,16 @@ def events_from_files(
     files_per_batch: int | None = None,
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
+    event_id: str | None = None,
 ) -> DataFrame:
     """A folder to which files are added. `extra` declares further columns of JSON and CSV events, as in SQL:
-    "text string, speed double". Parquet declares its own columns. `columns` says what they are called in the files,
-    as {"x": "lng", "event_id": "trip.id"}, and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns"."""
-    names = Columns.of(columns, ts_unit)
-    return _from_files(spark, path, format, _with_extra(SPARK_EVENT, extra), files_per_batch, names)
+    "text string, speed double"; with "all", in JSON, all others become one column (`run/undeclared.py`). Parquet
+    declares its own columns. `columns` says what they are called in the files, as {"x": "lng", "event_id": "trip.id"},
+    and `ts_unit` what numbers in `ts` count: "s", "ms", "us" or "ns". `event_id` is "integer", "text", or "made" where
+    the files have none (`run/made_ids.py`)."""
+    kind, (extra, takes_all) = format or guess_format(path), split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all and keeps_extra(kind))
+    return _from_files(spark, path, kind, _with_extra(SPARK_EVENT, extra, names), files_per_batch, names)
 
 
 AS_TEXT = StructType([StructField("geometry", StringType()) if f.name == "geometry" else f for f in SPARK_OPERATION])
@@ -71,11 +79,20 @@ def events_from_kafka(
     options: dict[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
     ts_unit: str | None = None,
+    event_id: str | None = None,
+    format: str | None = None,
+    registry: str | None = None,
+    header: str | None = None,
 ) -> DataFrame:
     """JSON objects in the messages' values. Starts at the earliest offset unless `options` set another;
-    `maxOffsetsPerTrigger` among them bounds a batch. `columns` and `ts_unit` are as for files."""
-    names = Columns.of(columns, ts_unit)
-    return _from_kafka(spark, bootstrap, topic, _with_extra(SPARK_EVENT, extra), options or {}, names)
+    `maxOffsetsPerTrigger` among them bounds a batch. `columns`, `ts_unit` and `event_id` are as for files. Other values
+    than JSON have a `format`: "avro" or "protobuf" with the address of their schema `registry`, "geojson", or "csv"
+    with the `header` that each line lacks (`run/message_formats.py`)."""
+    form, (extra, takes_all) = MessageFormat.of(format, registry, header), split_all(extra)
+    names = Columns.of(columns, ts_unit, event_id, has_extra=takes_all)
+    schema = _with_extra(SPARK_EVENT, extra, names)
+    declared = spark_schema(pa.schema(form.declared(to_arrow_schema(schema, timezone="UTC"))))
+    return _from_kafka(spark, bootstrap, topic, declared, options or {}, names, form)
 
 
 def operations_from_kafka(
@@ -133,13 +150,17 @@ def _in_source(schema: StructType, names: Columns) -> StructType:
 
 
 def _rename(frame: DataFrame, names: Columns) -> DataFrame:
-    """The columns of a source under our names."""
+    """The columns of a source under our names. What the tasks that read make is null here."""
     if names == PLAIN:
         return frame
     ours = names.bind(to_arrow_schema(frame.schema, timezone="UTC")).names
     named = {name: F.col(_quoted(path)) for name, path in names.paths}
+    for made, kind in ((EVENT_ID, "long"), (EXTRA, "string")):
+        if made in names.made:
+            named[made] = F.lit(None).cast(kind)
     chosen = {name: named.get(name, _rest(name, names)) for name in ours}
-    said = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
+    said: dict[str, dict[str, str]] = {TS: {TS_UNIT: names.ts_unit}} if names.ts_unit is not None else {}
+    said |= {made: {BY_TASKS: made} for made in names.made}
     return frame.select(*(column.alias(name, metadata=said.get(name, {})) for name, column in chosen.items()))
 
 
@@ -160,7 +181,13 @@ def _in_header_order(schema: StructType, header: list[str]) -> StructType:
 
 
 def _from_kafka(
-    spark: SparkSession, bootstrap: str, topic: str, schema: StructType, options: dict[str, str], names: Columns
+    spark: SparkSession,
+    bootstrap: str,
+    topic: str,
+    schema: StructType,
+    options: dict[str, str],
+    names: Columns,
+    form: MessageFormat = JSON_MESSAGES,
 ) -> DataFrame:
     wanted = {
         "kafka.bootstrap.servers": bootstrap,
@@ -168,14 +195,34 @@ def _from_kafka(
         "startingOffsets": "earliest",
         **options,
     }
-    values = spark.readStream.format("kafka").options(**wanted).load().select(VALUE)
+    if names.makes_ids:
+        _check_single_topic(wanted)
+    messages = spark.readStream.format("kafka").options(**wanted).load()
+    values = messages.select(*([VALUE, *PLACE] if names.makes_ids else [VALUE]))
     parsing = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": MALFORMED}
     with_malformed = StructType([*_in_source(schema, names), StructField(MALFORMED, StringType())])
     # A message without a value parses to nothing at all, which would lose it.
     text = F.coalesce(F.col(VALUE).cast("string"), F.lit(NO_VALUE))
     parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
-    return note_messages(_rename(parsed, names), values, wanted, names)
+    ours = _rename(parsed, names)
+    if form.name != "json":  # a mark that only tasks can read them
+        ours = ours.withMetadata(TS, {**ours.schema[TS].metadata, BY_TASKS: f"events of messages in {form.name}"})
+    return note_messages(ours, values, wanted, names, form)
 
 
-def _with_extra(schema: StructType, extra: str) -> StructType:
-    return StructType([*schema.fields, *cast(StructType, StructType.fromDDL(extra)).fields]) if extra else schema
+def _check_single_topic(options: Mapping[str, str]) -> None:
+    others = {name.casefold() for name in options} & {"subscribepattern", "assign"}
+    if others or "," in options["subscribe"]:
+        raise SettingsError(
+            f"made ids tell the messages of one topic apart, and {', '.join(others) or options['subscribe']} may be "
+            "several: name a column event_id, or give each topic a stream"
+        )
+
+
+def _with_extra(schema: StructType, extra: str, names: Columns) -> StructType:
+    if extra:
+        schema = StructType([*schema.fields, *cast(StructType, StructType.fromDDL(extra)).fields])
+    if names.has_extra:
+        field = extra_field(to_arrow_schema(schema, timezone="UTC"))
+        schema = StructType([*schema.fields, *spark_schema(pa.schema([field])).fields])
+    return schema

@@ -52,13 +52,15 @@ class FilesOf(NamedTuple):
         return not any("=" in part for file in files for part in file.path.parts[depth:-1])
 
     def rows(self, spark: SparkSession, files: Sequence[TakenFile]) -> TaskRows:
-        tasks = share_out([str(file.path) for file in files], self.kind, spark.sparkContext.defaultParallelism)
+        numbers = {str(file.path): file.number for file in files}
+        shares = share_out([*numbers], self.kind, spark.sparkContext.defaultParallelism)
+        tasks = [[piece._replace(number=numbers[piece.path]) for piece in share] for share in shares]
         return TaskRows.read(spark, max(1, len(tasks)), _reading(tasks, self), self.columns)
 
     def batches(self, files: Sequence[TakenFile]) -> Iterator[pa.RecordBatch]:
         """The rows of all files, read in this process, in the order of the files."""
         for file in files:
-            yield from read_piece(Piece(str(file.path)), self.kind, self.columns, self.names)
+            yield from read_piece(Piece(str(file.path), number=file.number), self.kind, self.columns, self.names)
 
     def tables(self, files: Sequence[TakenFile]) -> Iterator[pa.Table]:
         """The rows of each file, read in this process, in the order of the files."""

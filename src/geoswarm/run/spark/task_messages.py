@@ -13,19 +13,24 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import BinaryType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from geoswarm.errors import GeoswarmError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.flow.stages.task import Body
 from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.kafka_client import MessageRange, read_ranges
-from geoswarm.run.message_reading import VALUE, read_messages
+from geoswarm.run.message_formats import JSON_MESSAGES, MessageFormat
+from geoswarm.run.message_reading import PLACE, VALUE, read_messages
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.task_files import has_simple_columns
 
 _LOG = logging.getLogger(__name__)
-_VALUES = StructType([StructField(VALUE, BinaryType())])
+_VALUE, _PARTITION, _OFFSET = (
+    StructField(VALUE, BinaryType()),
+    StructField(PLACE[0], IntegerType()),
+    StructField(PLACE[1], LongType()),
+)
 
 
 class MessagesOf(NamedTuple):
@@ -41,10 +46,12 @@ class MessagesOf(NamedTuple):
     """Why messages could not be read in this process; then it is not tried again."""
     names: Columns = PLAIN
     """What the messages call the columns."""
+    form: MessageFormat = JSON_MESSAGES
 
     def rows(self, values: DataFrame) -> SparkRows:
         """The rows in the values of a batch, parsed by the tasks that receive them."""
-        return SparkRows(values, _VALUES).map(_parsing(self.columns, self.names), self.columns)
+        fields = [_VALUE, _PARTITION, _OFFSET] if self.names.makes_ids else [_VALUE]
+        return SparkRows(values, StructType(fields)).map(_parsing(self.columns, self.names, self.form), self.columns)
 
     def table(self, values: pa.ChunkedArray) -> pa.Table:
         """The same, parsed in this process."""
@@ -71,13 +78,20 @@ class MessagesOf(NamedTuple):
         return self._replace(columns=columns.append(pa.field(MALFORMED, pa.string())))
 
 
-_noted: WeakKeyDictionary[DataFrame, tuple[DataFrame, dict[str, str], Columns]] = WeakKeyDictionary()
-"""The stream of values that a DataFrame is made of, the options of its reader, and what messages call its columns."""
+_noted: WeakKeyDictionary[DataFrame, tuple[DataFrame, dict[str, str], Columns, MessageFormat]] = WeakKeyDictionary()
+"""The stream of values that a DataFrame is made of, the options of its reader, what messages call its columns, and what
+they are."""
 
 
-def note_messages(frame: DataFrame, values: DataFrame, options: dict[str, str], names: Columns = PLAIN) -> DataFrame:
+def note_messages(
+    frame: DataFrame,
+    values: DataFrame,
+    options: dict[str, str],
+    names: Columns = PLAIN,
+    form: MessageFormat = JSON_MESSAGES,
+) -> DataFrame:
     """The same DataFrame."""
-    _noted[frame] = values, options, names
+    _noted[frame] = values, options, names, form
     return frame
 
 
@@ -87,12 +101,12 @@ def messages_of(frame: DataFrame | None) -> MessagesOf | None:
     if frame is None or frame not in _noted or not has_simple_columns(frame):
         return None
     columns = to_arrow_schema(StructType([field for field in frame.schema if field.name != MALFORMED]), timezone="UTC")
-    values, options, names = _noted[frame]
-    return MessagesOf(values, options, pa.schema([]), [], names).with_columns(columns)
+    values, options, names, form = _noted[frame]
+    return MessagesOf(values, options, pa.schema([]), [], names, form).with_columns(columns)
 
 
-def _parsing(columns: pa.Schema, names: Columns) -> Body:
+def _parsing(columns: pa.Schema, names: Columns, form: MessageFormat) -> Body:
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return (read_messages(batch.column(0), columns, names) for batch in batches)
+        return (form.read(batch, columns, names) for batch in batches)
 
     return run

@@ -70,7 +70,8 @@ class _RunView:
                 f"{self._totals.dead:,}",
                 f"{self._totals.batches:,}",
             )
-        table.caption = f"Ctrl-C stops{_of_aggregates(self._totals)}"
+        silent = "" if last is None or not last.silent_why else f"\nmatches nothing: {'; '.join(last.silent_why)}"
+        table.caption = f"Ctrl-C stops{_of_aggregates(self._totals)}{silent}"
         return table
 
     def _sentence(self) -> str:
@@ -80,6 +81,7 @@ class _RunView:
             f"batch {last.batch}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
             f"{last.batch_s:.2f} s, {last.subscriptions:,} subscriptions, {self._totals.dead:,} dead letters"
             f"{_of_aggregates(self._totals)}"
+            f"{'; matches nothing: ' + '; '.join(last.silent_why) if last.silent_why else ''}"
         )
 
 
@@ -157,6 +159,13 @@ def status_table(found: dict[str, Any]) -> Table:
         rows["transitions"] = (
             f"{found['cooled']:,} left out by a cooldown, {found['vague']:,} events too inaccurate to decide by"
         )
+    if found["without_object"] or found["without_text"]:
+        rows["events without"] = (
+            f"an object_id, while subscriptions follow objects: {found['without_object']:,}; a text, while "
+            f"subscriptions ask for words: {found['without_text']:,}"
+        )
+    if found["silent"]:
+        rows["matches nothing"] = "; ".join(found["silent"])
     for name, value in rows.items():
         table.add_row(name, value)
     return table

@@ -12,17 +12,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticKnownError
 
 from geoswarm.config import EXECUTORS_MAX, AggregateSettings, KeyBalancing
 from geoswarm.flow.keyed.registry import OPERATORS
 from geoswarm.parameters import constructor_values, parameters_of
 from geoswarm.registry import Registry
-from geoswarm.run.columns import Columns
+from geoswarm.run.columns import Columns, IdKind
 from geoswarm.run.generated import Pace
+from geoswarm.run.message_formats import FormatName, MessageFormat
 from geoswarm.run.registry import SINKS, WORKLOADS
 from geoswarm.run.source_times import TsUnit
 
@@ -175,6 +185,20 @@ Names = Annotated[dict[str, Text], AfterValidator(_readable)]
 """What a source calls its columns, by our names (`run/columns.py`)."""
 
 
+class EventColumns(Section):
+    """What the columns of events are, in a source of any kind (`run/columns.py`)."""
+
+    columns: Names = {}
+    extra: str = ""
+    ts_unit: TsUnit | None = None
+    event_id: IdKind | None = None
+
+    @model_validator(mode="after")
+    def _agree(self) -> Self:
+        Columns.of(self.columns, self.ts_unit, self.event_id)
+        return self
+
+
 class FilesSource(Section):
     kind: Literal["files"]
     path: Text
@@ -183,9 +207,8 @@ class FilesSource(Section):
     columns: Names = {}
 
 
-class FilesEvents(FilesSource):
-    extra: str = ""
-    ts_unit: TsUnit | None = None
+class FilesEvents(FilesSource, EventColumns):
+    """The columns of events, too."""
 
 
 class KafkaSource(Section):
@@ -196,9 +219,17 @@ class KafkaSource(Section):
     columns: Names = {}
 
 
-class KafkaEvents(KafkaSource):
-    extra: str = ""
-    ts_unit: TsUnit | None = None
+class KafkaEvents(KafkaSource, EventColumns):
+    """The columns of events, and what the messages are."""
+
+    format: FormatName | None = None
+    registry: Text | None = None
+    header: Text | None = None
+
+    @model_validator(mode="after")
+    def _agree_on_format(self) -> Self:
+        MessageFormat.of(self.format, self.registry, self.header)
+        return self
 
 
 class GeneratedEvents(Section):

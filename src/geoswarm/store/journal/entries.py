@@ -12,6 +12,7 @@ from geoswarm.control.outcome import KeyRoundEntry, RoundEntry, ScaleEntry
 from geoswarm.control.task_costs import CostRates
 from geoswarm.core.journal_entry_base import JournalEntry
 from geoswarm.flow.observe import COUNT_NAMES, Load, LoadReport
+from geoswarm.flow.silence import NOT_SILENT, Silence
 from geoswarm.guard.commands import Command
 from geoswarm.guard.findings import DetectionEntry
 from geoswarm.store.manifest import Manifest
@@ -34,6 +35,8 @@ class RunTotals:
     answers: int = 0
     cooled: int = 0
     vague: int = 0
+    without_object: int = 0
+    without_text: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -51,6 +54,8 @@ class RunTotals:
             self.answers + answers,
             self.cooled + followed.get("cooled", 0),
             self.vague + followed.get("vague", 0),
+            self.without_object + report.without_object,
+            self.without_text + report.without_text,
         )
 
 
@@ -115,6 +120,14 @@ class BatchEntry(JournalEntry):
     """Transitions that were not reported, since their subscription had a pause (`cooldown`)."""
     vague: int = 0
     """Events of objects that were passed over for transitions, since their place is too inaccurate."""
+    without_object: int = 0
+    """Valid events without an `object_id`, while some subscription is on enter, exit or dwell."""
+    without_text: int = 0
+    """Valid events without a `text`, while some subscription asks for words."""
+    silent_since_us: int | None = None
+    """Since when no event has matched, although some came; None: one of the newest has."""
+    silent_why: tuple[str, ...] = ()
+    """Why that may be, once it has lasted (`flow/silence.py`)."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -133,6 +146,7 @@ class BatchEntry(JournalEntry):
         answers: tuple[int, int],
         followed: Mapping[str, int],
         last: "BatchEntry | None",
+        silence: Silence = NOT_SILENT,
     ) -> "BatchEntry":
         """`seconds` has `prepare_s` and `batch_s`; `answers` are the rows that aggregates gave and those they hold;
         `followed` has what transitions counted; `last` is the newest entry, which may be of the same batch."""
@@ -159,6 +173,8 @@ class BatchEntry(JournalEntry):
             held=answers[1],
             cooled=followed.get("cooled", 0),
             vague=followed.get("vague", 0),
+            silent_since_us=silence.since_us,
+            silent_why=silence.why,
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )

@@ -43,7 +43,8 @@ class JournalReader:
         """The part of every `status` that comes from the journal: the sums of all batches, and the newest batch."""
         last = self.last(BatchEntry)
         totals = RunTotals() if last is None else last.totals
-        return {**to_json(totals), "last_batch": None if last is None else entry_json(last)}
+        silent: list[Json] = [] if last is None else [*last.silent_why]
+        return {**to_json(totals), "silent": silent, "last_batch": None if last is None else entry_json(last)}
 
     def follow(self, *kinds: type[E]) -> "Follower[E]":
         """A follower of the entries that are written from now on."""

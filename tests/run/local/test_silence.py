@@ -1,0 +1,139 @@
+"""A stream that matches nothing, although events come and subscriptions are live, says after a minute why it may be."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import geoswarm as gs
+from geoswarm.flow.silence import SILENCE_US
+from geoswarm.model import TIMESTAMP
+from geoswarm.service.cli.run_view import status_table
+from geoswarm.service.watch import status as checkpoint_status
+
+PARIS = (2.2, 48.8, 2.5, 48.9)
+METRES = 111_319.49
+
+
+def near_paris(seed: int = 0, count: int = 50) -> tuple[Any, Any]:
+    rng = np.random.default_rng(seed)
+    return rng.uniform(2.25, 2.45, count), rng.uniform(48.81, 48.89, count)
+
+
+def events(x: Any, y: Any, number: int, **further: Any) -> pa.Table:
+    ids = np.arange(len(x)) + 1000 * number
+    columns = {"event_id": ids, "ts": pa.array(ids).cast(TIMESTAMP), "x": pa.array(x), "y": pa.array(y)}
+    return pa.table(columns | further)
+
+
+class Clock:
+    """A minute and a half for three batches."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+
+    def __call__(self) -> float:
+        self.now_s += 15.0
+        return self.now_s
+
+
+def run(folder: Path, tables: list[pa.Table], contract: gs.Contract | None = None, **asked: Any) -> dict[str, Any]:
+    with gs.LocalEngine(contract or gs.Contract(executors=2), checkpoint=str(folder), clock=Clock()) as engine:
+        engine.subscribe(1, asked.pop("rectangle", PARIS), replace=True, **asked)
+        engine.start(events=tables, sink=gs.sinks.Noop(), available_now=True).wait()
+        return engine.status()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda x, y: (y, x), "latitude and longitude may be exchanged"),
+        (lambda x, y: (x * METRES, y * METRES), "are dead letters"),
+        (lambda x, y: (x * 1e6, y * 1e6), "x and y may be millionths of degrees"),
+        (lambda x, y: (x * 1e7, y * 1e7), "x and y may be ten-millionths of degrees"),
+        (lambda x, y: (-x, y), "x may have the wrong sign"),
+        (lambda x, y: (x + 90, y - 20), "events lie within (92.2"),
+    ],
+)
+def test_places_that_are_wrong_are_said(
+    tmp_path: Path, change: Any, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        moved = [change(*near_paris(n)) for n in range(8)]
+        found = run(tmp_path, [events(x, y, n) for n, (x, y) in enumerate(moved)])
+    assert said in "; ".join(found["silent"])
+    (record,) = [r.getMessage() for r in caplog.records if "no event has matched for" in r.getMessage()]
+    assert said in record
+    shown = status_table(checkpoint_status(str(tmp_path)))
+    assert "matches nothing" in list(shown.columns[0].cells)
+
+
+def test_metres_of_web_mercator_are_said_both_ways(tmp_path: Path) -> None:
+    from geoswarm.flow.silence import MISTAKES, _to_degrees, _to_metres
+
+    x, y = near_paris()
+    back = _to_degrees(_to_metres((x, y)))
+    assert np.allclose(back, (x, y))
+    metres = _to_metres((x, y))
+    in_degrees = run(tmp_path / "a", [events(*metres, n) for n in range(8)])
+    assert "x and y may be metres of Web Mercator" in "; ".join(in_degrees["silent"])
+    (low, high) = (_to_metres((np.array(PARIS[0::2]), np.array(PARIS[1::2])))[axis] for axis in (0, 1))
+    world = gs.Contract(bounds=(-2.1e7, -2.1e7, 2.1e7, 2.1e7), executors=2)
+    rectangle = (low[0], high[0], low[1], high[1])
+    in_metres = run(tmp_path / "b", [events(x, y, n) for n in range(8)], world, rectangle=rectangle)
+    assert "x and y may be degrees, where subscriptions have metres" in "; ".join(in_metres["silent"])
+    assert len(MISTAKES) == 6
+
+
+@pytest.mark.parametrize(
+    ("asked", "further", "said"),
+    [
+        ({"keywords": "flood"}, {}, "the events have no column text"),
+        ({"keywords": "flood"}, {"text": pa.nulls(50, pa.string())}, "lie in rectangles of subscriptions, so it is"),
+        ({"keywords": "flood"}, {"text": pa.nulls(50, pa.string())}, "all events are without a text"),
+        ({"keywords": "flood"}, {"text": pa.array(["sun"] * 50)}, "100% of the events lie in rectangles"),
+    ],
+)
+def test_words_that_are_missing_are_said(tmp_path: Path, asked: Any, further: Any, said: str) -> None:
+    found = run(tmp_path, [events(*near_paris(n), n, **further) for n in range(8)], **asked)
+    assert said in "; ".join(found["silent"])
+
+
+def test_a_match_ends_it_and_less_than_a_minute_is_none(tmp_path: Path) -> None:
+    x, y = near_paris()
+    swapped, right = [events(y, x, n) for n in range(8)], events(x, y, 100)
+    assert run(tmp_path / "a", swapped)["silent"]
+    assert not run(tmp_path / "b", [*swapped, right])["silent"]
+    assert not run(tmp_path / "c", swapped[:2])["silent"]
+    last = run(tmp_path / "d", [*swapped[:2], right, *swapped[2:4]])["last_batch"]
+    assert last["silent_since_us"] is not None
+    assert "silent_why" not in last or not last["silent_why"]
+    assert SILENCE_US == 60_000_000
+
+
+def test_silence_goes_on_through_a_restart_and_batches_without_events(tmp_path: Path) -> None:
+    x, y = near_paris()
+    tables = [events(y, x, n) for n in range(6)]
+    empty = tables[0].slice(0, 0)
+    with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 0.0) as engine:
+        engine.subscribe(1, PARIS)
+        engine.start(events=tables[:1], sink=gs.sinks.Noop(), available_now=True).wait()
+        assert not engine.status()["silent"]
+    with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 61.0) as engine:
+        engine.start(events=[tables[0], empty, *tables[1:3]], sink=gs.sinks.Noop(), available_now=True).wait()
+        assert "exchanged" in engine.status()["silent"][0]
+
+
+def test_events_without_an_object_or_a_text_are_counted_while_somebody_asks(tmp_path: Path) -> None:
+    x, y = near_paris()
+    objects, texts = pa.array([None] * 20 + [1] * 30, pa.int64()), pa.array([None] * 5 + ["flood"] * 45, pa.string())
+    tables = [events(x, y, n, object_id=objects, text=texts) for n in range(2)]
+    plain = run(tmp_path / "plain", tables)
+    assert (plain["without_object"], plain["without_text"]) == (0, 0)
+    asked = run(tmp_path / "asked", tables, on="enter", keywords="flood")
+    assert (asked["without_object"], asked["without_text"]) == (40, 10)
+    shown = status_table(checkpoint_status(str(tmp_path / "asked")))
+    assert any("while subscriptions follow objects: 40" in str(cell) for cell in shown.columns[1].cells)
