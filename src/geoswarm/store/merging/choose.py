@@ -14,7 +14,7 @@ from geoswarm.core.subscriptions.attributes import USER
 from geoswarm.store.segments.segment import Segment, SegmentEntry
 
 WHOLE_SUBS_MAX = 2_000_000
-"""Subscriptions of a segment that has shapes or words. It is merged in memory, at about a kilobyte each."""
+"""Subscriptions of a segment that has shapes, words or conditions. It is merged in memory, at about a kilobyte each."""
 LIKE = 4
 """A segment is merged with smaller ones if it has at most so many times as many subscriptions as all of them."""
 
