@@ -34,11 +34,11 @@ from geoswarm.core.index.words import (
     tables_of,
 )
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.where import clause_of
 from geoswarm.core.text.expression import Expressions, Terms
 from geoswarm.core.text.kernels import hash_rows
 from geoswarm.core.text.tokens import Tokens, hash_terms
 from geoswarm.core.where.clause import And, Clause, Compare, In, Value
+from geoswarm.core.where.read import clause_of
 from geoswarm.core.where.types import Family, family_of, time_us
 from geoswarm.model import OBJECT
 

@@ -9,7 +9,6 @@ have, or compares it with what it cannot be compared with, is true of none of th
 """
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -33,14 +32,6 @@ SUBSCRIPTION_WHERE_CHARS_MAX = 4096
 """Characters of one condition: room for a list of some hundred values. A million of them are 4 GB on every host."""
 NO_WHERE = StoredNames(np.empty(0, np.uint32), pa.array([""], pa.string()))
 """Of a segment without conditions."""
-CLAUSES_KEPT = 100_000
-"""Clauses that a process keeps once they are read: about a kilobyte each."""
-
-
-@lru_cache(maxsize=CLAUSES_KEPT)
-def clause_of(text: str) -> Clause:
-    """The clause of a condition that has been accepted."""
-    return read_where(text)
 
 
 def misfit(clause: Clause, schema: pa.Schema) -> str | None:

@@ -13,8 +13,8 @@ from geoswarm.core.arrays.jit import SubIds
 from geoswarm.core.index.kernels import are_live
 from geoswarm.core.subscriptions.attributes import KEYWORDS, OBJECTS, ON, WHERE
 from geoswarm.core.subscriptions.keywords import asks_for_none
-from geoswarm.core.subscriptions.where import clause_of
 from geoswarm.core.where.clause import columns_of
+from geoswarm.core.where.read import clause_of
 from geoswarm.model import OBJECT, TEXT
 from geoswarm.store import manifest
 from geoswarm.store.segments.segment import SegmentEntry
