@@ -78,7 +78,7 @@ SIZES = {
 }
 
 
-class _World(NamedTuple):
+class Watched(NamedTuple):
     """Subscriptions, each for one object or group, and events of these objects."""
 
     rects: Floats
@@ -102,8 +102,8 @@ def measure(sizes: WhereSizes, seed: int, report: Progress) -> Result:
         for way, turn in turns.items():
             report(f"{name} at a place: {way}, once to warm up")
             turn()
-        _check(turns)
-        timed = {way: _reporting(turn, f"{name} at a place: {way}", report) for way, turn in turns.items()}
+        check_matches(turns)
+        timed = {way: timed_turn(turn, f"{name} at a place: {way}", report) for way, turn in turns.items()}
         seconds = interleave(timed, sizes.repeats, rng)
         rows += [_row(name, way, turns[way], seconds[way]) for way in turns]
         figures[name] = seconds
@@ -127,7 +127,7 @@ def measure(sizes: WhereSizes, seed: int, report: Progress) -> Result:
     return Result(rows, summary, config)
 
 
-def make_world(subscriptions: int, towns: int, inside: float, events: int, rng: np.random.Generator) -> _World:
+def make_world(subscriptions: int, towns: int, inside: float, events: int, rng: np.random.Generator) -> Watched:
     """An event is in about `inside` regions, the one of its own object among them."""
     places = rng.uniform((-150.0, -60.0), (150.0, 60.0), (towns, 2))
     middles = places[rng.integers(0, towns, subscriptions)] + rng.normal(0.0, TOWN_DEGREES, (subscriptions, 2))
@@ -152,10 +152,10 @@ def make_world(subscriptions: int, towns: int, inside: float, events: int, rng: 
         )
         pq.write_table(table, file := pa.BufferOutputStream())
         files.append(file.getvalue().to_pybytes())
-    return _World(rects, rng.integers(0, GROUPS, subscriptions), files, events)
+    return Watched(rects, rng.integers(0, GROUPS, subscriptions), files, events)
 
 
-def index_of(world: _World, way: str) -> Searchable:
+def index_of(world: Watched, way: str) -> Searchable:
     """The subscriptions as a segment, as the engine reads and indexes them."""
     count = len(world.rects)
     columns: dict[str, pa.Array] = {"op": pa.array(["register"] * count), "sub_id": pa.array(np.arange(count))}
@@ -178,30 +178,30 @@ def condition_of(way: str, group: int) -> str:
     return f"speed >= {low!r} AND speed < {high!r}"
 
 
-def _is_own_object(world: _World, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
+def _is_own_object(world: Watched, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
     return events.column("object_id").to_numpy()[owners] == subs  # type: ignore[no-any-return]
 
 
-def _is_in_fleet(world: _World, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
+def _is_in_fleet(world: Watched, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
     names = pa.array([f"fleet {k}" for k in range(GROUPS)])
     codes = pc.index_in(events.column("fleet"), names).to_numpy()
     return codes[owners] == world.groups[subs]  # type: ignore[no-any-return]
 
 
-def _is_as_fast(world: _World, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
+def _is_as_fast(world: Watched, events: pa.RecordBatch, owners: Ints, subs: Ints) -> Bools:
     speeds, groups = events.column("speed").to_numpy()[owners], world.groups[subs]
     edges = np.array([SPEED_MAX * edge / GROUPS for edge in range(GROUPS + 1)])
     return (speeds >= edges[groups]) & (speeds < edges[groups + 1])  # type: ignore[no-any-return]
 
 
-Filter = Callable[[_World, pa.RecordBatch, Ints, Ints], Bools]
+Filter = Callable[[Watched, pa.RecordBatch, Ints, Ints], Bools]
 FILTERS: dict[str, Filter] = {"objects": _is_own_object, "values": _is_in_fleet, "ranges": _is_as_fast}
 
 
 class Turn:
     """Takes all files from events to matches, and filters on the way if it is asked to."""
 
-    def __init__(self, world: _World, held: Searchable, filter_: Filter | None) -> None:
+    def __init__(self, world: Watched, held: Searchable, filter_: Filter | None) -> None:
         self.world, self._held, self._filter = world, held, filter_
         self._plan = uniform(GRID, EXECUTORS)
         self.found, self.checksum, self.match_s = 0, 0, float("inf")
@@ -236,14 +236,14 @@ class Turn:
         return MatchRun(met.events, np.concatenate([[0], np.cumsum(counts)]), met.subs[kept])
 
 
-def _check(turns: dict[str, Turn]) -> None:
+def check_matches(turns: dict[str, Turn]) -> None:
     for way, turn in turns.items():
         asked = turns.get(way.removesuffix(", afterwards"), turn)
         if (asked.found, asked.checksum) != (turn.found, turn.checksum):
             raise GeoswarmError(f"{way} has {turn.found} matches, and {asked.found} were found: one of them is wrong")
 
 
-def _reporting(turn: Turn, what: str, report: Progress) -> Callable[[], float]:
+def timed_turn(turn: Turn, what: str, report: Progress) -> Callable[[], float]:
     def timed() -> float:
         report(what)
         return turn()
