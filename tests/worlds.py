@@ -2,6 +2,7 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -167,6 +168,14 @@ def expression(rng: np.random.Generator, depth: int = 0) -> str:
     return "(" + operator.join(parts) + ")"
 
 
+def _with_not(rng: np.random.Generator, text: str) -> str:
+    """Some must not have other words; now and then there is nothing else."""
+    if rng.random() < 0.75:
+        return text
+    banned = str(rng.choice(WORDS)) if rng.random() < 0.5 else expression(rng, 1)
+    return f"NOT {banned}" if rng.random() < 0.05 else f"({text}) AND NOT {banned}"
+
+
 def with_texts(rng: np.random.Generator, rows: pa.RecordBatch) -> pa.Table:
     return pa.table(rows).append_column("text", pa.array([sentence(rng) for _ in range(len(rows))], pa.string()))
 
@@ -179,7 +188,7 @@ def with_keywords(rng: np.random.Generator, operations: pa.Table, share: float =
         place = operations.schema.get_field_index(side)
         sides = operations.column(side).to_numpy()
         operations = operations.set_column(place, side, pa.array(sides, mask=anywhere))
-    keywords = pa.array([expression(rng) if ask else None for ask in asks], pa.string())
+    keywords = pa.array([_with_not(rng, expression(rng)) if ask else None for ask in asks], pa.string())
     return operations.set_column(operations.schema.get_field_index("keywords"), "keywords", keywords)
 
 
@@ -292,3 +301,57 @@ def random_sample(rng: np.random.Generator, points: Floats, rects: Floats) -> Sa
     """What may be known of a stream beforehand, with words for those strategies that look at them."""
     texts = pa.array([sentence(rng) for _ in points], pa.string())
     return Sample(points, rects, texts, pa.array([expression(rng) for _ in rects], pa.string()))
+
+
+STATUSES = ["free", "idle", "busy", "o'clock", "", "東京"]
+WHERES = [
+    "speed > 80 AND status IN ('free', 'idle') AND NOT battery < 20",
+    "status = 'free'",
+    "status='free' and speed>=40",
+    "battery = 7",
+    "battery = 7.5 OR battery = 7.0",
+    "battery IN (1, 2, 3, 4, 5, 6)",
+    "NOT speed > 50",
+    "speed IS NULL OR urgent",
+    "urgent = TRUE AND status <> 'busy'",
+    "status LIKE '%o%'",
+    "since < '1970-01-01T00:00:40' AND speed BETWEEN 10 AND 90",
+    "since = '1970-01-01T00:00:30'",
+    "speed < battery",
+    "'o''clock' = status",
+    "battery = 9007199254740993 OR speed = 1e400",
+    "altitude > 3",
+    "status > 3",
+    "speed >",
+    "",
+]
+"""What may be asked of the columns of `with_facts`: the fourth from the end of a column that there is not, the next of
+one that cannot be compared, and the last are nonsense; so is a number beyond all numbers."""
+OBJECT_LISTS = ["[1]", "[1, 2, 3]", '["4", 5, 6]', '["van-7"]', "[7, 7]", "[]", "7", '{"id": 7}', "[1.5]", "[true]"]
+
+
+def with_facts(rng: np.random.Generator, rows: pa.Table, *, objects: int | None = 12) -> pa.Table:
+    """Numbers, texts, booleans and times, each null now and then; with `objects` those that events are about."""
+    n = len(rows)
+
+    def some(values: Any, kind: pa.DataType) -> pa.Array:
+        return pa.array(values, kind, mask=rng.random(n) < 0.1)
+
+    rows = pa.table(rows).append_column("speed", some(np.round(rng.uniform(0, 120, n)), pa.float64()))
+    rows = rows.append_column("status", some(rng.choice(STATUSES, n), pa.string()))
+    rows = rows.append_column("battery", some(rng.integers(0, 40, n), pa.int32()))
+    rows = rows.append_column("urgent", some(rng.random(n) < 0.3, pa.bool_()))
+    rows = rows.append_column("since", some(rng.integers(0, 60, n) * 1_000_000, pa.timestamp("us", "UTC")))
+    if objects is None or "object_id" in rows.schema.names:
+        return rows
+    return rows.append_column("object_id", some(rng.integers(0, objects, n), pa.int64()))
+
+
+def with_demands(rng: np.random.Generator, operations: pa.Table, share: float = 0.6) -> pa.Table:
+    """Some ask for a condition on columns, some for objects, some for both; a few of it is nonsense."""
+    n = len(operations)
+    for name, texts, sound in (("where", WHERES, 14), ("objects", OBJECT_LISTS, 5)):
+        weights = np.where(np.arange(len(texts)) < sound, 1.0, 0.1)
+        chosen = np.array(texts)[rng.choice(len(texts), n, p=weights / weights.sum())]
+        operations = operations.append_column(name, pa.array(chosen, pa.string(), mask=rng.random(n) > share))
+    return operations

@@ -29,6 +29,8 @@ from worlds import (
     wandering_events,
     with_accuracy,
     with_alert_rules,
+    with_demands,
+    with_facts,
     with_keywords,
     with_on,
     with_texts,
@@ -129,12 +131,13 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int) -> None:
         storm = with_on(rng, operations(rng, int(rng.integers(0, 40)), ids=60, now_us=now_us, near=20, lasts_us=10**8))
         storm = with_alert_rules(rng, storm) if has_rules else storm
         storm = with_keywords(rng, storm, 0.3) if rng.random() < 0.5 else storm
+        storm = with_demands(rng, storm, 0.3) if seed % 5 == 0 else storm
         manifest = checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
         oracle.operate(storm, now_us)
         events = wandering_events(
             rng, int(rng.integers(0, 120)), near=20, objects=12, first_id=1000 * batch_id, at_us=now_us
         )
-        events = with_accuracy(rng, with_texts(rng, events))
+        events = with_facts(rng, with_accuracy(rng, with_texts(rng, events)))
         if text_keys:
             events = events.set_column(4, "object_id", events.column("object_id").cast(pa.string()))
         Lookup.view, Lookup.now_us = View.open(checkpoint.storage, manifest), now_us

@@ -21,7 +21,7 @@ from geoswarm.run.oracle.oracle import Oracle
 from geoswarm.store.checkpoint import Checkpoint
 from restless import changes_with_terms
 from stepped import SteppedEngine
-from worlds import BOUNDS, events, operations, with_keywords, with_texts
+from worlds import BOUNDS, events, operations, with_demands, with_facts, with_keywords, with_texts
 
 CONTRACT = Contract(columns=30, rows=30, executors=4)
 
@@ -59,6 +59,8 @@ def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_pa
     for number in range(5):
         storm = with_keywords(rng, operations(rng, 80, ids=60, now_us=10 * number), share=share)
         said = with_texts(rng, events(rng, 100, first_id=1000 * number))
+        if seed % 2:
+            said, storm = with_facts(rng, said), with_demands(rng, storm, 0.3)
         oracle.operate(storm, 10 * number)
         result = engine.batch(number, said, storm, 10 * number)
         assert sorted(result.pairs) == sorted(oracle.match(said, 10 * number))
@@ -68,7 +70,7 @@ def test_however_terms_are_divided_the_matches_are_the_oracles(seed: int, tmp_pa
         plan = engine.checkpoint.plan
         engine.checkpoint.adopt_plan(plan.apply(changes_with_terms(plan, rng, int(rng.integers(1, 5)))))
     assert copies > 0
-    assert dropped > 0 or share < 1
+    assert dropped > 0 or share < 1 or seed % 2  # an event may be of an object that somebody names
     engine.checkpoint.close()
 
 

@@ -25,7 +25,7 @@ from geoswarm.core.subscriptions.attributes import (
 from geoswarm.errors import InputError
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.subscriptions import View
-from worlds import operations, with_alert_rules, with_on
+from worlds import operations, with_alert_rules, with_demands, with_on
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -48,6 +48,9 @@ EVERY_KIND = [
     ),
     register(405, predicate="contains"),
     registration(406, keywords="dam"),
+    registration(409, keywords='flood AND NOT ("and" OR drill)'),
+    register(410, where="speed>80 and status in ('free', 'it''s')", objects=["van-7", 12]),
+    register(411, where='NOT "km/h" BETWEEN 1 AND 2.50'),
     register(
         407, aggregate='Top("my kind", 3)', window="sliding(1 h, 60000 ms)", group_by="v", when="count>3 and count<9"
     ),
@@ -64,7 +67,8 @@ def test_what_a_version_shows_registers_the_same_again(tmp_path: Path, seed: int
     first = Checkpoint(str(tmp_path / "first"), CONTRACT, EAGER)
     first.submit(operation_table(EVERY_KIND))
     for number in range(8):
-        first.submit(with_alert_rules(rng, with_on(rng, operations(rng, 100, ids=400, now_us=number))))
+        storm = with_alert_rules(rng, with_on(rng, operations(rng, 100, ids=400, now_us=number)))
+        first.submit(with_demands(rng, storm, 0.2))
         first.fold(number)
     before = live_table(first)
     second = Checkpoint(str(tmp_path / "second"), CONTRACT, Tuning())

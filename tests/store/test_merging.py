@@ -46,7 +46,7 @@ from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
-from worlds import BOUNDS, events, operations, with_keywords, with_on, with_shapes
+from worlds import BOUNDS, events, operations, with_demands, with_facts, with_keywords, with_on, with_shapes
 
 CONTRACT = Contract(columns=90, rows=70, executors=5)
 EAGER = Tuning(deltas_max=2, segment_subs_max=1000, dead_share_max=0.2)
@@ -104,7 +104,8 @@ class World:
         kind = self.rng.integers(4)
         if kind == 0:
             return with_on(self.rng, storm)
-        return with_keywords(self.rng, with_shapes(self.rng, storm)) if kind == 1 else storm
+        storm = with_keywords(self.rng, with_shapes(self.rng, storm)) if kind == 1 else storm
+        return with_demands(self.rng, storm, 0.3) if kind == 2 else storm
 
     def step(self, count: int = 60, prepare: Callable[[int, pa.Table, int], Manifest] | None = None) -> Manifest:
         now_us, storm = 10 * self.batch, self.storm(count)
@@ -124,6 +125,7 @@ class World:
     def compare(self, made: Manifest) -> None:
         some = events(self.rng, 40)
         some = some.append_column("text", pa.array(["flood river dam café"] * len(some)))
+        some = with_facts(self.rng, some).combine_chunks().to_batches()[0]
         assert matches(self.checkpoint, made, some) == sorted(self.oracle.match(pa.table(some), made.now_us))
 
     def crash(self) -> None:

@@ -72,7 +72,7 @@ def route_terms(
     # The index is searched in Z-order; all arrays below are in that order.
     tokens = tokenize(texts.take(pa.array(order)))
     asked = wanted_tokens(Points.of(codes[order], x[order], y[order]), tokens, segments)
-    plain = every or any(s.rectangles is not None or (s.regions is not None and s.regions.cells) for s in segments)
+    plain = every or any(map(_has_plain, segments))
     whole = np.zeros(len(events), np.bool_)
     if GEOMETRY.name in events.schema.names:
         whole = events.column(GEOMETRY.name).is_valid().to_numpy(zero_copy_only=False)[order]
@@ -84,6 +84,12 @@ def route_terms(
     travelling = pa.record_batch(columns, schema=travel_schema(events.schema))
     dropped = int(np.count_nonzero(copies == 0))
     return Dispatch(split_into_parcels(travelling, rows, targets, plan), len(rows) - (len(events) - dropped), dropped)
+
+
+def _has_plain(segment: Searchable) -> bool:
+    """Whether some of its subscriptions are not found by words."""
+    by_place = segment.rectangles is not None or (segment.regions is not None and bool(segment.regions.cells))
+    return by_place or (segment.demands is not None and segment.demands.lists is not None)
 
 
 def _ways(plan: Plan) -> _Ways:

@@ -20,8 +20,9 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.partition import Partition
-from geoswarm.core.subscriptions.attributes import AGGREGATE, CANCEL, KEYWORDS, REGION, SINCE
+from geoswarm.core.subscriptions.attributes import AGGREGATE, CANCEL, KEYWORDS, OBJECTS, REGION, SINCE, WHERE
 from geoswarm.core.subscriptions.keywords import alternatives
+from geoswarm.core.subscriptions.where import lengths_of
 from geoswarm.flow.dead_letters import MALFORMED, DeadLetters
 from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.validate import ValidatedOperations
@@ -246,10 +247,11 @@ class GuardDoor:
 
     def _costs(self, validated: ValidatedOperations, chosen: Ints) -> Ints:
         """What the subscriptions of some rows would cost, in thousandths."""
-        region, words = validated[REGION], alternatives(validated[KEYWORDS], chosen)
+        region, where = validated[REGION], lengths_of(WHERE.take(validated[WHERE], chosen))
+        listed = alternatives(validated[KEYWORDS], chosen) + alternatives(validated[OBJECTS], chosen)
         rects = np.nan_to_num(region.rects[chosen])  # a cancel has no sides
         counted = aggregate_costs(AGGREGATE.take(validated[AGGREGATE], chosen))
-        return costs(area_shares(self._grid, rects), words, region.vertex_counts()[chosen], counted)
+        return costs(area_shares(self._grid, rects), listed, region.vertex_counts()[chosen] + where, counted)
 
     def _free(self, names: pa.StringArray) -> Bools:
         """Which users have no limits."""

@@ -4,13 +4,13 @@
 before its first round of 60 s has ended (§5.2).
 
     cost of a subscription  =  1  +  vertices / 100  +  alternatives of words  +  1000 × its share of the world's area
-                                                                                  (10 ×, if it asks for words)
+                             +  characters of `where` / 100  +  objects       (10 ×, if it asks for words or objects)
                              +  windows open at once  ×  10, if it needs a sketch  ×  10, if it has groups
 
 A rectangle in a city costs 1. One round the world costs 1001, because every event meets it; with words 12 and more,
-because only events with these words are compared. The last line is that of an aggregate, whose state is kept for every
-slide of a window: 1 for count by the minute, 50 for quantiles of five minutes every minute, 500 with groups. Costs are
-kept in thousandths, as integers, so sums stay exact.
+because only events with these words are compared; so it is with objects. The last line is that of an aggregate, whose
+state is kept for every slide of a window: 1 for count by the minute, 50 for quantiles of five minutes every minute, 500
+with groups. Costs are kept in thousandths, as integers, so sums stay exact.
 """
 
 from typing import Literal, Self
@@ -25,7 +25,7 @@ from geoswarm.core.subscriptions.aggregate import AggregateValues
 from geoswarm.guard.names import NAME_BYTES_MAX
 from geoswarm.guard.rules import GuardRules
 
-VERTICES_PER_COST = 100
+PARTS_PER_COST = 100
 AREA_COST = 1000
 AREA_COST_WORDED = 10
 THOUSANDTHS = 1000
@@ -111,10 +111,11 @@ def aggregate_costs(counts: AggregateValues) -> Ints:
     return found
 
 
-def costs(areas: Floats, alternatives: Ints, vertices: Ints, aggregates: Ints) -> Ints:
-    """Costs in thousandths. `areas` are shares of the world's; `alternatives` is 0 without a condition on words."""
+def costs(areas: Floats, alternatives: Ints, parts: Ints, aggregates: Ints) -> Ints:
+    """Costs in thousandths. `areas` are shares of the world's; `alternatives` is 0 without words and objects; `parts`
+    are vertices, and characters of a condition."""
     by_area = np.where(alternatives > 0, AREA_COST_WORDED, AREA_COST) * np.clip(areas, 0.0, 1.0)
-    whole: Ints = np.rint(
-        (1 + vertices / VERTICES_PER_COST + alternatives + by_area + aggregates) * THOUSANDTHS
-    ).astype(np.int64)
+    whole: Ints = np.rint((1 + parts / PARTS_PER_COST + alternatives + by_area + aggregates) * THOUSANDTHS).astype(
+        np.int64
+    )
     return whole

@@ -139,7 +139,8 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         "count" or "avg(speed)", it reports an answer for each `window`, such as "tumbling(60 s)", instead of matches:
         one for each value of the column `group_by`, `when` a condition such as "count > 100" is true
         (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
-        `attributes` are further columns of operations (`core/subscriptions/attributes.py`), such as `confirm`, "3
+        `attributes` are further columns of operations (`core/subscriptions/attributes.py`): `objects`, a list of the
+        ids whose events count; `where`, a condition on columns such as "speed > 80 AND status = 'free'"; `confirm`, "3
         fixes" or "20 s" before an enter or exit counts, and `cooldown`, a pause after each alert.
         Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}

@@ -32,7 +32,7 @@ import numpy as np
 from geoswarm.core.arrays.kernel_folder import folder_to_write, folders_to_read
 from geoswarm.version import SOURCE_FOLDER, __version__
 
-PARTS = ("places", "workloads", "regions", "join", "words", "transitions", "digests", "aggregates")
+PARTS = ("places", "workloads", "regions", "join", "words", "demands", "transitions", "digests", "aggregates")
 """Those of `warm_parts.py`, in their order; a test compares them."""
 PROCESSES_MAX = 4
 """Most of the parts share kernels: more processes would wait for each other."""

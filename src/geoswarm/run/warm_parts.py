@@ -51,6 +51,16 @@ def words() -> None:
     _stream(lambda first: _with(_events(first), text=TEXTS), _rectangles(keywords=KEYWORDS))
 
 
+def demands() -> None:
+    """Those that ask for objects and for values of columns, among others for words."""
+    _stream(
+        lambda first: _with(_events(first), text=TEXTS, object_id=(1, 2, 3, None), v=(0.5, 1.0, None)),
+        _rectangles(
+            objects=("[1, 2]", None, None, "[3]"), where=(None, "v = 1", "v > 0.5"), keywords=(None, *KEYWORDS)
+        ),
+    )
+
+
 def regions() -> None:
     """Polygons and circles, for events that are points, areas, and texts."""
     _stream(lambda first: _with(_events(first), geometry=AREAS), _regions(predicate=PREDICATES))
@@ -113,7 +123,7 @@ def workloads() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    part.__name__: part for part in (places, workloads, regions, join, words, transitions, digests, aggregates)
+    part.__name__: part for part in (places, workloads, regions, join, words, demands, transitions, digests, aggregates)
 }
 
 

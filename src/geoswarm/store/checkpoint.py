@@ -47,7 +47,7 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging import Merging
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
-from geoswarm.store.subscriptions.lacking import Lacking, columns_of_stream, find_lacking
+from geoswarm.store.subscriptions.lacking import Lacking, columns_of_stream, find_lacking, may_have_conditions
 from geoswarm.store.subscriptions.pasts import NONE_WAITS
 
 TERMS_FADED = 0.98
@@ -219,7 +219,8 @@ class Checkpoint:
     def lacking(self) -> list[Lacking]:
         """What subscriptions in force ask for and the events of the stream cannot give; nothing before a stream."""
         columns = columns_of_stream(self.storage) if self.stream is None else self.stream.columns.names
-        return [] if columns is None else find_lacking(lambda: self._view, columns, self.manifest.now_us)
+        has_conditions, now_us = may_have_conditions(self.manifest.segments), self.manifest.now_us
+        return [] if columns is None else find_lacking(lambda: self._view, columns, has_conditions, now_us)
 
     def some_queries(self, most: int) -> tuple[Floats, pa.StringArray]:
         """Rectangles and keywords of at most `most` subscriptions in force, evenly spread."""

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, KEYWORDS, REGION, USER
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, KEYWORDS, OBJECTS, REGION, USER, WHERE
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
+from geoswarm.core.subscriptions.where import lengths_of
 from geoswarm.guard.accounts import NOT_HERE, HeldSubscriptions
 from geoswarm.guard.door import Owned
 from geoswarm.guard.limits import THOUSANDTHS, aggregate_costs, area_shares, costs
@@ -77,17 +78,21 @@ def owners_in_segment(grid: Grid, held: Segment, ordinals: Ints) -> Owned:
 def owners_of(grid: Grid, subs: Subs) -> Owned:
     """The owners of subscriptions that are being registered."""
     users, region = subs[USER], subs[REGION]
-    words = alternatives(subs[KEYWORDS], np.arange(len(subs)))
+    every = np.arange(len(subs))
+    listed = alternatives(subs[KEYWORDS], every) + alternatives(subs[OBJECTS], every)
     codes = users.indices.to_numpy(zero_copy_only=False)
     areas, counted = area_shares(grid, region.rects), aggregate_costs(subs[AGGREGATE])
-    return Owned(users.dictionary, codes, costs(areas, words, region.vertex_counts(), counted))
+    parts = region.vertex_counts() + lengths_of(subs[WHERE])
+    return Owned(users.dictionary, codes, costs(areas, listed, parts, counted))
 
 
 def costs_at(grid: Grid, held: Segment, ordinals: Ints) -> Ints:
     """The costs, in thousandths, of some subscriptions of a segment."""
-    areas, vertices = area_shares(grid, held.rects[ordinals]), held[REGION].vertex_counts(ordinals)
+    areas, parts = area_shares(grid, held.rects[ordinals]), held[REGION].vertex_counts(ordinals)
+    if len(held[WHERE].codes):
+        parts = parts + lengths_of(WHERE.read(held[WHERE], ordinals))
     counted = aggregate_costs(AGGREGATE.read(held[AGGREGATE], ordinals))
-    return costs(areas, held.alternatives(ordinals), vertices, counted)
+    return costs(areas, held.alternatives(ordinals), parts, counted)
 
 
 def live_of_users(view: View, grid: Grid, now_us: int) -> dict[str, tuple[int, float]]:

@@ -26,6 +26,8 @@ from worlds import (
     random_sample,
     wandering_events,
     with_areas,
+    with_demands,
+    with_facts,
     with_keywords,
     with_on,
     with_predicates,
@@ -48,9 +50,9 @@ def test_words_areas_and_objects_match_the_same_whichever_way_they_are_joined(
     batches, storms = [], []
     for b in range(BATCHES):
         moving = wandering_events(rng, 150, near=NEAR, objects=12, first_id=1000 * b, at_us=20_000_000 * b)
-        batches.append(with_areas(rng, with_texts(rng, moving), 0.3, near=NEAR))
+        batches.append(with_facts(rng, with_areas(rng, with_texts(rng, moving), 0.3, near=NEAR)))
         storm = with_shapes(rng, operations(rng, 60, ids=50, now_us=16_000_000 * b, near=NEAR, lasts_us=40_000_000))
-        storms.append(with_on(rng, with_predicates(rng, with_keywords(rng, storm, 0.4))))
+        storms.append(with_demands(rng, with_on(rng, with_predicates(rng, with_keywords(rng, storm, 0.4))), 0.3))
         oracle.operate(storms[-1], 16_000_000 * b)
         want += oracle.deliver(batches[-1], 16_000_000 * b)
     write_files(tmp_path / "events", batches)

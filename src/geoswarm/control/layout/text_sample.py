@@ -246,6 +246,7 @@ def distinct_counts(values: Array) -> tuple[Array, Ints]:
 
 
 def _keywords(expressions: Expressions, number_of_word: Ints) -> Lists:
+    expressions = expressions.wanted()
     subscription = np.repeat(np.arange(len(expressions.conjunctions_offsets) - 1), _lengths(expressions))
     return Lists.of(subscription, number_of_word[expressions.terms], len(expressions.conjunctions_offsets) - 1)
 
@@ -258,6 +259,7 @@ def _lengths(expressions: Expressions) -> Ints:
 
 def _postings(expressions: Expressions, number_of_word: Ints, frequencies: Ints) -> Lists:
     """The rarest term of each conjunction, the first of equally rare ones, as in `core/index/words.py`."""
+    expressions = expressions.wanted()
     conjunctions = np.diff(expressions.conjunctions_offsets)
     conjunction = np.repeat(np.arange(len(expressions.terms_offsets) - 1), np.diff(expressions.terms_offsets))
     order = np.lexsort((frequencies[expressions.terms], conjunction))  # stable, so the first of equals stays first

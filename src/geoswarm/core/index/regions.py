@@ -49,9 +49,9 @@ class Regions(NamedTuple):
     ordinals: Ordinals
     """The subscription of each shape; ascending."""
     cells: RegionCells
-    """The index of those that ask for no words."""
+    """The index of those that are not found by words or by lists."""
     worded: npt.NDArray[np.int64]
-    """The numbers of those that ask for words, in order of the subscription's id."""
+    """The numbers of those that are found by words or by lists, in order of the subscription's id."""
     predicates: Bytes = np.empty(0, np.uint8)
     """The predicate of each, as its code in `model.PREDICATES`; empty: all of them intersect."""
 

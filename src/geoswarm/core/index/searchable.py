@@ -10,6 +10,7 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Bools
 from geoswarm.core.index.cells import CellIndex, build
+from geoswarm.core.index.demands import Demands
 from geoswarm.core.index.kernels import Records
 from geoswarm.core.index.regions import Regions
 from geoswarm.core.index.word_kernels import Conditions, TextIndex
@@ -17,7 +18,7 @@ from geoswarm.core.space.grid import Grid
 
 
 class RestIndex:
-    """The index of subscriptions that have words or a shape; it is built at the first use."""
+    """The index of subscriptions that have words or a shape, or are in lists; it is built at the first use."""
 
     def __init__(self) -> None:
         self._held: tuple[Grid, CellIndex] | None = None
@@ -40,6 +41,8 @@ class Searchable(NamedTuple):
     """None: every region is its rectangle."""
     rest: RestIndex | None = None
     """The index for areas, kept while the segment is open; None: it is built for each search."""
+    demands: Demands | None = None
+    """None: no subscription asks for more than a place and words."""
 
     def is_rest(self) -> Bools:
         """Whether each subscription is missing from `rectangles`."""
@@ -48,11 +51,14 @@ class Searchable(NamedTuple):
             rest |= np.diff(self.conditions.conjunctions_offsets) > 0
         if self.regions is not None:
             rest[self.regions.ordinals] = True
+        if self.demands is not None:
+            rest |= self.demands.listed
         return rest
 
     def by_rectangles(self, grid: Grid) -> list[CellIndex]:
         """Together they have all subscriptions, by their rectangles."""
         found = [] if self.rectangles is None else [self.rectangles]
-        if self.conditions is not None or self.regions is not None:
+        has_lists = self.demands is not None and self.demands.lists is not None
+        if self.conditions is not None or self.regions is not None or has_lists:
             found.append((self.rest or RestIndex()).cells(grid, self))
         return found

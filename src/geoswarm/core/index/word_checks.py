@@ -41,10 +41,10 @@ def conjunction_place(check: int) -> int:
 @kernel
 def posting_of(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
     """The rarest term of a conjunction, and its check. The slots are those of the rarest of its other terms; or, if it
-    has none, of the rarest term of each conjunction before it."""
+    has none, of the rarest term of each conjunction before it. Terms that must not occur are checked with the terms."""
     rarest, second, third = _rarest(conjunction, conditions, frequencies)
-    place, mark = conjunction - first, 0
-    if second == rarest and place <= 2:
+    place, mark, last = conjunction - first, 0, as_signed(conditions.terms_offsets[conjunction + 1]) - 1
+    if second == rarest and place <= 2 and conditions.terms[last] >= 0:
         slots = NO_CHECK
         for c in range(first, conjunction):
             earlier, _, _ = _rarest(c, conditions, frequencies)
@@ -56,12 +56,14 @@ def posting_of(first: int, conjunction: int, conditions: Conditions, frequencies
 
 @kernel
 def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
-    """The three rarest terms; if there are fewer, one of them is repeated."""
+    """The three rarest terms that must occur; if there are fewer, one of them is repeated."""
     begin = as_signed(conditions.terms_offsets[conjunction])
     end = as_signed(conditions.terms_offsets[conjunction + 1])
     rarest = second = third = as_signed(conditions.terms[begin])
     for t in range(begin + 1, end):
         term = as_signed(conditions.terms[t])
+        if term < 0:
+            break
         if frequencies[term] < frequencies[rarest]:
             rarest, second, third = term, rarest, second
         elif second == rarest or frequencies[term] < frequencies[second]:

@@ -74,23 +74,27 @@ def build_text(
             "split it into several"
         )
     if frequencies is None:
-        frequencies = np.bincount(expressions.terms, minlength=len(hashes))
+        frequencies = np.bincount(expressions.wanted().terms, minlength=len(hashes))
     frame, rarity = frame_of(grid), read_only(np.asarray(frequencies, np.float64))
-    levels, sides = _choose(read_only(rects), frame)
-    _fold(levels, sides)
-    count = _count(levels, sides, conditions.conjunctions_offsets)
+    levels, sides = choose_levels(read_only(rects), frame)
+    fold_levels(levels, sides)
+    count = count_entries(levels, sides, conditions.conjunctions_offsets)
     postings, entries, alternatives = _enter(levels, sides, read_only(ids), count, conditions, rarity)
     order = sort_order(postings.scatters, CODE_MAX)
     order = argsort(postings.heights, argsort(postings.codes, order, CODE_MAX), LEVELS)
     by_hash = np.argsort(hashes, kind="stable")
     terms = _terms(by_hash, hashes, _heights_of_terms(postings, len(hashes)), conditions.words)
     made = TextIndex(
-        _term_bits(hashes[by_hash]), terms, frame, *_tables(order, postings), *_pack(order, entries, alternatives)
+        _term_bits(hashes[by_hash]),
+        terms,
+        frame,
+        *tables_of(order, postings),
+        *pack_entries(order, entries, alternatives),
     )
     return TextIndex._make(read_only(array) for array in made)
 
 
-class _Postings(NamedTuple):
+class Postings(NamedTuple):
     """The level, cell and term of each entry."""
 
     heights: Ordinals
@@ -99,7 +103,7 @@ class _Postings(NamedTuple):
     terms: Terms
 
 
-class _Entries(NamedTuple):
+class Entries(NamedTuple):
     """Of each entry its box (`cell_boxes.py`), and the alternative that it is of."""
 
     boxes: Ordinals
@@ -107,7 +111,7 @@ class _Entries(NamedTuple):
 
 
 @kernel
-def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
+def choose_levels(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
     """The level of each rectangle, and its sides in steps: left, top, right, bottom."""
     levels, sides = np.empty(len(rects), np.int64), np.empty((len(rects), 4), np.int64)
     for i in range(len(rects)):
@@ -121,7 +125,7 @@ def _choose(rects: Floats, frame: Floats) -> tuple[Ints, Ints]:
 
 
 @kernel
-def _fold(levels: Ints, sides: Ints) -> None:
+def fold_levels(levels: Ints, sides: Ints) -> None:
     """Where a place has fewer rectangles at a level than at the next, they move up: each word has one look-up less, for
     some more entries to test. Rectangles of a place are neighbours if the segment is in Z-order; if it is not, the
     index still finds the same."""
@@ -141,7 +145,7 @@ def _fold(levels: Ints, sides: Ints) -> None:
 
 
 @kernel
-def _count(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
+def count_entries(levels: Ints, sides: Ints, conjunctions_offsets: Array) -> int:
     """The total number of entries."""
     count = 0
     for i in range(len(levels)):
@@ -162,7 +166,7 @@ def _count_cells(sides: Ints, i: int, level: int) -> int:
 @kernel
 def _enter(
     levels: Ints, sides: Ints, ids: SubIds, count: int, conditions: Conditions, frequencies: Floats
-) -> tuple[_Postings, _Entries, Packed]:
+) -> tuple[Postings, Entries, Packed]:
     heights, codes = np.empty(count, np.uint32), np.empty(count, np.uint32)
     scatters, terms = np.empty(count, np.uint32), np.empty(count, np.int32)
     boxes, numbers, n = np.empty(count, np.uint32), np.empty(count, np.uint32), 0
@@ -182,11 +186,11 @@ def _enter(
                     boxes[n], numbers[n] = side_of(left, right, col, level) << 16 | below, number
                     n += 1
             number += 1
-    return _Postings(heights, codes, scatters, terms), _Entries(boxes, numbers), alternatives
+    return Postings(heights, codes, scatters, terms), Entries(boxes, numbers), alternatives
 
 
 @kernel
-def _cells(order: Ints, postings: _Postings) -> tuple[Ints, int]:
+def _cells(order: Ints, postings: Postings) -> tuple[Ints, int]:
     """Where the entries of each cell begin, and how many lists they make in all."""
     starts, cells, lists = np.empty(len(order) + 1, np.int64), 0, 0
     heights, codes, scatters = postings.heights, postings.codes, postings.scatters
@@ -201,7 +205,7 @@ def _cells(order: Ints, postings: _Postings) -> tuple[Ints, int]:
 
 
 @kernel
-def _tables(order: Ints, postings: _Postings) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals]:
+def tables_of(order: Ints, postings: Postings) -> tuple[Ints, Ints, Ordinals, Hashes, Ordinals]:
     starts, n_lists = _cells(order, postings)
     n_cells = len(starts) - 1
     levels, level_starts, height = np.empty(LEVELS, np.int64), np.empty(LEVELS + 1, np.int64), 0
@@ -233,7 +237,7 @@ def _tables(order: Ints, postings: _Postings) -> tuple[Ints, Ints, Ordinals, Has
 
 
 @kernel
-def _pack(order: Ints, entries: _Entries, alternatives: Packed) -> tuple[Packed, Packed]:
+def pack_entries(order: Ints, entries: Entries, alternatives: Packed) -> tuple[Packed, Packed]:
     """The entries in the order of the lists, and the alternatives in the order in which entries name them first. So
     those of a list are neighbours, too."""
     packed, ordered = np.empty(len(order), np.uint64), np.empty_like(alternatives)
@@ -249,7 +253,7 @@ def _pack(order: Ints, entries: _Entries, alternatives: Packed) -> tuple[Packed,
 
 
 @kernel
-def _heights_of_terms(postings: _Postings, n: int) -> Ordinals:
+def _heights_of_terms(postings: Postings, n: int) -> Ordinals:
     """For each term of the vocabulary, a bit for each level that has a list for it."""
     masks = np.zeros(n, np.uint32)
     for e in range(len(postings.terms)):

@@ -22,10 +22,12 @@ from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAt
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
+from geoswarm.core.subscriptions.objects import ObjectsAttribute, objects_text
 from geoswarm.core.subscriptions.payload import PayloadAttribute, payload_text
 from geoswarm.core.subscriptions.region import SIDES, RegionAttribute
 from geoswarm.core.subscriptions.since import SinceAttribute
 from geoswarm.core.subscriptions.trigger import OnAttribute
+from geoswarm.core.subscriptions.where import WhereAttribute
 from geoswarm.errors import InputError
 
 OPS = ("register", "replace", "cancel")
@@ -39,6 +41,7 @@ OPERATION_HEAD = (
 
 USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
 KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
+WHERE, OBJECTS = WhereAttribute(), ObjectsAttribute()
 CONFIRM, COOLDOWN = ConfirmAttribute(), CooldownAttribute()
 AGGREGATE, PAYLOAD, BIRTH = AggregateAttribute(), PayloadAttribute(), BirthAttribute()
 
@@ -47,6 +50,8 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     REGION,
     EXPIRY,
     KEYWORDS,
+    WHERE,
+    OBJECTS,
     ON,
     CONFIRM,
     COOLDOWN,
@@ -75,7 +80,7 @@ def registration(
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Operations from Python values; a column that is missing in a row is null. A geometry may be text, `since` a
-    datetime, and a payload that is no text whatever has JSON."""
+    datetime, objects a list, and a payload that is no text whatever has JSON."""
     given = [dict(row) for row in rows]
     for row in given:
         unknown = [name for name in row if name not in OPERATION.names]
@@ -85,6 +90,8 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             row["geometry"] = row["geometry"].encode()
         if isinstance(row.get("since"), datetime):
             row["since"] = row["since"].isoformat()
+        if row.get("objects") is not None:
+            row["objects"] = objects_text(row.get("sub_id"), row["objects"])
         if row.get("payload") is not None:
             row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:

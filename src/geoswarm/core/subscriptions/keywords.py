@@ -27,7 +27,9 @@ class KeywordsAttribute(Attribute[Expressions, Expressions | None]):
     """Stored as None, without arrays, if no subscription of the segment asks for words."""
 
     name = "keywords"
-    columns = (Column("keywords", pa.string(), "such as flood AND (river OR dam); null: any text, or none"),)
+    columns = (
+        Column("keywords", pa.string(), "such as flood AND (river OR dam) AND NOT drill; null: any text, or none"),
+    )
     reasons: ClassVar[Mapping[str, str]] = {"keywords": "a keyword expression that cannot be read, or is too large"}
 
     def parse(self, inspection: Inspection) -> Expressions:
@@ -88,5 +90,6 @@ def _rarity(words: Expressions, counts: TermCounts | None) -> Floats:
     """How common each term of the vocabulary was when the segment was written. It decides which term gets the list, so
     it is stored with the records: an index that is built again is the same."""
     # Terms that the stream has not shown yet are as rare there as among subscriptions.
-    asked = np.bincount(words.terms, minlength=len(words.vocabulary)) / max(1, len(words.terms))
+    wanted = words.wanted().terms
+    asked = np.bincount(wanted, minlength=len(words.vocabulary)) / max(1, len(wanted))
     return asked if counts is None else asked + counts.read(hash_terms(words.vocabulary))

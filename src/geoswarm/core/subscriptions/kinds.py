@@ -110,27 +110,21 @@ class StoredNames(NamedTuple):
     names: pa.StringArray
 
 
-class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
-    """The user who owns a subscription. The empty name is no user."""
-
-    name = "user"
-    columns = (Column("user", pa.string(), "whose it is; null or empty: no user"),)
-
-    def parse(self, inspection: Inspection) -> pa.DictionaryArray:
-        return inspection.rows.column("user")  # rows that are taken from it are encoded: by far fewer, often
+class SharedTextAttribute(Attribute[pa.DictionaryArray, StoredNames]):
+    """A text that many subscriptions share. The empty text is none."""
 
     def take(self, values: pa.Array, rows: Ints) -> pa.DictionaryArray:
         taken = values.take(pa.array(rows))
         return taken if pa.types.is_dictionary(taken.type) else taken.fill_null("").dictionary_encode()
 
     def concatenate(self, parts: Sequence[pa.DictionaryArray]) -> pa.DictionaryArray:
-        users = pa.chunked_array([part.cast(pa.string()) for part in parts], pa.string())
-        return users.combine_chunks().dictionary_encode()
+        texts = pa.chunked_array([part.cast(pa.string()) for part in parts], pa.string())
+        return texts.combine_chunks().dictionary_encode()
 
     def write(self, values: pa.DictionaryArray, placement: Placement) -> Arrays:
         plain = values.cast(pa.string()).fill_null("").dictionary_encode()  # only names that are still used
         names, codes = plain.dictionary, np.asarray(plain.indices).astype(np.uint32)
-        return {"user_codes": codes} | text_arrays("user", names)
+        return {f"{self.name}_codes": codes} | text_arrays(self.name, names)
 
     def merge(self, parts: Sequence[StoredNames], rows: MergedRows, counts: TermCounts | None) -> ArrayPieces:
         every = pa.concat_arrays([part.names for part in parts]).dictionary_encode()
@@ -150,14 +144,25 @@ class UserAttribute(Attribute[pa.DictionaryArray, StoredNames]):
                     gathered[positions] = table[number][parts[number].codes[taken]]
                 yield gathered
 
-        return [("user_codes", merged()), *((name, [array]) for name, array in text_arrays("user", names).items())]
+        texts = text_arrays(self.name, names)
+        return [(f"{self.name}_codes", merged()), *((name, [array]) for name, array in texts.items())]
 
     def open(self, records: Arrays) -> StoredNames:
-        return StoredNames(records["user_codes"], text_of("user", records))
+        return StoredNames(records[f"{self.name}_codes"], text_of(self.name, records))
 
     def read(self, stored: StoredNames, ordinals: Ints) -> pa.DictionaryArray:
         codes = pa.array(stored.codes[ordinals].astype(np.int32))
         return pa.DictionaryArray.from_arrays(codes, stored.names)
+
+
+class UserAttribute(SharedTextAttribute):
+    """The user who owns a subscription. The empty name is no user."""
+
+    name = "user"
+    columns = (Column("user", pa.string(), "whose it is; null or empty: no user"),)
+
+    def parse(self, inspection: Inspection) -> pa.DictionaryArray:
+        return inspection.rows.column("user")  # rows that are taken from it are encoded: by far fewer, often
 
     def show(self, values: pa.DictionaryArray) -> dict[str, pa.Array]:
         return {"user": values.cast(pa.string())}

@@ -4,9 +4,11 @@
 
 An expression is kept as the alternatives that satisfy it, none of which contains another:
 
-    flood AND (river OR dam)   ->   dam flood | flood river
+    flood AND (river OR dam)            ->   dam flood | flood river
+    flood AND NOT (drill OR exercise)   ->   flood, and neither drill nor exercise
 
-There is no NOT, so this form is unique: expressions with equal meaning have equal conjunctions.
+Each has a word that must be there, by which events find it. Without NOT this form is unique: expressions with equal
+meaning have equal conjunctions.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,9 +21,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import rows_of, strings_of
-from geoswarm.core.arrays.jit import Array, Ints
+from geoswarm.core.arrays.jit import Array, Bools, Ints
 from geoswarm.core.text.flat import FlatExpressions, read_flat
-from geoswarm.core.text.grammar import EXPRESSION_CHARS_MAX, Conjunctions, conjunctions_of
+from geoswarm.core.text.grammar import BAN, EXPRESSION_CHARS_MAX, Conjunctions, conjunctions_of
 from geoswarm.errors import InputError
 
 Terms = npt.NDArray[np.int32]  # positions in a vocabulary
@@ -29,7 +31,8 @@ Terms = npt.NDArray[np.int32]  # positions in a vocabulary
 
 @dataclass(frozen=True)
 class Expression:
-    """One conjunction must hold, with all of its terms. Both are sorted; no conjunction contains another."""
+    """One conjunction must hold, with all of its terms, and without those behind BAN, which are last. Both are sorted;
+    no conjunction contains another."""
 
     conjunctions: tuple[tuple[str, ...], ...]
 
@@ -39,6 +42,8 @@ class Expression:
 
 
 def _quote(term: str) -> str:
+    if term.startswith(BAN):
+        return f"NOT {_quote(term[len(BAN) :])}"
     return f'"{term}"' if term in ("and", "or", "not") else term
 
 
@@ -49,14 +54,19 @@ def parse(text: str) -> Expression:
 
 def satisfied(expression: Expression, terms: AbstractSet[str]) -> bool:
     """The definition of a match in text. `terms` are those of an event (`tokens.terms_of`)."""
-    return any(all(term in terms for term in conjunction) for conjunction in expression.conjunctions)
+    return any(all(_holds(term, terms) for term in conjunction) for conjunction in expression.conjunctions)
+
+
+def _holds(term: str, terms: AbstractSet[str]) -> bool:
+    return term[len(BAN) :] not in terms if term.startswith(BAN) else term in terms
 
 
 class Expressions(NamedTuple):
     """One row per subscription; no conjunctions means no condition on text.
 
     Conjunctions of row i: conjunctions_offsets[i]:conjunctions_offsets[i + 1]. Terms of conjunction c:
-    terms[terms_offsets[c]:terms_offsets[c + 1]], positions in the vocabulary, which holds folded terms, each once.
+    terms[terms_offsets[c]:terms_offsets[c + 1]], positions in the vocabulary, which holds folded terms, each once; ~p
+    of a position p is a term that must not occur.
     Within a row, terms and conjunctions are in the order of `Expression`, whatever the order of the vocabulary.
     """
 
@@ -67,19 +77,40 @@ class Expressions(NamedTuple):
 
     def take(self, rows: Ints) -> "Expressions":
         """These rows, in this order, repeats allowed; the vocabulary keeps what they use."""
-        taken = _gather(self, np.asarray(rows, np.int64))
+        taken = self.select(np.asarray(rows, np.int64))
         used = np.zeros(len(self.vocabulary), np.bool_)
-        used[taken.terms] = True
+        used[np.where(taken.terms < 0, ~taken.terms, taken.terms)] = True
         places = np.cumsum(used, dtype=np.int64) - 1
         vocabulary = self.vocabulary.take(pa.array(np.flatnonzero(used)))
-        return taken._replace(terms=places[taken.terms].astype(np.int32), vocabulary=vocabulary)
+        return taken._replace(terms=_renumber(taken.terms, places), vocabulary=vocabulary)
+
+    def wanted(self) -> "Expressions":
+        """The same, without the terms that must not occur."""
+        if not len(self.terms) or self.terms.min() >= 0:
+            return self
+        ends = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.terms >= 0)])
+        return self._replace(terms_offsets=ends[self.terms_offsets], terms=self.terms[self.terms >= 0])
+
+    def select(self, rows: Ints) -> "Expressions":
+        """These rows over the same vocabulary."""
+        conjunctions_offsets, conjunctions = _spans(self.conjunctions_offsets, rows)
+        terms_offsets, terms = _spans(self.terms_offsets, conjunctions)
+        return Expressions(conjunctions_offsets, terms_offsets, self.terms[terms], self.vocabulary)
+
+    def blank(self, rows: Bools) -> "Expressions":
+        """The same over the same vocabulary, with no condition in these rows."""
+        lengths = np.where(rows, 0, np.diff(self.conjunctions_offsets))
+        return self.select(np.flatnonzero(~rows))._replace(conjunctions_offsets=_offsets(lengths))
 
     def expression(self, row: int) -> Expression | None:
         """One row as a value; None: no condition."""
         conjunctions = range(self.conjunctions_offsets[row], self.conjunctions_offsets[row + 1])
         spans = [self.terms[self.terms_offsets[c] : self.terms_offsets[c + 1]] for c in conjunctions]
-        rows = tuple(tuple(self.vocabulary[t].as_py() for t in span.tolist()) for span in spans)
+        rows = tuple(tuple(self._term(t) for t in span.tolist()) for span in spans)
         return Expression(rows) if rows else None
+
+    def _term(self, t: int) -> str:
+        return str(self.vocabulary[t] if t >= 0 else f"{BAN}{self.vocabulary[~t]}")
 
     def to_arrays(self) -> dict[str, Array]:
         """Flat arrays for a memory-mapped file: the vocabulary as `vocabulary_offsets` and `vocabulary_bytes`."""
@@ -111,13 +142,22 @@ def concatenate_expressions(parts: Sequence[Expressions]) -> Expressions:
     words = pa.concat_arrays([pa.array([], pa.string()), *(part.vocabulary for part in parts)]).dictionary_encode()
     places = words.indices.to_numpy()
     first_words = np.cumsum([0, *(len(part.vocabulary) for part in parts)])
-    terms = [places[part.terms + first] for part, first in zip(parts, first_words, strict=False)]
+    own = np.split(places, first_words[1:])
+    terms = [_renumber(part.terms, names) for part, names in zip(parts, own, strict=False)]
     return Expressions(
         _chain_offsets([part.conjunctions_offsets for part in parts]),
         _chain_offsets([part.terms_offsets for part in parts]),
         np.concatenate([np.empty(0, np.int32), *terms]).astype(np.int32),
         words.dictionary,
     )
+
+
+def _renumber(terms: Terms, places: Ints) -> Terms:
+    """The terms by the new places of theirs."""
+    if not len(terms):
+        return terms
+    found = places[np.where(terms < 0, ~terms, terms)]
+    return np.where(terms < 0, ~found, found).astype(np.int32)
 
 
 def _chain_offsets(offsets: Sequence[Ints]) -> Ints:
@@ -146,7 +186,7 @@ def compile_expressions(texts: pa.StringArray) -> tuple[Expressions, list[tuple[
     codes = coded.indices.fill_null(len(distinct.begins)).to_numpy()
     bad_codes = {int(others[i]): reason for i, reason in reasons.items()}
     bad_rows = np.flatnonzero(np.isin(codes, list(bad_codes))) if bad_codes else np.empty(0, np.int64)
-    return _gather(read, source[codes]), [(row, bad_codes[codes[row]]) for row in bad_rows.tolist()]
+    return read.select(source[codes]), [(row, bad_codes[codes[row]]) for row in bad_rows.tolist()]
 
 
 def _of_flat(simple: FlatExpressions) -> Expressions:
@@ -169,20 +209,15 @@ def _parse_each(texts: list[str]) -> tuple[Expressions, dict[int, str]]:
             reasons[i] = str(error)
             rows.append(())
     every = [conjunction for row in rows for conjunction in row]
-    words = pa.array([term for conjunction in every for term in conjunction], pa.string()).dictionary_encode()
-    conjunctions, terms = _offsets(list(map(len, rows))), _offsets(list(map(len, every)))
-    return Expressions(conjunctions, terms, words.indices.to_numpy(), words.dictionary), reasons
+    terms = [term for conjunction in every for term in conjunction]
+    words = pa.array([term.removeprefix(BAN) for term in terms], pa.string()).dictionary_encode()
+    codes, is_banned = words.indices.to_numpy(), np.array([term.startswith(BAN) for term in terms], np.bool_)
+    offsets = _offsets(list(map(len, rows))), _offsets(list(map(len, every)))
+    return Expressions(*offsets, np.where(is_banned, ~codes, codes), words.dictionary), reasons
 
 
 def _offsets(lengths: Ints | list[int]) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.asarray(lengths, np.int64)]).cumsum()
-
-
-def _gather(expressions: Expressions, rows: Ints) -> Expressions:
-    """These rows over the same vocabulary."""
-    conjunctions_offsets, conjunctions = _spans(expressions.conjunctions_offsets, rows)
-    terms_offsets, terms = _spans(expressions.terms_offsets, conjunctions)
-    return Expressions(conjunctions_offsets, terms_offsets, expressions.terms[terms], expressions.vocabulary)
 
 
 def _spans(offsets: Ints, rows: Ints) -> tuple[Ints, Ints]:

@@ -68,8 +68,8 @@ def _tested(test: Test, rows: pa.Table | pa.RecordBatch) -> Any:
     if isinstance(test, IsNull):
         return pc.is_null(column)
     if pa.types.is_null(column.type):
-        return _unless_null(column, False)
-    column, kind = _plain(column), column.type
+        return unless_null(column, False)
+    column, kind = plain(column), column.type
     if isinstance(test, IsTrue):
         return column
     if isinstance(test, Like):
@@ -80,11 +80,11 @@ def _tested(test: Test, rows: pa.Table | pa.RecordBatch) -> Any:
         low, high = _compared(column, kind, ">=", test.low), _compared(column, kind, "<=", test.high)
         return pc.and_kleene(low, high)
     if isinstance(test.other, Column):
-        return _pairwise(column, test.comparison, _plain(rows.column(test.other.name)))
+        return _pairwise(column, test.comparison, plain(rows.column(test.other.name)))
     return _compared(column, kind, test.comparison, test.other)
 
 
-def _plain(column: Any) -> Any:
+def plain(column: Any) -> Any:
     """Values that are compared: those of a dictionary, times as whole numbers, floats as float64."""
     if pa.types.is_dictionary(column.type):
         column = pc.cast(column, column.type.value_type)
@@ -96,16 +96,16 @@ def _plain(column: Any) -> Any:
 
 
 def _compared(column: Any, kind: pa.DataType, comparison: Comparison, value: Value) -> Any:
-    near = _nearest(column.type, kind, comparison, value)
+    near = nearest(column.type, kind, comparison, value)
     if isinstance(near, bool):
-        return _unless_null(column, near)
+        return unless_null(column, near)
     comparison, known = near
     return _FUNCTIONS[comparison](column, pa.scalar(known, column.type))
 
 
 def _among(column: Any, kind: pa.DataType, test: In) -> Any:
     """A value that the type does not have is equal to no row."""
-    near = [_nearest(column.type, kind, "=", value) for value in test.values]
+    near = [nearest(column.type, kind, "=", value) for value in test.values]
     known = pa.array([found[1] for found in near if not isinstance(found, bool)], column.type)
     if column.type == pa.float64():  # Arrow looks up 0 and -0 as two values
         column, known = pc.add(column, 0.0), pc.add(known, 0.0)
@@ -114,7 +114,7 @@ def _among(column: Any, kind: pa.DataType, test: In) -> Any:
 
 def _pairwise(column: Any, comparison: Comparison, other: Any) -> Any:
     if pa.types.is_null(other.type):
-        return _unless_null(other, False)
+        return unless_null(other, False)
     kinds = {column.type, other.type}
     if len(kinds) == 2 and pa.float64() in kinds:
         column, other = (pc.cast(one, pa.float64(), safe=False) for one in (column, other))
@@ -123,15 +123,15 @@ def _pairwise(column: Any, comparison: Comparison, other: Any) -> Any:
     return _FUNCTIONS[comparison](column, other)
 
 
-def _unless_null(column: Any, truth: bool) -> Any:
+def unless_null(column: Any, truth: bool) -> Any:
     """The same for all rows that have a value, else null."""
     return pc.if_else(pc.is_valid(column), pa.scalar(truth), pa.scalar(None, pa.bool_()))
 
 
-def _nearest(
-    plain: pa.DataType, kind: pa.DataType, comparison: Comparison, value: Value
+def nearest(
+    held: pa.DataType, kind: pa.DataType, comparison: Comparison, value: Value
 ) -> tuple[Comparison, Any] | bool:
-    """The comparison with a value that the type `plain` has, or what it is for every value of the type."""
+    """The comparison with a value that the type `held` has, or what it is for every value of the type."""
     family, given = family_of(kind), value.given
     if family is Family.TIME:
         exact = Fraction(time_us(str(given)), MICROSECONDS) * _per_second(kind)
@@ -139,13 +139,13 @@ def _nearest(
         exact = Fraction(given)
     else:
         return comparison, given
-    near = float(exact) if plain == pa.float64() else exact.numerator // exact.denominator
+    near = float(exact) if held == pa.float64() else exact.numerator // exact.denominator
     if near != exact and comparison in ("=", "<>"):
         return comparison == "<>"
     if near != exact:
         comparison = _IF_BELOW[comparison] if near < exact else _IF_ABOVE[comparison]
-    if plain != pa.float64():
-        bounds = np.iinfo(plain.to_pandas_dtype())
+    if held != pa.float64():
+        bounds = np.iinfo(held.to_pandas_dtype())
         if near > bounds.max:
             return comparison in ("<", "<=", "<>")
         if near < bounds.min:

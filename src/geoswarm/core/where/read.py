@@ -18,6 +18,7 @@ value. `core/text/grammar.py` has the grammar of keywords.
 import math
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import NamedTuple, NoReturn
 
 from geoswarm.core.text.grammar import NESTING_MAX, shorten
@@ -45,6 +46,8 @@ WHERE_CHARS_MAX = 16_384
 """Characters of one condition: room for a list of a thousand ids."""
 TESTS_MAX = 256
 """Tests in one condition: each looks at a whole column."""
+CLAUSES_KEPT = 100_000
+"""Clauses that a process keeps once they are read: about a kilobyte each."""
 
 _PIECE = re.compile(
     r"\s+|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<word>[^\W\d]\w*)"
@@ -92,6 +95,12 @@ def read_where(text: str) -> Clause:
     if reader.next.kind != "end":
         refuse(reader.next.position, f"{shorten(reader.next.shown)} follows a complete test", "join tests by AND or OR")
     return clause
+
+
+@lru_cache(maxsize=CLAUSES_KEPT)
+def clause_of(text: str) -> Clause:
+    """The clause of a condition that has been accepted before."""
+    return read_where(text)
 
 
 def _pieces_of(text: str) -> list[_Piece]:

@@ -25,6 +25,7 @@ from geoswarm.core.shapes.wkb import decode_points, decode_wkb
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.tokens import Tokens
 from geoswarm.flow.match.area_kernels import are_satisfied, find_boxes
+from geoswarm.flow.match.facts import Facts
 from geoswarm.flow.sound import SOUND
 from geoswarm.model import GEOMETRY, PREDICATES
 
@@ -81,7 +82,13 @@ def _read(column: pa.Array, sound: Bools, grid: Grid) -> Shapes:
 
 
 def match_areas(
-    areas: Areas, tokens: Tokens | None, segments: Sequence[Searchable], grid: Grid, now_us: int, pairs_max: int
+    areas: Areas,
+    tokens: Tokens | None,
+    facts: Facts,
+    segments: Sequence[Searchable],
+    grid: Grid,
+    now_us: int,
+    pairs_max: int,
 ) -> Iterator[Hits]:
     """The subscriptions that the areas meet, in order, in runs of about `pairs_max` pairs at most; a single area may
     have more. `tokens` are those of the areas' texts; None: they have no text."""
@@ -91,7 +98,7 @@ def match_areas(
         found = sum(len(part.ordinals) for part in run.parts)
         owners, subs = list[Ints](), list[Ints]()
         for segment, part in zip(segments, run.parts, strict=True):
-            kept = are_met(areas, part.owners, part.ordinals, segment, tokens)
+            kept = are_met(areas, part.owners, part.ordinals, segment, tokens, facts)
             owners.append(part.owners[kept])
             subs.append(segment.records.ids[part.ordinals[kept]])
         none = np.empty(0, np.int64)
@@ -138,12 +145,17 @@ def _candidates(
     return _Candidates(end, [_Part(p.owners[:n], p.ordinals[:n]) for p, n in zip(parts, kept, strict=True)])
 
 
-def are_met(areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None) -> Bools:
-    """Whether each pair of an area and a subscription, whose rectangles meet, is a match; pairs are by area."""
+def are_met(
+    areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None, facts: Facts | None
+) -> Bools:
+    """Whether each pair of an area and a subscription, whose rectangles meet, is a match; pairs are by area. Without
+    `facts` nothing is asked of columns."""
     kept = np.ones(len(owners), np.bool_)
+    if segment.demands is not None and facts is not None:
+        kept = facts.meet(segment.demands, owners, ordinals)
     if segment.conditions is not None:
         offsets = segment.conditions.conjunctions_offsets
-        worded = np.flatnonzero(offsets[ordinals + 1] > offsets[ordinals])
+        worded = np.flatnonzero(kept & (offsets[ordinals + 1] > offsets[ordinals]))
         kept[worded] = False
         if len(worded) and tokens is not None and segment.text is not None:
             kept[worded] = are_satisfied(tokens, segment.text, segment.conditions, owners[worded], ordinals[worded])

@@ -12,10 +12,12 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.batches import xy
-from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.arrays.jit import Bools, Bytes, Ints, SubIds, read_only
 from geoswarm.core.index.cell_kernels import match_cells
 from geoswarm.core.index.cells import CellIndex, codes_of, frame_of
+from geoswarm.core.index.demands import Lists
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, interleave
+from geoswarm.core.index.list_kernels import match_values
 from geoswarm.core.index.regions import Level, Regions, match_regions, outside
 from geoswarm.core.index.searchable import Searchable as Searchable  # where most look for it
 from geoswarm.core.index.word_kernels import Conditions, TextIndex
@@ -24,7 +26,9 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.cut import TermCut
 from geoswarm.core.text.kernels import Hashes
 from geoswarm.core.text.tokens import Tokens, tokenize
+from geoswarm.flow.match.area_kernels import are_satisfied
 from geoswarm.flow.match.areas import areas_of, match_areas
+from geoswarm.flow.match.facts import Facts, compact
 from geoswarm.flow.match.word_match import match_text
 from geoswarm.flow.sound import drop_mark
 from geoswarm.model import GEOMETRY, TEXT
@@ -54,6 +58,7 @@ class TermShare(NamedTuple):
 
 
 _ALL: Bools = np.empty(0, np.bool_)
+NO_LISTS: Bytes = read_only(np.empty(0, np.uint8))
 
 FIRST_ROWS = 32_768
 """Rows of the first run, about a parcel. A run searches each segment, so short runs are slow."""
@@ -89,15 +94,15 @@ def match(
     areas = areas_of(events, grid)
     events = drop_mark(events)
     if areas is None:
-        yield from _match_points(events, segments, grid, now_us, rows_max, pairs_max, terms)
+        yield from _match_points(events, Facts(events), segments, grid, now_us, rows_max, pairs_max, terms)
         return
     half = max(1, pairs_max // 2)  # matches of points wait for those of areas, and the other way round
     point_rows = np.setdiff1d(np.arange(len(events)), areas.rows, assume_unique=True)
     names = [name for name in ("x", "y", TEXT.name, GEOMETRY.name) if name in events.schema.names]
     points = events.select(names).take(pa.array(point_rows))
-    by_points = _match_points(points, segments, grid, now_us, rows_max, half, terms)
+    by_points = _match_points(points, Facts(events, point_rows), segments, grid, now_us, rows_max, half, terms)
     tokens = _tokens(events.select(names).take(pa.array(areas.rows)), segments)
-    by_areas = match_areas(areas, tokens, segments, grid, now_us, half)
+    by_areas = match_areas(areas, tokens, Facts(events, areas.rows), segments, grid, now_us, half)
     met_points = _Feed(point_rows, (Hits(met.offsets[1:], met.subs) for met in by_points), len(events))
     met_areas = _Feed(areas.rows, by_areas, len(events))
     start = 0
@@ -145,6 +150,7 @@ def _join_runs(
 
 def _match_points(
     events: pa.RecordBatch,
+    facts: Facts,
     segments: Sequence[Searchable],
     grid: Grid,
     now_us: int,
@@ -162,7 +168,8 @@ def _match_points(
     while start < len(events):
         length = min(length_max, len(events) - start)
         said = tokens and tokens.between(start, start + length)
-        run = _Run(points.between(start, start + length), said, probe, terms is None or terms.plain, now_us)
+        some, plain = points.between(start, start + length), terms is None or terms.plain
+        run = _Run(some, said, probe, plain, now_us, facts, start)
         hits = _search(run, segments, min(int(density * length), run_pairs_max) + RUN_ROOM_MIN, run_pairs_max)
         hits = _drop_outside(run, hits, segments)
         length = len(hits.ends)
@@ -182,6 +189,10 @@ class _Run(NamedTuple):
     plain: bool
     """Whether subscriptions without words are searched, too."""
     now_us: int
+    facts: Facts
+    """Of all events of the parcel."""
+    first: int
+    """The place of the first event among them."""
 
     def head(self, count: int) -> "_Run":
         if count == len(self.points.codes):
@@ -248,21 +259,84 @@ def _drop_outside(run: _Run, hits: Hits, segments: Sequence[Searchable]) -> Hits
     return Hits(np.cumsum(counts), hits.subs[~wrong])
 
 
-def _searches(
-    run: _Run, segments: Sequence[Searchable]
-) -> Iterator[Callable[[_Run, Hits, SearchProgress], SearchProgress]]:
+Search = Callable[[_Run, Hits, SearchProgress], SearchProgress]
+"""Goes on from where it has come, into the room that there is."""
+
+
+def _searches(run: _Run, segments: Sequence[Searchable]) -> Iterator[Search]:
     """The searches of each segment that may have hits: one for rectangles, one for each level of regions, and one for
     words."""
-    points = run.points
-    for records, rectangles, text, conditions, regions, _ in segments:
-        if rectangles is not None and run.plain:
-            yield partial(_rectangles, rectangles, records)
-        if regions is not None and run.plain:
-            for level, cells in regions.cells.items():
-                if _may_meet(points, 2 * level, cells):
-                    yield partial(_regions, 2 * level, cells, regions, records)
-        if text is not None and conditions is not None and run.tokens is not None:
-            yield partial(_words, text, conditions, records)
+    for segment in segments:
+        if segment.demands is None:
+            yield from _searches_in(run, segment)
+            continue
+        by_ordinal = segment._replace(
+            records=segment.records._replace(ids=segment.demands.ordinals),
+            text=segment.text and segment.demands.by_ordinal(segment.text),
+        )
+        for search in _searches_in(run, by_ordinal):
+            yield partial(_demanding, search, segment, False)
+        lists = segment.demands.lists
+        if lists is not None and run.plain:
+            said = run.facts.tokens(lists.columns)
+            if len(said.hashes):
+                yield partial(_demanding, partial(_listed, lists, said, by_ordinal.records), segment, True)
+
+
+def _searches_in(run: _Run, segment: Searchable) -> Iterator[Search]:
+    records, regions = segment.records, segment.regions
+    if segment.rectangles is not None and run.plain:
+        yield partial(_rectangles, segment.rectangles, records)
+    if regions is not None and run.plain:
+        for level, cells in regions.cells.items():
+            if _may_meet(run.points, 2 * level, cells):
+                yield partial(_regions, 2 * level, cells, regions, records)
+    if segment.text is not None and segment.conditions is not None and run.tokens is not None:
+        yield partial(_words, segment.text, segment.conditions, records)
+
+
+def _demanding(
+    search: Search, segment: Searchable, by_lists: bool, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
+    """A search that finds ordinals, and of them keeps the ids of those whose demands are met."""
+    found, demands = search(run, hits, done), segment.demands
+    if found.hits == done.hits or demands is None:
+        return found
+    how = demands.lists.how if by_lists and demands.lists is not None else NO_LISTS
+    kept = run.facts.table(demands).decide(run.first, hits, done, found, how)
+    if segment.conditions is not None and by_lists:
+        kept &= _says_words(run, segment, segment.conditions, hits, done, found)
+    if demands.objects is not None and demands.lists is None:
+        owners, ordinals = _pairs(hits, done, found)
+        kept &= run.facts.meet(demands, run.first + owners, ordinals)
+    end = compact(kept, segment.records.ids, hits, done, found)
+    return SearchProgress(found.points, end, found.wanted)
+
+
+def _says_words(
+    run: _Run, segment: Searchable, conditions: Conditions, hits: Hits, done: SearchProgress, found: SearchProgress
+) -> Bools:
+    """Whether the event of each hit has the words that the subscription asks for, if it asks for any."""
+    owners, ordinals = _pairs(hits, done, found)
+    offsets = conditions.conjunctions_offsets
+    says: Bools = offsets[ordinals + 1] == offsets[ordinals]
+    asked = np.flatnonzero(~says)
+    if len(asked) and run.tokens is not None and segment.text is not None:
+        says[asked] = are_satisfied(run.tokens, segment.text, conditions, owners[asked], ordinals[asked])
+    return says
+
+
+def _pairs(hits: Hits, done: SearchProgress, found: SearchProgress) -> tuple[Ints, Ints]:
+    """The point of each hit since `done`, and the hit."""
+    counts = np.diff(hits.ends[done.points : found.points], prepend=done.hits)
+    return np.repeat(np.arange(done.points, found.points), counts), hits.subs[done.hits : found.hits].copy()
+
+
+def _listed(
+    lists: Lists, said: Tokens, records: Records, run: _Run, hits: Hits, done: SearchProgress
+) -> SearchProgress:
+    said = said.between(run.first, run.first + len(run.points.codes))
+    return match_values(run.points, said, lists.by_value, lists.words, records, run.now_us, hits, done)
 
 
 def _may_meet(points: Points, shift: int, cells: Level) -> bool:

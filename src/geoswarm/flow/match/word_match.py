@@ -69,7 +69,9 @@ def passed_for(entries: int) -> Passed:
 def is_satisfied(conjunction: int, terms: Hashes, conditions: Conditions) -> bool:
     for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
         term = as_signed(conditions.terms[t])
-        if (terms[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0):
+        is_banned = term < 0
+        term = ~term if is_banned else term
+        if ((terms[term >> 6] >> np.uint64(term & 63)) & np.uint64(1) == np.uint64(0)) != is_banned:
             return False
     return True
 

@@ -55,7 +55,7 @@ def regions_hold(places: EventPlaces, rows: Ints, segment: Searchable, ordinals:
     if places.areas is not None:
         asked = np.flatnonzero(holds & (places.number[rows] >= 0))
         owners, wordless = places.number[rows[asked]], segment._replace(text=None, conditions=None)
-        holds[asked] = are_met(places.areas, owners, ordinals[asked], wordless, None)
+        holds[asked] = are_met(places.areas, owners, ordinals[asked], wordless, None, None)
     if segment.regions is not None:
         asked = np.flatnonzero(holds & (places.number[rows] < 0))
         holds[asked] = _in_regions(places, rows[asked], segment.regions, ordinals[asked])
@@ -104,7 +104,8 @@ def words_hold(rows: Ints, ordinals: Ints, tokens: Tokens, conditions: Condition
             said = True
             for t in range(conditions.terms_offsets[c], conditions.terms_offsets[c + 1]):
                 term = conditions.terms[t]
-                if not _is_said(rows[i], terms[term], term, tokens, conditions):
+                word = ~term if term < 0 else term
+                if _is_said(rows[i], terms[word], word, tokens, conditions) == (term < 0):
                     said = False
                     break
             if said:

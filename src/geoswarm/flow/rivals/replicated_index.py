@@ -25,6 +25,7 @@ from geoswarm.core.space.plan import Plan, Slots
 from geoswarm.core.text.tokens import Tokens, tokenize
 from geoswarm.flow.match.area_kernels import find_boxes
 from geoswarm.flow.match.areas import Areas
+from geoswarm.flow.match.facts import Facts
 from geoswarm.flow.match.match import MatchRun, Searchable, match
 from geoswarm.flow.rivals.pairs import gather_matches, locate_events, regions_hold, words_hold
 from geoswarm.flow.rivals.shares import PartitionSubs, condition_hashes
@@ -32,7 +33,7 @@ from geoswarm.flow.rivals.travel import number_in_order, pieces
 from geoswarm.flow.route import locate_slots, split_into_parcels
 from geoswarm.flow.route_terms import COPIES, Dispatch
 from geoswarm.flow.sound import drop_mark
-from geoswarm.model import TEXT
+from geoswarm.model import GEOMETRY, TEXT
 
 CANDIDATES = pa.field("_candidates", pa.list_(pa.field("element", pa.int64())), nullable=False)
 """The column of candidates: the subscriptions of a partition that the event may match."""
@@ -68,9 +69,9 @@ def build_replicated_index(parts: Sequence[tuple[Searchable, CellIndex | None, S
         count = len(segment.records.ids)
         records = segment.records._replace(ids=read_only(np.arange(first, first + count)))
         text = segment.text and segment.text.with_ids(records.ids)
-        for_points.append(Searchable(records, segment.rectangles, text, segment.conditions))
+        for_points.append(Searchable(records, segment.rectangles, text, segment.conditions, demands=segment.demands))
         if boxes is not None:
-            for_points.append(Searchable(records, boxes))
+            for_points.append(Searchable(records, boxes, demands=segment.demands and segment.demands.by_place))
         for_areas.append(segment._replace(records=records))
         first += count
     ids = np.concatenate([np.empty(0, np.int64), *(segment.records.ids for segment, _, _ in parts)])
@@ -94,7 +95,9 @@ def route_candidates(
     travelling = number_in_order(events, first_event, plan.grid)
     places, done = locate_events(travelling, plan.grid), 0
     points = np.flatnonzero(places.number < 0)
-    names = [name for name in ("x", "y", TEXT.name) if name in events.schema.names]
+    demands = any(segment.demands is not None for segment in index.for_points)
+    names = [name for name in events.schema.names if name in ("x", "y", TEXT.name) or demands]
+    names = [name for name in names if name != GEOMETRY.name]
     looking = travelling.select(names).take(pa.array(points))
     for met in match(looking, index.for_points, plan.grid, now_us, rows_max=rows_max, pairs_max=pairs_max):
         some = travelling.take(pa.array(points[done : done + len(met.events)]))
@@ -111,7 +114,7 @@ def _near_areas(
 ) -> Iterator[MatchRun]:
     """Candidates of events that are areas: the rectangles meet, and the event has the words."""
     tokens = tokenize(events.column(TEXT.name)) if TEXT.name in events.schema.names else None
-    start = 0
+    facts, start = Facts(drop_mark(events)), 0
     while start < len(events):
         boxes, found = areas.boxes[start:], list[tuple[Ints, SubIds]]()
         pairs = np.zeros(len(boxes), np.int64)
@@ -121,6 +124,8 @@ def _near_areas(
                 pairs = pairs[: len(ends)] + ends
                 rows = np.repeat(np.arange(len(ends)), np.diff(ends, prepend=0))
                 says = _words_hold(start + rows, near, segment, tokens)
+                if segment.demands is not None:
+                    says &= facts.meet(segment.demands, start + rows, near)
                 found.append((rows[says], segment.records.ids[near[says]]))
         count = len(pairs)
         kept = [(rows[rows < count], places[rows < count]) for rows, places in found]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds, kernel
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.tokens import Tokens, tokenize
+from geoswarm.flow.match.facts import Facts
 from geoswarm.flow.match.match import MatchRun
 from geoswarm.flow.rivals.pairs import (
     EventPlaces,
@@ -43,6 +44,7 @@ def scan(
     """Like `match.match`, for the events of a partition in any order; `shares` are its parts of the segments."""
     places, tokens, slot = locate_events(events, plan.grid), None, slot_of_partition(plan, partition)
     events = drop_mark(events)
+    facts = Facts(events)
     if TEXT.name in events.schema.names and any(len(share.terms) for share in shares):
         tokens = tokenize(events.column(TEXT.name))
     start = 0
@@ -60,7 +62,11 @@ def scan(
             if places.areas is not None:
                 here = are_reported_here(places, rows, share.rects[members], plan, slot)
                 rows, members = rows[here], members[here]
-            kept.append(_select_matches(places, tokens, rows, share, share.ordinals[members], now_us))
+            ordinals = share.ordinals[members]
+            if share.segment.demands is not None:
+                met = facts.meet(share.segment.demands, rows, ordinals)
+                rows, ordinals = rows[met], ordinals[met]
+            kept.append(_select_matches(places, tokens, rows, share, ordinals, now_us))
         yield gather_matches(events.slice(start, end - start), [(rows - start, ids) for rows, ids in kept])
         start = end
 

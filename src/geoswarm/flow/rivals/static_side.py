@@ -16,6 +16,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.buffers import ByteRows, strings_of
 from geoswarm.core.arrays.jit import Array, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.cells import build
+from geoswarm.core.index.demands import Demands
 from geoswarm.core.index.kernels import Records, are_live
 from geoswarm.core.index.regions import WITHIN, Regions, build_regions
 from geoswarm.core.index.searchable import RestIndex, Searchable
@@ -25,10 +26,12 @@ from geoswarm.core.shapes.shapes import Shapes, concatenate_shapes, no_shapes
 from geoswarm.core.shapes.wkb import VERTEX_BYTES
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
+from geoswarm.core.subscriptions.attributes import WHERE
 from geoswarm.core.subscriptions.keywords import WORDS_ARRAYS
+from geoswarm.core.subscriptions.kinds import text_arrays, text_of
+from geoswarm.core.subscriptions.objects import OBJECTS_ARRAYS
 from geoswarm.core.subscriptions.region import SHAPE_ARRAYS
-from geoswarm.core.text import expression
-from geoswarm.core.text.expression import Expressions, no_conditions
+from geoswarm.core.text.expression import Expressions, concatenate_expressions, no_conditions
 from geoswarm.flow.exchange import SUBSCRIPTION_PARCEL
 from geoswarm.flow.match.match import MatchRun
 from geoswarm.flow.rivals.pairs import are_reported_here, gather_matches, locate_events, number_of
@@ -62,6 +65,9 @@ class SubscriptionList(NamedTuple):
     """Rows whose regions are not rectangles; ascending."""
     shapes: Shapes
     predicates: Bytes
+    conditions: pa.DictionaryArray
+    """Conditions on columns; the empty text is none."""
+    objects: Expressions
 
     @classmethod
     def of(cls, segment: Searchable, ordinals: Ints) -> "SubscriptionList":
@@ -80,6 +86,7 @@ class SubscriptionList(NamedTuple):
             shaped,
             shapes,
             predicates,
+            *_take_demands(segment.demands, ordinals),
         )
 
     @classmethod
@@ -92,16 +99,20 @@ class SubscriptionList(NamedTuple):
             np.concatenate([np.empty(0, np.int64), *(part.ids for part in parts)]),
             np.concatenate([np.empty((0, 4)), *(part.rects for part in parts)]),
             np.concatenate([np.empty(0, np.int64), *(part.expires_us for part in parts)]),
-            expression.concatenate_expressions([part.words for part in parts]),
+            concatenate_expressions([part.words for part in parts]),
             np.concatenate([np.empty(0, np.int64), *shaped]),
             concatenate_shapes([part.shapes for part in parts]),
             np.concatenate([np.empty(0, np.uint8), *(part.predicates for part in parts)]),
+            WHERE.concatenate([part.conditions for part in parts]),
+            concatenate_expressions([part.objects for part in parts]),
         )
 
     def to_batch(self) -> pa.RecordBatch:
         arrays: dict[str, Array] = {name: getattr(self, name) for name in PLAIN_ARRAYS}
         arrays |= {f"{WORDS_ARRAYS}{name}": array for name, array in self.words.to_arrays().items()}
         arrays |= {f"{SHAPE_ARRAYS}{name}": array for name, array in self.shapes.to_arrays().items()}
+        arrays |= {f"{OBJECTS_ARRAYS}{name}": array for name, array in self.objects.to_arrays().items()}
+        arrays |= {"codes": self.conditions.indices.to_numpy()} | text_arrays("where", self.conditions.dictionary)
         kinds = [array.dtype.str for array in arrays.values()]
         columns = [1 if array.ndim == 1 else array.shape[1] for array in arrays.values()]
         data = [np.ascontiguousarray(array).tobytes() for array in arrays.values()]
@@ -119,8 +130,19 @@ class SubscriptionList(NamedTuple):
         shapes = {
             name.removeprefix(SHAPE_ARRAYS): array for name, array in arrays.items() if name.startswith(SHAPE_ARRAYS)
         }
+        objects = {
+            name.removeprefix(OBJECTS_ARRAYS): array
+            for name, array in arrays.items()
+            if name.startswith(OBJECTS_ARRAYS)
+        }
         plain = {name: arrays[name] for name in PLAIN_ARRAYS}
-        return cls(words=Expressions.from_arrays(words), shapes=Shapes.from_arrays(shapes), **plain)
+        return cls(
+            words=Expressions.from_arrays(words),
+            shapes=Shapes.from_arrays(shapes),
+            conditions=pa.DictionaryArray.from_arrays(pa.array(arrays["codes"]), text_of("where", arrays)),
+            objects=Expressions.from_arrays(objects),
+            **plain,
+        )
 
     def searchable(self) -> Searchable:
         """The list as a segment without an index."""
@@ -132,7 +154,11 @@ class SubscriptionList(NamedTuple):
             worded = worded[np.argsort(self.ids[self.shaped[worded]], kind="stable")]
             ordinals = self.shaped.astype(np.uint32)
             regions = Regions(self.shapes, ordinals, {}, worded, predicates=self.predicates)
-        return Searchable(records, None, None, conditions_of(self.words) if asks.any() else None, regions)
+        conditions, codes = conditions_of(self.words) if asks.any() else None, self.conditions.indices.to_numpy()
+        asked = codes.astype(np.uint32) if any(self.conditions.dictionary.to_pylist()) else codes[:0].astype(np.uint32)
+        objects = self.objects if len(self.objects.terms) else None
+        demands = Demands.of(asked, self.conditions.dictionary, objects, len(self.ids))
+        return Searchable(records, None, None, conditions, regions, demands=demands)
 
     def build_index(self, grid: Grid) -> Searchable:
         """The list as a segment with an index."""
@@ -146,7 +172,7 @@ class SubscriptionList(NamedTuple):
         chosen = np.flatnonzero(plain)
         rectangles = build(grid, self.rects[chosen]).renumber(chosen) if len(chosen) else None
         text = build_text(grid, self.rects, self.ids, self.words) if asks.any() else None
-        return Searchable(bare.records, rectangles, text, bare.conditions, regions, RestIndex())
+        return Searchable(bare.records, rectangles, text, bare.conditions, regions, RestIndex(), bare.demands)
 
 
 def subscription_parcels(shares: Sequence[PartitionSubs], plan: Plan, slot: int, now_us: int) -> Iterator[Parcel]:
@@ -174,6 +200,16 @@ def _take_expressions(conditions: Conditions, ordinals: Ints) -> Expressions:
     vocabulary = _strings(conditions.words)
     offsets = conditions.conjunctions_offsets, conditions.terms_offsets
     return Expressions(*offsets, conditions.terms, vocabulary).take(ordinals)
+
+
+def _take_demands(demands: Demands | None, ordinals: Ints) -> tuple[pa.DictionaryArray, Expressions]:
+    if demands is None:
+        none = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(ordinals), np.int32)), pa.array([""]))
+        return none, no_conditions(len(ordinals))
+    codes = pa.array(demands.codes[ordinals].astype(np.int32))
+    objects = no_conditions(len(ordinals)) if demands.objects is None else demands.objects.take(ordinals)
+    asked = pa.DictionaryArray.from_arrays(codes, demands.texts)
+    return WHERE.take(asked, np.arange(len(ordinals))), objects
 
 
 def _strings(rows: ByteRows) -> pa.StringArray:

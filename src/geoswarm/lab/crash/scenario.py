@@ -57,6 +57,17 @@ COUNTED = (
 )
 """What those that count ask for, in the columns ASKED."""
 
+WHERES = (
+    "speed > 100",
+    "object_id = 7",
+    "speed IN (10, 11, 12, 13, 14, 16, 17, 18, 19) OR speed >= 150",
+    "NOT speed BETWEEN 50 AND 250",
+    "text LIKE '%1%' AND object_id <> 3",
+    "text IS NULL OR speed IS NULL",
+    "altitude > 3",
+)
+"""Conditions on columns of events, the last on one that there is not."""
+
 EVENTS_SCHEMA = pa.schema(
     [*(f.with_nullable(True) for f in EVENT), ("text", pa.string()), ("speed", pa.float64()), OBJECT, GEOMETRY]
 )
@@ -104,7 +115,7 @@ class Scenario:
 
     def operations(self, number: int) -> pa.Table:
         """The operations of one file: valid, repeated, on unknown ids, soon to expire, and malformed."""
-        rng, rules = (np.random.default_rng((self.seed, number, kind)) for kind in (1, 2))
+        rng, rules, who = (np.random.default_rng((self.seed, number, kind)) for kind in (1, 2, 3))
         now = START + timedelta(seconds=number * STEP_S)
         rows: list[Row] = []
         for _ in range(self.operations_per_file):
@@ -123,6 +134,10 @@ class Scenario:
                 if row.get("on", "inside") != "inside":
                     row["confirm"] = (None, None, "2 fixes", "0.1 s")[rules.integers(4)]
                     row["cooldown"] = (None, None, "0.1 s", "1 min")[rules.integers(4)]
+                if who.random() < 0.25:
+                    row["where"] = str(who.choice(WHERES))
+                if who.random() < 0.25:
+                    row["objects"] = json.dumps(who.integers(0, 24, int(who.integers(1, 12))).tolist())
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
             rows.append(row)
@@ -139,6 +154,8 @@ class Scenario:
             {"op": "replace", **_rectangle(rng), "expires": START - timedelta(days=1)},
             {"op": "register", **_rectangle(rng), "on": "leave"},
             {"op": "replace", **_rectangle(rng), "predicate": "touches"},
+            {"op": "register", **_rectangle(rng), "where": "speed > 80 AND"},
+            {"op": "replace", **_rectangle(rng), "objects": "[]"},
         )
         for i, change in zip(rng.choice(len(rows), len(changes), replace=False), changes, strict=True):
             rows[i].update(change)

@@ -16,10 +16,14 @@ from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds
 from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
+from geoswarm.core.where.clause import Clause
+from geoswarm.core.where.read import read_where
+from geoswarm.core.where.types import check_where
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
 from geoswarm.run.oracle.following import Follower, Rules, read_rules
 from geoswarm.run.oracle.regions import Region, read_region
+from geoswarm.run.oracle.where import truth
 
 Pair = tuple[int, int]
 
@@ -50,6 +54,9 @@ class Oracle:
         self._bounds = bounds
         self.live: dict[int, tuple[float, float, float, float, int | None]] = {}
         self.words: dict[int, Expression] = {}
+        self.wheres: dict[int, Clause] = {}
+        self.objects: dict[int, set[str]] = {}
+        """The objects whose events count, by subscription; those of any where it is missing."""
         self.regions: dict[int, Region] = {}
         """Regions that are not plain rectangles."""
         self.predicates: dict[int, str] = {}
@@ -112,6 +119,10 @@ class Oracle:
         spec, counts = _read_spec(row)
         if not counts or (spec is not None and (on != "inside" or row.get("since") is not None)):
             return False
+        where, says = _where(row.get("where"))
+        objects, names = _objects(row.get("objects"))
+        if not says or not names:
+            return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
         rules = read_rules(on, row.get("confirm"), row.get("cooldown"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
@@ -137,6 +148,12 @@ class Oracle:
         self.words.pop(sub_id, None)
         if words is not None:
             self.words[sub_id] = words
+        self.wheres.pop(sub_id, None)
+        if where is not None:
+            self.wheres[sub_id] = where
+        self.objects.pop(sub_id, None)
+        if objects is not None:
+            self.objects[sub_id] = objects
         self.on.pop(sub_id, None)
         self.rules.pop(sub_id, None)
         if on != "inside":
@@ -156,6 +173,7 @@ class Oracle:
         points = np.array([geometry is None for geometry in self._geometries(events)], np.bool_)
         near = {(i, sub) for i, sub in brute_force(x, y, rects, ids) if points[i]}
         near |= {(i, int(sub)) for i in areas for sub in ids}
+        near = self._meet_demands(near, events)
 
         published = {i: Region(shapely.Point(x[i], y[i])) for i in {i for i, _ in near}} | areas
         return {
@@ -164,6 +182,18 @@ class Oracle:
             if event_ids[i] is not None
             and (sub not in self.words or satisfied(self.words[sub], said[i]))
             and ((i not in areas and sub not in self.regions) or self._holds(sub, published[i], i in areas))
+        }
+
+    def _meet_demands(self, near: set[Pair], events: pa.Table) -> set[Pair]:
+        """The pairs whose event has what the subscription asks of its columns."""
+        rows = events.to_pylist()
+        fits = {sub: _fits(where, events.schema) for sub, where in self.wheres.items()}
+        return {
+            (i, sub)
+            for i, sub in near
+            if (sub not in self.wheres or (fits[sub] and truth(self.wheres[sub], rows[i]) is True))
+            and (sub not in self.objects or str(rows[i].get("object_id")) in self.objects[sub])
+            and (sub not in self.objects or rows[i].get("object_id") is not None)
         }
 
     def _geometries(self, events: pa.Table) -> list[object]:
@@ -264,6 +294,35 @@ def _is_json(payload: object) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _where(text: object) -> tuple[Clause | None, bool]:
+    """The condition, and whether it can be read."""
+    try:
+        return (None if text is None else read_where(str(text))), True
+    except InputError:
+        return None, False
+
+
+def _fits(where: Clause, columns: pa.Schema) -> bool:
+    """Whether all columns that the condition names are there, and can be compared with what it says."""
+    try:
+        check_where(where, columns)
+    except InputError:
+        return False
+    return True
+
+
+def _objects(text: object) -> tuple[set[str] | None, bool]:
+    """The names of a list of objects, and whether it can be read."""
+    try:
+        given = None if text is None else json.loads(str(text))
+    except ValueError:
+        return None, False
+    if given is None:
+        return None, text is None
+    fine = isinstance(given, list) and given and all(type(one) in (int, str) and one != "" for one in given)
+    return ({str(one) for one in given}, True) if fine else (None, False)
 
 
 def _words(keywords: object) -> tuple[Expression | None, bool]:

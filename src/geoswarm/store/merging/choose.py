@@ -13,10 +13,10 @@ from geoswarm.core.arrays.merged_rows import SOURCES_MAX
 from geoswarm.core.subscriptions.attributes import USER
 from geoswarm.store.segments.segment import Segment, SegmentEntry
 
-SHAPED_SUBS_MAX = 2_000_000
-"""Subscriptions of a segment that has shapes. It is merged in memory, at about a kilobyte each."""
+WHOLE_SUBS_MAX = 2_000_000
+"""Subscriptions of a segment that has shapes or conditions. It is merged in memory, at about a kilobyte each."""
 WORDED_SUBS_MAX = 6_000_000
-"""Subscriptions of a segment that has words and no shapes. Its index is built in memory, at about 300 bytes each."""
+"""Subscriptions of a segment that has words and neither. Its index is built in memory, at about 300 bytes each."""
 WORDED_DELTA_SUBS = 100_000
 """Segments with words and more subscriptions are merged when a load ends, however few there are. Words are looked up in
 each segment, their lists are shorter there, and matches have to be put together: with five segments of a million in the
@@ -56,7 +56,7 @@ def size_max(held: Segment, subs_max: int) -> int:
     """Subscriptions that a segment may have; one with more than half as many is merged no more."""
     if held.is_plain:
         return subs_max
-    return min(subs_max, WORDED_SUBS_MAX if held.regions is None else SHAPED_SUBS_MAX)
+    return min(subs_max, WORDED_SUBS_MAX if held.merges_in_pieces else WHOLE_SUBS_MAX)
 
 
 def _smallest(entries: Sequence[SegmentEntry], segments: Mapping[str, Segment], subs_max: int) -> list[SegmentEntry]:

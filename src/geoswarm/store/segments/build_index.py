@@ -3,40 +3,54 @@
 cells_...       the cells of `core/index/cells.py`, of plain rectangles that ask for no words
 text_...        the lists of `core/index/words.py`, of all that ask for words
 region_0_...    the cells of `core/index/regions.py`, of shapes that ask for no words
+listed_...      the lists of `core/index/lists.py`, of all that name objects, or want a value in a column; they are in
+                none of the others
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from geoswarm.core.arrays.buffers import rows_of
 from geoswarm.core.arrays.flat_arrays import ArrayPieces
 from geoswarm.core.arrays.jit import Array, Floats, Ordinals
 from geoswarm.core.index.cells import CellIndex, build
+from geoswarm.core.index.demands import UNLISTED, Demands, Lists
+from geoswarm.core.index.lists import Listing, build_lists, list_demands
 from geoswarm.core.index.merge_cells import merge_cells
 from geoswarm.core.index.regions import WITHIN, Level, RegionCells, Regions, build_regions
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import build_text
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute_kind import Arrays
-from geoswarm.core.subscriptions.attributes import KEYWORDS, REGION
+from geoswarm.core.subscriptions.attributes import KEYWORDS, OBJECTS, REGION, WHERE
 from geoswarm.core.subscriptions.keywords import RARITY, asks_for_none
+from geoswarm.core.subscriptions.kinds import text_arrays, text_of
 from geoswarm.errors import CorruptState
 
 STEP_ROWS = 4_000_000
-CELLS, TEXT, REGION_CELLS = "cells_", "text_", "region_"
+CELLS, TEXT, REGION_CELLS, LISTED_ARRAYS = "cells_", "text_", "region_", "listed_"
 """The prefixes of the names of such arrays."""
 
 
 def derive_index(grid: Grid, records: Arrays) -> Arrays:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     rects = regions.rects
-    if words is None and regions.shapes is None:
+    listing = _listing_of(records)
+    if words is None and regions.shapes is None and listing is None:
         return _named(CELLS, _build_in_steps(grid, rects))
     plain = np.ones(len(rects), np.bool_) if words is None else asks_for_none(words)
     arrays: Arrays = {}
+    listed = np.zeros(len(rects), np.bool_) if listing is None else listing.how != UNLISTED
+    plain &= ~listed
     if words is not None:
-        arrays |= _named(TEXT, build_text(grid, rects, records["ids"], words, records[RARITY]))
+        arrays |= _named(TEXT, build_text(grid, rects, records["ids"], words.blank(listed), records[RARITY]))
+    if listing is not None:
+        arrays |= _named(LISTED_ARRAYS, build_lists(grid, rects, listing)) | {f"{LISTED_ARRAYS}how": listing.how}
+        arrays |= text_arrays(f"{LISTED_ARRAYS}words", listing.vocabulary)
+        arrays |= text_arrays(f"{LISTED_ARRAYS}columns", pa.array(listing.columns, pa.string()))
     if regions.shapes is not None:
         for_points = plain[regions.shaped]
         if len(regions.predicates):
@@ -47,6 +61,11 @@ def derive_index(grid: Grid, records: Arrays) -> Arrays:
         plain[regions.shaped] = False
     chosen = np.flatnonzero(plain)
     return arrays | _named(CELLS, build(grid, rects[chosen]).renumber(chosen))
+
+
+def _listing_of(records: Arrays) -> Listing | None:
+    conditions, objects = WHERE.open(records), OBJECTS.open(records)
+    return list_demands(conditions.codes, conditions.names, objects, len(records["ids"]))
 
 
 def _build_in_steps(grid: Grid, rects: Floats) -> CellIndex:
@@ -76,11 +95,27 @@ def read_text_index(name: str, records: Arrays, index: Arrays) -> TextIndex | No
     return TextIndex(*_parts(name, index, TEXT, TextIndex._fields)) if RARITY in records else None
 
 
+def read_demands(name: str, records: Arrays, index: Arrays) -> Demands | None:
+    """What is asked for beyond places and words; None: nothing."""
+    conditions, objects, lists = WHERE.open(records), OBJECTS.open(records), None
+    if f"{LISTED_ARRAYS}how" in index:
+        found = TextIndex(*_parts(name, index, LISTED_ARRAYS, TextIndex._fields))
+        columns = tuple(text_of(f"{LISTED_ARRAYS}columns", index).to_pylist())
+        lists = Lists(found, rows_of(text_of(f"{LISTED_ARRAYS}words", index)), columns, index[f"{LISTED_ARRAYS}how"])
+    elif objects is not None:
+        raise _is_old(name)
+    return Demands.of(conditions.codes, conditions.names, objects, len(records["ids"]), lists)
+
+
 def _parts(name: str, index: Arrays, prefix: str, fields: Sequence[str]) -> list[Array]:
     parts = [f"{prefix}{field}" for field in fields]
     if any(part not in index for part in parts):
-        raise CorruptState(f"the index of segment {name} is of an older version of geoswarm: start the engine again")
+        raise _is_old(name)
     return [index[part] for part in parts]
+
+
+def _is_old(name: str) -> CorruptState:
+    return CorruptState(f"the index of segment {name} is of an older version of geoswarm: start the engine again")
 
 
 def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
@@ -88,7 +123,10 @@ def read_regions_index(records: Arrays, index: Arrays) -> Regions | None:
     regions, words = REGION.open(records), KEYWORDS.open(records)
     if regions.shapes is None:
         return None
-    worded = np.empty(0, np.int64) if words is None else np.flatnonzero(~asks_for_none(words)[regions.shaped])
+    by_lists = np.zeros(len(records["ids"]), np.bool_) if words is None else ~asks_for_none(words)
+    if f"{LISTED_ARRAYS}how" in index:
+        by_lists = by_lists | (index[f"{LISTED_ARRAYS}how"] != UNLISTED)
+    worded = np.flatnonzero(by_lists[regions.shaped])
     worded = worded[np.argsort(records["ids"][regions.shaped[worded]], kind="stable")]
     return Regions(regions.shapes, regions.shaped, _region_cells(index), worded, regions.predicates)
 

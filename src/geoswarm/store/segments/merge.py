@@ -3,7 +3,8 @@
 Segments of rectangles are merged in pieces, from mapped files into a file that is written as it is made. What is in
 memory is 9 bytes for each subscription, 8 more if some expire, 8 for each cell of one level of the index, and a piece.
 If some ask for words, their expressions are merged in memory, and then the index is built from the new records. If
-regions are shapes, everything is merged in memory. Such segments stay smaller (`store/merging/choose.py`).
+regions are shapes, or subscriptions have conditions, everything is merged in memory. Such segments stay smaller
+(`store/merging/choose.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -39,7 +40,7 @@ def merge_segments(
     live = [(held, kept) for held, kept in live if kept.any()]
     if not live:
         return None
-    if any(held.regions is not None for held, _ in live):
+    if not all(held.merges_in_pieces for held, _ in live):
         subs = concatenate_subs([held.subs(np.flatnonzero(kept)) for held, kept in live])
         return write_segment(storage, grid, name, subs, dead_share_max, counts)
     segments = [held for held, _ in live]

@@ -5,7 +5,13 @@ from geoswarm.core.subscriptions.attribute_kind import Arrays
 from geoswarm.core.subscriptions.attributes import ATTRIBUTES
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.errors import CorruptState
-from geoswarm.store.segments.build_index import derive_index, read_cells, read_regions_index, read_text_index
+from geoswarm.store.segments.build_index import (
+    derive_index,
+    read_cells,
+    read_demands,
+    read_regions_index,
+    read_text_index,
+)
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment
 from geoswarm.store.segments.write import records_of
 from geoswarm.store.storage import Storage
@@ -31,6 +37,7 @@ def _segment_of(name: str, records: Arrays, index: Arrays) -> Segment:
         read_cells(name, index),
         read_text_index(name, records, index),
         read_regions_index(records, index),
+        read_demands(name, records, index),
     )
 
 
@@ -42,6 +49,7 @@ def repair_index(storage: Storage, grid: Grid, name: str) -> bool:
         index = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}.index")
         read_cells(name, index)
         read_text_index(name, records, index)
+        read_demands(name, records, index)
         return False
     except CorruptState:
         storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records))

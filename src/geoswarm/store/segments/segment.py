@@ -16,13 +16,14 @@ import numpy as np
 
 from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds
 from geoswarm.core.index.cells import CellIndex
+from geoswarm.core.index.demands import Demands
 from geoswarm.core.index.kernels import NONE_DEAD, Records
 from geoswarm.core.index.regions import Regions
 from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
 from geoswarm.core.subscriptions.attribute_kind import Attribute
-from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, KEYWORDS, ON, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, KEYWORDS, OBJECTS, ON, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import NEVER_US
@@ -46,6 +47,8 @@ class SegmentEntry:
     """The number of its subscriptions that are not cancelled and not on `inside`."""
     aggregates: int = 0
     """The number of its subscriptions that are not cancelled and have an aggregate."""
+    conditions: int = 0
+    """The number of its subscriptions that have a condition on columns, cancelled ones among them."""
 
     def without(self, dead: int, held: "Segment", ordinals: Ints) -> "SegmentEntry":
         """The entry after so many more of its subscriptions have been cancelled, which are those at `ordinals`."""
@@ -65,6 +68,7 @@ class Segment:
     index: CellIndex | None  # None: no subscription is a rectangle without words
     text: TextIndex | None  # None: no subscription asks for words
     regions: Regions | None  # None: every region is its rectangle
+    demands: Demands | None = None  # None: no subscription asks for more than a place and words
     rest: RestIndex = field(default_factory=RestIndex, compare=False)
 
     def __getitem__(self, attribute: Attribute[V, S]) -> S:
@@ -82,13 +86,18 @@ class Segment:
 
     @property
     def is_plain(self) -> bool:
-        """Whether all its regions are rectangles, and none of its subscriptions asks for words."""
-        return self.text is None and self.regions is None
+        """Whether all its regions are rectangles, and none of its subscriptions asks for more than a place."""
+        return self.text is None and self.merges_in_pieces
+
+    @property
+    def merges_in_pieces(self) -> bool:
+        """Whether all its regions are rectangles, and its subscriptions ask for places and words only."""
+        return self.regions is None and self.demands is None
 
     def searchable(self, dead: Bytes = NONE_DEAD) -> Searchable:
         words = self[KEYWORDS]
         conditions = conditions_of(words) if words is not None else None
-        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest)
+        return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest, self.demands)
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records.of(self.rects, self.ids, self.expires_us, dead)
@@ -132,9 +141,9 @@ class Segment:
         return None if asked is None else str(asked)
 
     def alternatives(self, ordinals: Ints) -> Ints:
-        """The number of alternatives of words that each of some subscriptions asks for."""
-        words = self[KEYWORDS]
-        return np.zeros(len(ordinals), np.int64) if words is None else alternatives(words, ordinals)
+        """The number of alternatives of words, and of objects, that each of some subscriptions asks for."""
+        asked = [values for values in (self[KEYWORDS], self[OBJECTS]) if values is not None]
+        return sum((alternatives(values, ordinals) for values in asked), np.zeros(len(ordinals), np.int64))
 
 
 def places(ascending: SubIds, wanted: SubIds) -> Ints:

@@ -4,17 +4,20 @@ They are not refused, since the next stream may have the column. The start of a 
 `status` at any time, from any process: the columns of the newest stream are in a file of the checkpoint.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from geoswarm.core.arrays.jit import SubIds
 from geoswarm.core.index.kernels import are_live
-from geoswarm.core.subscriptions.attributes import KEYWORDS, ON
+from geoswarm.core.subscriptions.attributes import KEYWORDS, OBJECTS, ON, WHERE
 from geoswarm.core.subscriptions.keywords import asks_for_none
+from geoswarm.core.where.clause import columns_of
+from geoswarm.core.where.read import clause_of
 from geoswarm.model import OBJECT, TEXT
 from geoswarm.store import manifest
+from geoswarm.store.segments.segment import SegmentEntry
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.reading import VersionReader
 from geoswarm.store.subscriptions.view import View
@@ -42,19 +45,30 @@ class Lacking(NamedTuple):
         return {**self._asdict(), "what": self.sentence}
 
 
-def find_lacking(open_view: Callable[[], View], columns: Collection[str], now_us: int) -> list[Lacking]:
-    """What live subscriptions ask for and events with these columns cannot give. The view is opened if a column lacks:
-    that reads all bytes of the segments."""
-    asked = []
-    if TEXT.name not in columns:
-        asked.append((TEXT.name, "keywords", _with_words))
-    if OBJECT.name not in columns:
-        asked.append((OBJECT.name, "enter, exit or dwell", _on_transitions))
-    if not asked:
+def find_lacking(
+    open_view: Callable[[], View], columns: Collection[str], has_conditions: bool, now_us: int
+) -> list[Lacking]:
+    """What live subscriptions ask for and events with these columns cannot give. The view is opened if a column lacks,
+    or may lack: that reads all bytes of the segments."""
+    if TEXT.name in columns and OBJECT.name in columns and not has_conditions:
         return []
-    view = open_view()
-    found = [(column, what, ids_of(view, now_us)) for column, what, ids_of in asked]
-    return [Lacking(column, what, len(ids), int(ids.min())) for column, what, ids in found if len(ids)]
+    view, found = open_view(), dict[str, dict[str, SubIds]]()
+    if TEXT.name not in columns:
+        found[TEXT.name] = {"keywords": _with_words(view, now_us)}
+    if OBJECT.name not in columns:
+        found[OBJECT.name] = {
+            "enter, exit or dwell": _on_transitions(view, now_us),
+            "objects": _of_objects(view, now_us),
+        }
+    for column, ids in _in_conditions(view, columns, now_us).items():
+        found.setdefault(column, {})["a condition"] = ids
+    told = list[Lacking]()
+    for column, asked in found.items():
+        asked = {what: ids for what, ids in asked.items() if len(ids)}
+        ids = np.unique(np.concatenate([np.empty(0, np.int64), *asked.values()]))
+        if len(ids):
+            told.append(Lacking(column, " or ".join(asked), len(ids), int(ids[0])))
+    return told
 
 
 def put_columns(storage: Storage, columns: Collection[str]) -> None:
@@ -75,7 +89,15 @@ def lacking_of_stream(storage: Storage) -> list[Lacking]:
     columns = columns_of_stream(storage)
     if columns is None:
         return []
-    return find_lacking(lambda: VersionReader(storage).read().view, columns, manifest.newest(storage).now_us)
+    newest = manifest.newest(storage)
+    return find_lacking(
+        lambda: VersionReader(storage).read().view, columns, may_have_conditions(newest.segments), newest.now_us
+    )
+
+
+def may_have_conditions(entries: Iterable[SegmentEntry]) -> bool:
+    """Whether some subscription has a condition on columns, unless it is cancelled."""
+    return any(entry.conditions for entry in entries)
 
 
 def _with_words(view: View, now_us: int) -> SubIds:
@@ -85,6 +107,33 @@ def _with_words(view: View, now_us: int) -> SubIds:
         if words is not None:
             found.append(held.ids[~asks_for_none(words) & held.live(view.dead[name], now_us)])
     return np.concatenate(found)
+
+
+def _of_objects(view: View, now_us: int) -> SubIds:
+    found = [np.empty(0, np.int64)]
+    for name, held in view.segments.items():
+        objects = held[OBJECTS]
+        if objects is not None:
+            found.append(held.ids[~asks_for_none(objects) & held.live(view.dead[name], now_us)])
+    return np.concatenate(found)
+
+
+def _in_conditions(view: View, columns: Collection[str], now_us: int) -> dict[str, SubIds]:
+    """Those with a condition on a column that there is not, by column."""
+    found = dict[str, list[SubIds]]()
+    for name, held in view.segments.items():
+        conditions, codes_of = held[WHERE], dict[str, list[int]]()
+        if not len(conditions.codes):
+            continue
+        for code, text in enumerate(conditions.names.to_pylist()):
+            for column in columns_of(clause_of(text)) - set(columns) if text else ():
+                codes_of.setdefault(column, []).append(code)
+        alive = held.live(view.dead[name], now_us) if codes_of else np.empty(0, np.bool_)
+        for column, codes in codes_of.items():
+            asks = np.zeros(len(conditions.names), np.bool_)
+            asks[codes] = True
+            found.setdefault(column, []).append(held.ids[asks[conditions.codes] & alive])
+    return {column: np.concatenate(parts) for column, parts in sorted(found.items())}
 
 
 def _on_transitions(view: View, now_us: int) -> SubIds:
