@@ -181,8 +181,9 @@ class Tuning(_Settings):
     "dwell"; None: none is."""
     accuracy_needed: bool = False
     """Whether an event of an object of unknown `accuracy_m` is passed over, too."""
-    matches: Literal["arrays", "pairs"] = "arrays"
-    """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
+    matches: Literal["arrays", "pairs", "alerts"] = "arrays"
+    """One row per event with the array of its subscriptions, or one row per (event, subscription): with "alerts" these
+    say what happened, since when, whose the subscription is, and what it was registered with (`payload`)."""
     pipeline: Literal["spis", "sps", "rihps", "risps"] = "spis"
     """How events find subscriptions (Distributor §4.2). "spis": both are divided by space, and an index finds matches.
     For comparison: "sps" tests every subscription of the partition; with "rihps" and "risps" the router looks up which

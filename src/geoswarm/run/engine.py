@@ -32,7 +32,7 @@ from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, DEAD_LETTER, PAST
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
@@ -40,7 +40,7 @@ from geoswarm.run.collection import Subscriptions
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle
-from geoswarm.run.side_stages import Stage, check_stages
+from geoswarm.run.side_stages import MATCH_COLUMNS, Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stream import Run
 from geoswarm.store import dead_files
@@ -197,6 +197,12 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             raise SchemaError(f"events have a column {PAST.name}, which marks_past adds to matches: rename it")
         if window is not None and BATCH.name in columns.names:
             raise SchemaError(f"events have a column {BATCH.name}, which kept events have of their own: rename it")
+        taken = [name for name in columns.names if name in ALERT.names] if self.tuning.matches == "alerts" else []
+        if taken:
+            raise SchemaError(
+                f"events have a column {taken[0]}, which alerts have of their own: give it another name, such as "
+                f'event_{taken[0]} = "{taken[0]}" in the columns of the source'
+            )
         if self.tuning.accuracy_max_m is not None and ACCURACY.name not in columns.names:
             raise SchemaError(
                 f"accuracy_max_m is set and events have no column {ACCURACY.name}, only {', '.join(columns.names)}: "
@@ -204,7 +210,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
-        check_stages(stages, beside, columns)
+        check_stages(stages, beside, columns, ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS)
         for each in (*beside, *(as_sink(stage.sink) for stage in stages)):
             each.bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint

@@ -66,6 +66,9 @@ class StoredBatch:
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         return _cache.view(self.storage, self.manifest).users(sub_ids, self.manifest.now_us)
 
+    def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        return _cache.view(self.storage, self.manifest).payloads(sub_ids, self.manifest.now_us)
+
     def asked_pasts(self) -> AskedPasts | None:
         view, now_us = _cache.view(self.storage, self.manifest), self.manifest.now_us
         subs = view.subs(view.pasts.ids, now_us) if len(view.pasts.ids) else None

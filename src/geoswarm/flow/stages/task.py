@@ -69,6 +69,9 @@ class BatchState(Protocol):
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         """The user of each of ascending subscriptions."""
 
+    def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        """The payload of each of ascending subscriptions."""
+
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         """Keep the counts of a task. The last attempt of a task counts."""
 
@@ -162,13 +165,17 @@ class BatchTask:
 
     @property
     def shape(self) -> str:
-        """The shape of matches before transitions, which are found event by event."""
-        return "arrays" if self.asks_for_transitions or self.follows else self.tuning.matches
+        """The shape of matches before transitions, which are found event by event, and before alerts."""
+        is_last = self.tuning.matches == "pairs" and not (self.asks_for_transitions or self.follows)
+        return "pairs" if is_last else "arrays"
 
     @property
     def follows(self) -> bool:
-        """Whether objects are followed from event to event, also where they meet no subscription."""
-        return (self.asks_for_transitions or self.tuning.keeps_objects) and OBJECT.name in self.events.names
+        """Whether objects are followed from event to event, also where they meet no subscription. For alerts they
+        always are: all events of an object are then in one task, and go out in order."""
+        tuning = self.tuning
+        wanted = self.asks_for_transitions or tuning.keeps_objects or tuning.matches == "alerts"
+        return wanted and OBJECT.name in self.events.names
 
     def plan(self) -> Plan:
         return self.state.plan()

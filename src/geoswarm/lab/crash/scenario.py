@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.attributes import OPERATION
-from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES, TRANSITION
+from geoswarm.run.oracle.oracle import Alert, Oracle, Pair, alerts_of, pairs_of
 from geoswarm.run.oracle.regions import read_region
 from geoswarm.store import dead_files
 from geoswarm.store.journal import JournalReader
@@ -123,6 +123,7 @@ class Scenario:
                 if row.get("on", "inside") != "inside":
                     row["confirm"] = (None, None, "2 fixes", "0.1 s")[rules.integers(4)]
                     row["cooldown"] = (None, None, "0.1 s", "1 min")[rules.integers(4)]
+                    row["payload"] = (None, '{"note": "é"}', "7")[rules.integers(3)]
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
             rows.append(row)
@@ -177,6 +178,7 @@ class BatchFiles:
 @dataclass(frozen=True)
 class Expected:
     pairs: list[Pair]
+    alerts: list[Alert]
     dead: Counter[str]
     """Dead letters by kind."""
     events_in: int
@@ -230,6 +232,7 @@ def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[
 @lru_cache(maxsize=32)  # many runs of one scenario have the same batches
 def _expected(scenario: Scenario, batches: tuple[BatchFiles, ...]) -> list[Expected]:
     oracle, answers = Oracle(CONTRACT.bounds), []
+    oracle.following.sequence_us = round(TUNING.object_ttl_s * 1e6)
     for k, batch in enumerate(batches):
         if len(batch.operations) > FILES_PER_BATCH_MAX:
             raise ValueError(f"batch {k} holds {len(batch.operations)} files of operations: their order is not known")
@@ -239,9 +242,13 @@ def _expected(scenario: Scenario, batches: tuple[BatchFiles, ...]) -> list[Expec
         events = pa.concat_tables(tables) if tables else EVENTS_SCHEMA.empty_table()
         sound = events.filter(pa.array([is_sound(row) for row in events.to_pylist()], pa.bool_()))
         inside = oracle.match(sound, now_us)
-        pairs = sorted(oracle.deliver(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS, inside))
+        told = oracle.tell(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS, inside)
         dead = Counter(event=len(events) - len(sound), operation=refused)
-        answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in inside}), len(inside)))
+        answers.append(
+            Expected(
+                sorted(told), oracle.alerts(told), +dead, len(events), len({event for event, _ in inside}), len(inside)
+            )
+        )
     return answers
 
 
@@ -266,6 +273,9 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
         repeated += sum(n - 1 for n in got.values())
         wrong += len(set(got) - set(wanted))
         differences += [f"batch {batches[0]}: {text}" for text in _extra_columns(scenario, tables)]
+        if tables and TRANSITION.name in tables[0].schema.names:
+            alerts = (alert for k in batches if k < len(want) for alert in want[k].alerts)
+            wrong += len(set(alerts_of(tables)) ^ set(alerts))
     lost += sum(len(answer.pairs) for k, answer in enumerate(want) if k not in came)
     for k, answer in enumerate(want):
         if dead[k] != answer.dead:

@@ -32,6 +32,20 @@ class Known:
     """The ts of the last fixes, which are all on the side where the object does not count as being yet."""
     quiet_us: int | None = None
     """The end of the pause after an alert."""
+    told: list[int] = field(default_factory=list)
+    """The ts of the alerts in the sequence."""
+
+
+@dataclass(frozen=True, order=True)
+class Told:
+    """What a subscription is told of a fix."""
+
+    transition: str
+    since_us: int | None
+    sequence: int | None
+
+
+INSIDE = Told("inside", None, None)
 
 
 @dataclass
@@ -47,6 +61,8 @@ class ObjectState:
 class Follower:
     accuracy_max_m: float | None = None
     accuracy_needed: bool = False
+    sequence_us: int = 0
+    """How long a sequence goes on after an alert."""
     objects: dict[object, ObjectState] = field(default_factory=dict)
     cooled: int = 0
     vague: int = 0
@@ -63,12 +79,12 @@ class Follower:
         accuracy_m: float | None,
         met: Collection[int],
         rules: dict[int, Rules],
-    ) -> set[int]:
-        """The next fix of an object, which is inside of `met`. Returns those of the live subscriptions in `rules` that
-        are told of it."""
+    ) -> dict[int, Told]:
+        """The next fix of an object, which is inside of `met`. Returns what those of the live subscriptions in `rules`
+        are told that are told of it."""
         here = self.objects.setdefault(name, ObjectState())
         if here.newest_us is not None and ts_us < here.newest_us:
-            return set()  # late
+            return {}  # late
         here.newest_us, here.interval = ts_us, interval
         here.known = {sub: known for sub, known in here.known.items() if sub in rules}
         for sub, known in here.known.items():
@@ -76,16 +92,21 @@ class Follower:
                 known.quiet_us = None
         if self._is_vague(accuracy_m):
             self.vague += 1
-            return set()
-        told = set()
+            return {}
+        told = dict[int, Told]()
         for sub, asked in rules.items():
             known = here.known.setdefault(sub, Known())
+            before_us = None if known.has_dwelt else known.since_us
             if not _transits(known, asked, ts_us, sub in met):
                 continue
             if known.quiet_us is not None and ts_us < known.quiet_us:
                 self.cooled += 1
                 continue
-            told.add(sub)
+            if known.told and ts_us - known.told[-1] > self.sequence_us:
+                known.told = []
+            known.told.append(ts_us)
+            since_us = before_us if asked.on == "exit" else known.since_us
+            told[sub] = Told(asked.on if isinstance(asked.on, str) else "dwell", since_us, len(known.told))
             known.quiet_us = ts_us + asked.cooldown_us if asked.cooldown_us else None
         return told
 

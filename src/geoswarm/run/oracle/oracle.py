@@ -18,10 +18,12 @@ from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.following import Follower, Rules, read_rules
+from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
 from geoswarm.run.oracle.regions import Region, read_region
 
 Pair = tuple[int, int]
+Alert = tuple[Pair, Told, str, str | None]
+"""Of which event and subscription, what it says, whose it is, and what goes with it."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Oracle:
         self.rules: dict[int, Rules] = {}
         """Of the subscriptions that are in `on`."""
         self.following = Follower()
+        self.users: dict[int, str] = {}
+        self.payloads: dict[int, str | None] = {}
         self.counting: dict[int, Counting] = {}
         """By subscription; those that are missing report matches."""
         self._beginnings = 0
@@ -124,6 +128,9 @@ class Oracle:
             began = before.began if before is not None and goes_on else self._beginnings
             self.counting[sub_id] = Counting(spec, began, str(row.get("user") or ""))
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
+        self.users[sub_id] = str(row.get("user") or "")
+        payload = row.get("payload")
+        self.payloads[sub_id] = None if payload is None else str(payload)
         self.since_us.pop(sub_id, None)
         if row.get("since") is not None:
             self.since_us[sub_id] = since_us
@@ -187,9 +194,15 @@ class Oracle:
     ) -> set[Pair]:
         """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
         when the interval of its last event is out of the window. `met` are the matches, where they are known."""
+        return set(self.tell(events, now_us, interval, window, met))
+
+    def tell(
+        self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1, met: set[Pair] | None = None
+    ) -> dict[Pair, Told]:
+        """The same, with what each subscription is told."""
         events = events.filter(pa.array([self.is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us) if met is None else met
-        pairs = {(event, sub) for event, sub in met if sub not in self.on and sub not in self.counting}
+        pairs = {(event, sub): INSIDE for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
         self.following.forget(interval - window)
         names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
@@ -203,8 +216,12 @@ class Oracle:
             if name is not None:
                 inside = {sub for sub in rules if (event, sub) in met}
                 told = self.following.see(name, ts_us, interval, accuracy_m, inside, rules)
-                pairs |= {(event, sub) for sub in told}
+                pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
+
+    def alerts(self, told: dict[Pair, Told]) -> list[Alert]:
+        """What was told, as alerts, before further operations."""
+        return sorted((pair, said, self.users[pair[1]], self.payloads[pair[1]]) for pair, said in told.items())
 
     def is_fit(self, event: dict[str, object]) -> bool:
         west, south, east, north = self._bounds
@@ -272,6 +289,17 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
         return (None if keywords is None else parse(str(keywords))), True
     except InputError:
         return None, False
+
+
+def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
+    """The alerts in an engine's output."""
+    alerts = list[Alert]()
+    for table in tables:
+        since = table.column("since").cast(pa.int64()).to_pylist()
+        for row, since_us in zip(table.to_pylist(), since, strict=True):
+            told = Told(row["transition"], since_us, row["sequence"])
+            alerts.append(((row["event_id"], row["sub_id"]), told, row["user"], row["payload"]))
+    return alerts
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:

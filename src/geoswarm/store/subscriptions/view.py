@@ -14,7 +14,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.kernels import NONE_DEAD, Records, are_live
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.subscriptions.aggregate import AggregateValues, look_up
-from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CONFIRM, COOLDOWN, ON, OPERATION, USER
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CONFIRM, COOLDOWN, ON, OPERATION, PAYLOAD, USER
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.subscriptions.trigger import FollowRules
@@ -127,6 +127,16 @@ class View:
             first += len(users.names)
         every = pa.concat_arrays(names) if names else pa.array([], pa.string())
         return every.take(pa.array(codes, mask=codes < 0))
+
+    def payloads(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
+        """The payload of each ascending id; null where there is none, or no live subscription has the id."""
+        found, texts = find_live(self, ids, now_us), [pa.nulls(1, pa.large_string())]
+        at = np.zeros(len(ids), np.int64)
+        for number, held in enumerate(self.segments.values()):
+            mine = np.flatnonzero(found[0] == number)
+            at[mine] = sum(map(len, texts)) + np.arange(len(mine))
+            texts.append(PAYLOAD.read(held[PAYLOAD], found[1, mine]))
+        return pa.concat_arrays(texts).take(pa.array(at))
 
     # -- where subscriptions are
 
