@@ -181,6 +181,10 @@ class Tuning(_Settings):
     "dwell"; None: none is."""
     accuracy_needed: bool = False
     """Whether an event of an object of unknown `accuracy_m` is passed over, too."""
+    cross_way_m_max: float = Field(default=10_000.0, gt=0)
+    """For "cross", the straight way from one event of an object to the next. One of more metres is a gap, in which
+    nobody knows where the object was: a minute of an airliner is 15 km, that of a ship 0.6. In a world that is not in
+    degrees, the unit is that of its coordinates."""
     matches: Literal["arrays", "pairs", "alerts"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription): with "alerts" these
     say what happened, since when, whose the subscription is, and what it was registered with (`payload`)."""

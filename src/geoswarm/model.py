@@ -56,14 +56,14 @@ USER = pa.field("user", pa.string())
 TRANSITION = pa.field("transition", pa.string(), nullable=False)
 """What an alert is of, one of ALERT_KINDS."""
 SINCE = pa.field("since", TIMESTAMP)
-"""When the stay began that an alert is of; null: there is none, or it is not known."""
+"""When the stay or the way began that an alert is of; null: there is none, or it is not known."""
 SEQUENCE = pa.field("sequence", pa.int64())
 """The number of an alert among those of its subscription about its object; null: of each event alike, `inside`."""
 PAYLOAD = pa.field("payload", pa.string())
 ALERT = pa.schema([SUB_ID, USER, TRANSITION, SINCE, SEQUENCE, PAYLOAD])
 """The columns of an alert beside those of its event."""
-ALERT_KINDS = ("inside", "enter", "exit", "dwell")
-OF_INSIDE, OF_ENTER, OF_EXIT, OF_DWELL = range(len(ALERT_KINDS))
+ALERT_KINDS = ("inside", "enter", "exit", "dwell", "cross")
+OF_INSIDE, OF_ENTER, OF_EXIT, OF_DWELL, OF_CROSS = range(len(ALERT_KINDS))
 """What an alert is of, as a number."""
 VERSION = "version"
 """The column of matches with the version of the subscriptions, the same in all rows of a batch."""
@@ -74,5 +74,5 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 NEVER_US = (1 << 63) - 1
 """The expiry, in microseconds since 1970, of a subscription that has none."""
 
-INSIDE, ENTER, EXIT = -1, -2, -3
+INSIDE, ENTER, EXIT, CROSS = -1, -2, -3, -4
 """What a subscription is `on`, as one number: one of these, or 0 and more for a dwell of so many microseconds."""

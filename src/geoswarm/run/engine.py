@@ -131,16 +131,17 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         """Register a subscription to events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as
         "flood AND (river OR dam)"; the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat,
         metres)". `on` is "inside", every such event, by default; or, for events that have an `object_id`, those with
-        which an object enters the region ("enter"), leaves it ("exit"), or has stayed in it for so long
-        ("dwell(SECONDS)"). `predicate` is the relation of the region to an event, which may be an area: "intersects",
-        the default, "contains", "within" or "covers". The subscription is on disk when this returns, and in force from
-        the next batch on. A region that could never match is an error here; a taken id becomes a dead letter.
+        which an object enters the region ("enter"), leaves it ("exit"), has stayed in it for so long
+        ("dwell(SECONDS)"), or has passed through it since the one before ("cross"). `predicate` is the relation of the
+        region to an event, which may be an area: "intersects", the default, "contains", "within" or "covers". The
+        subscription is on disk when this returns, and in force from the next batch on. A region that could never match
+        is an error here; a taken id becomes a dead letter.
         With `since`, a time or "1 hour" ago, kept events come first (`docs/past.md`). With an `aggregate`, such as
         "count" or "avg(speed)", it reports an answer for each `window`, such as "tumbling(60 s)", instead of matches:
         one for each value of the column `group_by`, `when` a condition such as "count > 100" is true
         (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
         `attributes` are further columns of operations (`core/subscriptions/attributes.py`), such as `confirm`, "3
-        fixes" or "20 s" before an enter or exit counts, and `cooldown`, a pause after each alert.
+        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert.
         Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
         counts = {"aggregate": aggregate, "window": window, "group_by": group_by, "when": when}

@@ -18,6 +18,7 @@ from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
+from geoswarm.flow.keyed.ways import Crossings
 from geoswarm.flow.stages.beside import drop_followers, split_into_pairs
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import SUB_ID, SUB_IDS, USER
@@ -99,7 +100,11 @@ class TransitionRun:
         if task.follows:
             vagueness = Vagueness(task.tuning.accuracy_max_m, task.tuning.accuracy_needed)
             sequence_us = round(task.tuning.object_ttl_s * 1e6) if task.tuning.matches == "alerts" else None
-            operator = Transitions(task.state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us)
+            state = task.state
+            crossings = Crossings(state.on_cross, task.grid, task.now_us, task.tuning.cross_way_m_max)
+            operator = Transitions(
+                state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings
+            )
             changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
         else:
             changed = matches.map(drop_followers(task), matches.schema)

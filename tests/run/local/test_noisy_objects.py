@@ -25,6 +25,7 @@ from geoswarm.store.subscriptions import View
 
 WORLD = gs.Contract(columns=90, rows=45, executors=3)
 BATCHES, BATCH_S, INTERVAL_S, STEP = 9, 10.0, 20.0, 5.0
+WAY_M_MAX = 600_000.0
 STRATEGIES = ("auto", "ps2-hybrid", "swarm")
 
 
@@ -42,6 +43,7 @@ def storm(seed: int, number: int) -> pa.Table:
         rng, 30 if number else 60, ids=40, now_us=round(number * BATCH_S * 1e6), near=20.0, lasts_us=10**8
     )
     asked = worlds.with_alert_rules(rng, worlds.with_on(rng, worlds.with_borders(asked, STEP)))
+    asked = worlds.with_ways(rng, worlds.with_buffers(rng, worlds.with_shapes(rng, asked)))
     return worlds.with_payloads(rng, asked)
 
 
@@ -94,9 +96,11 @@ def test_alerts_of_noisy_objects_are_what_brute_force_finds(tmp_path: Path, seed
         accuracy_needed=seed % 2 == 1,
         deltas_max=2,
         matches="alerts" if seed else "arrays",
+        cross_way_m_max=WAY_M_MAX,
     )
     told, oracle, kinds, longest = play(tmp_path, seed, tuning), Oracle(worlds.BOUNDS), Counter[str](), 0
     oracle.following.accuracy_max_m, oracle.following.accuracy_needed = 20.0, tuning.accuracy_needed
+    oracle.way_m_max = WAY_M_MAX
     oracle.following.sequence_us = round(tuning.object_ttl_s * 1e6)
     entries = {entry.batch: entry for entry in JournalReader(Storage(str(tmp_path))).read(BatchEntry)}
     for number in range(BATCHES):
@@ -111,11 +115,13 @@ def test_alerts_of_noisy_objects_are_what_brute_force_finds(tmp_path: Path, seed
         counted = entries[number].cooled, entries[number].vague
         assert counted == (oracle.following.cooled - cooled, oracle.following.vague - vague)
         kinds.update(str(oracle.on.get(sub, "inside")) for _, sub in want)
-    assert kinds.keys() >= {"inside", "enter", "exit"}
+    assert kinds.keys() >= {"inside", "enter", "exit", "cross"}
+    assert kinds["cross"] > 20
     assert longest > 3 or tuning.matches == "arrays"
     totals = entries[BATCHES - 1].totals
     assert (totals.cooled, totals.vague) == (oracle.following.cooled, oracle.following.vague)
     assert totals.cooled > 0
+    assert totals.gaps == oracle.following.gaps > 20
     assert totals.vague > 50
 
 

@@ -31,6 +31,19 @@ class ObjectEvents(NamedTuple):
     subs: Ints
 
 
+class NotMet(NamedTuple):
+    """Subscriptions that event k has not met: those that it stays in if it was (`nearby.py`),
+    near[near_offsets[k]:near_offsets[k + 1]], and those that its way passes through (`ways.py`), crossed[...].
+    Apart from `ObjectEvents`, since every array that is handed to a function takes time."""
+
+    near_offsets: Ints
+    near: Ints
+    crossed_offsets: Ints
+    crossed: Ints
+    way_us: Ints
+    """When the way to the event began."""
+
+
 class PriorStays(NamedTuple):
     """Where objects were before: for each `known` object, in order, its newest ts, the subscriptions it is in, and
     those about which something is open: a run that is not confirmed, a pause after an alert, or a sequence."""
@@ -51,7 +64,7 @@ class PriorStays(NamedTuple):
 
 class Interests(NamedTuple):
     """The id of each numbered subscription, what it is on (`model.py`), and when a transition counts for it
-    (`core/subscriptions/alert_rules.py`)."""
+    (`core/subscriptions/alert_rules.py`, `core/subscriptions/exit_buffer.py`)."""
 
     ids: SubIds
     on: Ints
@@ -60,14 +73,17 @@ class Interests(NamedTuple):
 
 
 class Notices(NamedTuple):
-    """The subscriptions to which each event is reported, and what they are told, where that is asked for: what it is of
-    (`model.ALERT_KINDS`), when the stay began, or NEVER_US, and the number in the sequence, or 0."""
+    """The subscriptions to which each event is reported, and what they are told (n, 3), as the
+    numbers below say; no rows, if nobody asks."""
 
     offsets: Ints
     subs: SubIds
-    kinds: Ints
-    since_us: Ints
-    sequence: Ints
+    told: Ints
+
+
+KIND, SINCE_US, SEQUENCE = range(3)
+"""The columns of what a subscription is told: what it is of (`model.ALERT_KINDS`), when the stay or the way began, or
+NEVER_US, and the number in the sequence, or 0."""
 
 
 class KeptStays(NamedTuple):
@@ -99,24 +115,24 @@ class CurrentStays(NamedTuple):
 
     subs: Ints
     since_us: Ints  # when the stay began, OUTSIDE_US, or NEVER_US: has dwelt
-    event: Ints  # the last event that was inside
+    event: Ints  # the last event that was inside, or near enough
     run_us: Ints  # the first fix of a run on the other side
     run_fixes: Ints  # how many fixes it has; 0: there is none
     quiet_us: Ints  # until when alerts are left out
-    sequence: Ints  # the number of the last alert; 0: there was none
-    told_us: Ints  # its ts
+    told: Ints  # (.., 2): the number of the last alert, 0: there was none; its ts
     place: Ints  # by subscription: its place among these, or NO_PLACE
 
 
 @kernel
 def room_for_notices(events: int, most: int, tells: bool) -> Notices:
-    said = np.empty((3, most if tells else 0), np.int64)
-    return Notices(np.zeros(events + 1, np.int64), np.empty(most, np.int64), said[0], said[1], said[2])
+    return Notices(
+        np.zeros(events + 1, np.int64), np.empty(most, np.int64), np.empty((most if tells else 0, 3), np.int64)
+    )
 
 
 @kernel
 def first_notices(notices: Notices, n: int) -> Notices:
-    return Notices(notices.offsets, notices.subs[:n], notices.kinds[:n], notices.since_us[:n], notices.sequence[:n])
+    return Notices(notices.offsets, notices.subs[:n], notices.told[:n])
 
 
 @kernel
@@ -159,14 +175,16 @@ def first_kept(kept: KeptStays, m: int) -> KeptStays:
 
 
 @kernel
-def sort_notices(notices: Notices, begin: int, end: int) -> None:
-    """By subscription."""
-    if len(notices.kinds):
-        order = begin + np.argsort(notices.subs[begin:end])
-        for values in (notices.subs, notices.kinds, notices.since_us, notices.sequence):
-            values[begin:end] = values[order]
+def sort_told(notices: Notices, begin: int, end: int) -> None:
+    """By subscription, with what they are told."""
+    if end - begin < 2:
         return
-    values = notices.subs
+    order = begin + np.argsort(notices.subs[begin:end])
+    notices.subs[begin:end], notices.told[begin:end] = notices.subs[order], notices.told[order]
+
+
+@kernel
+def sort_subs(values: SubIds, begin: int, end: int) -> None:
     if end - begin > INSERTION_SORT_MAX:
         values[begin:end].sort()
         return

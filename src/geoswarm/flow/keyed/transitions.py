@@ -22,6 +22,13 @@ The exact rules. An event of an object is a fix of it here:
  - a stay begins, by `since`, with the first fix of the run that confirmed it, and dwells from there; a dwell is
    reported of a fix inside, at the earliest of the confirming one. A stay ends with the fix that confirms the run
    outside;
+ - with `exit_buffer_m` a fix outside of the region counts as inside for an object that is inside, unless it is further
+   outside than so many metres, on the sphere; the place alone decides then, not the words. An area is measured by its
+   `x` and `y`. For an object that is outside, the region ends at its border;
+ - `cross` is of ways (`ways.py`): the straight line from one fix to the next touches the region, and does not begin in
+   it. So who comes in has crossed; who goes on inside, or goes out, has not. A way longer than `cross_way_m_max` is a
+   gap, and to the first fix of an object there is no way. Areas go their way by their `x` and `y`. There are neither
+   stays nor runs of it;
  - an alert begins a pause of `cooldown`: what the subscription would be told of the object at a `ts` before its end is
    left out, not put off, and counted (`cooled`). Stays and runs go on meanwhile;
  - a vague fix (`Vagueness`) is passed over and counted: it is neither inside nor outside, yet the newest fix;
@@ -48,9 +55,12 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Array, Bools, Ints, SubIds
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.columns import sum_groups
+from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
-from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, ObjectEvents, PriorStays
+from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
+from geoswarm.flow.keyed.turn_ways import ways_of
+from geoswarm.flow.keyed.ways import Crossings
 from geoswarm.model import ACCURACY, OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], FollowRules]
@@ -89,11 +99,19 @@ class Transitions(Operator):
     order = ("ts", "event_id")
 
     def __init__(
-        self, lookup: Lookup, window: int = 1, vagueness: Vagueness = NEVER_VAGUE, sequence_us: int | None = None
+        self,
+        lookup: Lookup,
+        window: int = 1,
+        vagueness: Vagueness = NEVER_VAGUE,
+        sequence_us: int | None = None,
+        regions: RegionLookup | None = None,
+        crossings: Crossings | None = None,
     ) -> None:
-        """`lookup` travels to workers, so it must be picklable, such as a method of `BatchState`. With `sequence_us`,
-        rows have what alerts need (`TOLD`)."""
-        self.lookup, self.window, self.vagueness = lookup, window, vagueness
+        """`lookup` and `regions` travel to workers, so they must be picklable, such as methods of `BatchState`. With
+        `sequence_us`, rows have what alerts need (`TOLD`); without `regions`, no subscription has an exit buffer, and
+        without `crossings`, none is on cross."""
+        self.lookup, self.regions, self.crossings = lookup, regions, crossings
+        self.window, self.vagueness = window, vagueness
         self.sequence_us = NO_SEQUENCE if sequence_us is None else sequence_us
 
     @property
@@ -105,12 +123,16 @@ class Transitions(Operator):
                 *before,
                 pa.field("sequence", _LONGS),  # the number of the last alert, 0: none
                 pa.field("told_us", _LONGS),  # its ts
+                pa.field("from_us", pa.int64()),  # ts of its newest fix that was not vague, where its next way begins
+                pa.field("from_x", pa.float64()),
+                pa.field("from_y", pa.float64()),
             ]
         )
 
     @property
     def kept_before(self) -> tuple[pa.Schema, ...]:
-        """Version 0.1 kept no places, the first of 0.2 neither runs nor pauses, and the next no sequences."""
+        """Version 0.1 kept no places, the first of 0.2 neither runs nor pauses, and the next neither sequences nor
+        where ways begin."""
         first = pa.schema(
             [
                 pa.field("seen_us", pa.int64(), nullable=False),  # of its newest event
@@ -145,33 +167,42 @@ class Transitions(Operator):
         return fed.filter(keys.is_valid()), passing.rename_columns(given.names).cast(given)
 
     def update(self, turn: Turn) -> Answer:
-        subs, offsets = _lists(turn.rows.column(SUB_IDS.name))
-        newest = turn.held_starts[1:][np.diff(turn.held_starts) > 0] - 1  # the last row of each key that has some
-        held = turn.held.take(pa.array(newest))
+        rows, (subs, offsets) = turn.rows, _lists(turn.rows.column(SUB_IDS.name))
+        known = np.diff(turn.held_starts) > 0
+        held = turn.held.take(pa.array(turn.held_starts[1:][known] - 1))  # the last row of each key that has some
+        ts_us = rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
+        vague, seen_us = self.vagueness.find(rows), held.column("seen_us").to_numpy()
+        ways = ways_of(turn, held, ts_us, vague, self.crossings)
         (held_subs, held_offsets), (open_subs, open_offsets) = (_lists(held.column(c)) for c in ("subs", "open_subs"))
-        numbers, interests = _look_up_interests(np.concatenate([subs, held_subs, open_subs]), self.lookup)
-        met, held_subs, open_subs = np.split(numbers, np.cumsum([len(subs), len(held_subs)]))
+        asked = [subs, held_subs, open_subs, ways.crossed]
+        numbers, interests, buffer_mm = _look_up_interests(np.concatenate(asked), self.lookup)
+        met, held_subs, open_subs, crossed = np.split(numbers, np.cumsum([len(part) for part in asked[:-1]]))
         since_us, *runs = (_lists(held.column(c))[0] for c in ("since_us", "run_us", "run_fixes", "quiet_us"))
         runs += (_lists_beside(held.column(c), open_offsets) for c in ("sequence", "told_us"))
-        known, seen_us = np.diff(turn.held_starts) > 0, held.column("seen_us").to_numpy()
         stays = PriorStays(known, seen_us, held_offsets, held_subs, since_us, open_offsets, open_subs, *runs)
-        ts_us = turn.rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
-        events = ObjectEvents(turn.starts, ts_us, self.vagueness.find(turn.rows), offsets, met)
-        notices, kept, work, counts = follow(events, stays, interests, self.sequence_us)
+        events = ObjectEvents(turn.starts, ts_us, vague, offsets, met)
+        near = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int64)
+        if buffer_mm.any():
+            assert self.regions is not None, "somebody has an exit buffer"
+            x, y = (rows.column(axis).to_numpy() for axis in ("x", "y"))
+            near = find_near(events, x, y, stays, interests.ids, buffer_mm, self.regions)
+        not_met = NotMet(*near, ways.crossed_offsets, crossed, ways.began_us)
+        notices, kept, work, counts = follow(events, not_met, stays, interests, self.sequence_us)
         newest_rows = pa.array(turn.starts[kept.groups + 1] - 1)
         columns = [
             pa.array(kept.seen_us),
             *(_to_lists(kept.offsets, part) for part in (kept.subs, kept.since_us)),
-            *(turn.rows.column(axis).take(newest_rows) for axis in ("x", "y")),
+            *(rows.column(axis).take(newest_rows) for axis in ("x", "y")),
             *(_to_lists(kept.open_offsets, part) for part in kept[6:]),
+            *(column.take(pa.array(kept.groups)) for column in ways.next_begins),
         ]
         return Answer(
             pa.record_batch(columns, schema=self.kept),
             kept.groups,
-            _notice_rows(turn.rows, notices, self.given(turn.rows.schema)),
+            _notice_rows(rows, notices, self.given(rows.schema)),
             work,
             sum_groups(np.diff(notices.offsets) > 0, turn.starts),
-            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0])},
+            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0]), "gaps": ways.gaps},
         )
 
     def compact(self, held: StateRows) -> StateRows:
@@ -183,7 +214,8 @@ class Transitions(Operator):
 def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) -> pa.RecordBatch:
     """Events without an object, with only their subscriptions on `inside`, ascending; and what these are told."""
     subs, offsets = _lists(rows.column(SUB_IDS.name))
-    notices = notices_inside(offsets, *_look_up_interests(subs, lookup), tells)
+    numbers, interests, _ = _look_up_interests(subs, lookup)
+    notices = notices_inside(offsets, numbers, interests, tells)
     return _notice_rows(rows, notices, pa.schema([*rows.schema, *(TOLD if tells else ())]))
 
 
@@ -198,13 +230,14 @@ def _swap_name(name: str) -> str:
     return names.get(name, name)
 
 
-def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests]:
-    """Subscriptions as numbers, and the rules of each number. Each is looked up once."""
+def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, Ints]:
+    """Subscriptions as numbers, and the rules and the exit buffer of each number. Each is looked up once."""
     numbers, ids = number_subs(subs)
     order = np.argsort(ids)
     places = np.empty(len(ids), np.int64)
     places[order] = np.arange(len(ids))
-    return numbers, Interests(ids, *(rule[places] for rule in lookup(ids[order])))
+    *rules, buffer_mm = (rule[places] for rule in lookup(ids[order]))
+    return numbers, Interests(ids, *rules), buffer_mm
 
 
 def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
@@ -236,5 +269,5 @@ def _notice_rows(rows: pa.RecordBatch, notices: Notices, schema: pa.Schema) -> p
     columns = (columns if len(left) == len(rows) else columns.take(pa.array(left))).columns
     ends = np.append(notices.offsets[left], notices.offsets[-1]).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(notices.subs), type=SUB_IDS.type)
-    told = [_to_lists(ends, values) for values in notices[2:]] if len(schema) > len(rows.schema) else []
+    told = [_to_lists(ends, values) for values in notices.told.T] if len(schema) > len(rows.schema) else []
     return pa.record_batch([*columns[:place], lists, *columns[place:], *told], schema=schema)

@@ -4,18 +4,19 @@ It reads no files: the checkpoint's part of a batch comes through `BatchState`, 
 Everything that a worker derives from a segment is kept from batch to batch, and can be lost at any moment.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.arrays.jit import Array, SubIds
+from geoswarm.core.arrays.jit import Array, Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.aggregate import AggregateValues
+from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.asked_pasts import AskedPasts
 from geoswarm.flow.observe import LoadReport, TaskName
@@ -71,6 +72,12 @@ class BatchState(Protocol):
 
     def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
         """The payload of each of ascending subscriptions."""
+
+    def regions(self, sub_ids: SubIds) -> RegionValues:
+        """The region of each of ascending subscriptions, at least one, all of which are live."""
+
+    def on_cross(self) -> Sequence[tuple[Searchable, Ints]]:
+        """The segments that have subscriptions on `cross`, and the ordinals of these, ascending."""
 
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         """Keep the counts of a task. The last attempt of a task counts."""

@@ -35,7 +35,7 @@ STEP_S = 60.0
 """Seconds from one batch to the next by the scenario's clock."""
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
-TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S, driver_bytes_max=13_900)
+TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S, driver_bytes_max=13_900, cross_way_m_max=2_000_000.0)
 """Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches. On Spark the
 driver runs the smaller half of the files, and tasks the rest."""
 OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
@@ -123,6 +123,9 @@ class Scenario:
                 if row.get("on", "inside") != "inside":
                     row["confirm"] = (None, None, "2 fixes", "0.1 s")[rules.integers(4)]
                     row["cooldown"] = (None, None, "0.1 s", "1 min")[rules.integers(4)]
+                    row["exit_buffer_m"] = (None, None, 50_000.0)[rules.integers(3)]
+                    if rules.random() < 0.2:
+                        row |= {"on": "cross", "confirm": None, "exit_buffer_m": None}
                     row["payload"] = (None, '{"note": "é"}', "7")[rules.integers(3)]
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
@@ -232,6 +235,7 @@ def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[
 @lru_cache(maxsize=32)  # many runs of one scenario have the same batches
 def _expected(scenario: Scenario, batches: tuple[BatchFiles, ...]) -> list[Expected]:
     oracle, answers = Oracle(CONTRACT.bounds), []
+    oracle.way_m_max = TUNING.cross_way_m_max
     oracle.following.sequence_us = round(TUNING.object_ttl_s * 1e6)
     for k, batch in enumerate(batches):
         if len(batch.operations) > FILES_PER_BATCH_MAX:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,12 +15,15 @@ import shapely
 
 from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds
+from geoswarm.core.shapes.circle import bounding_rectangles
+from geoswarm.core.shapes.shapes import of_circles, of_polygons
+from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
 from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
-from geoswarm.run.oracle.regions import Region, read_region
+from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 
 Pair = tuple[int, int]
 Alert = tuple[Pair, Told, str, str | None]
@@ -61,6 +65,8 @@ class Oracle:
         self.rules: dict[int, Rules] = {}
         """Of the subscriptions that are in `on`."""
         self.following = Follower()
+        self.way_m_max = 10_000.0
+        """A longer way between two fixes is a gap."""
         self.users: dict[int, str] = {}
         self.payloads: dict[int, str | None] = {}
         self.counting: dict[int, Counting] = {}
@@ -116,8 +122,10 @@ class Oracle:
         spec, counts = _read_spec(row)
         if not counts or (spec is not None and (on != "inside" or row.get("since") is not None)):
             return False
+        if on == "cross" and (row["keywords"] is not None or predicate != "intersects"):
+            return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
-        rules = read_rules(on, row.get("confirm"), row.get("cooldown"))
+        rules = read_rules(on, row.get("confirm"), row.get("cooldown"), row.get("exit_buffer_m"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
             return False
         before = self.counting.pop(sub_id, None) if is_live else None
@@ -211,13 +219,48 @@ class Oracle:
         times = events.column("ts").cast(pa.int64()).to_pylist()
         ids = events.column("event_id").to_pylist()
         rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
-        fixes = sorted(zip(times, ids, names, accuracies, strict=False), key=lambda row: row[:2])
-        for ts_us, event, name, accuracy_m in fixes:
+        places = [self._place(row) for row in events.to_pylist()]
+        fixes = sorted(zip(times, ids, names, accuracies, places, strict=False), key=lambda row: row[:2])
+        for ts_us, event, name, accuracy_m, place in fixes:
             if name is not None:
                 inside = {sub for sub in rules if (event, sub) in met}
-                told = self.following.see(name, ts_us, interval, accuracy_m, inside, rules)
+                near = {sub for sub, asked in rules.items() if asked.buffer_m and self._is_near(sub, place)}
+                told = self.following.see(
+                    name, ts_us, interval, accuracy_m, inside, rules, near, place, partial(self._cross, rules)
+                )
                 pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
+
+    def _place(self, event: dict[str, object]) -> shapely.Point:
+        """A fit event as a point."""
+        area = read_region(event.get("geometry"))
+        if area is not None and isinstance(area.shape, shapely.Point) and area.metres is None:
+            return area.shape
+        x, y = event["x"], event["y"]
+        if area is not None and (x is None or y is None):
+            grid = Grid(*self._bounds, columns=1, rows=1)
+            if area.metres is None:
+                shapes = of_polygons(np.array([area.shape], object))
+            else:
+                shapes = of_circles(np.array([[area.shape.x, area.shape.y, area.metres]]))
+            ((west, south, east, north),) = bounding_rectangles(shapes, grid).tolist()
+            x, y = (west + east) / 2 if x is None else x, (south + north) / 2 if y is None else y
+        return shapely.Point(x, y)
+
+    def _cross(self, rules: dict[int, Rules], begin: shapely.Point, end: shapely.Point) -> set[int] | None:
+        """The subscriptions that the straight way passes through; None: there are some on cross, and it is a gap."""
+        asked = [sub for sub in rules if rules[sub].on == "cross"]
+        if asked and distance_m(begin, end) > self.way_m_max:
+            return None
+        return {
+            sub
+            for sub in asked
+            if passes(begin, end, self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4])))
+        }
+
+    def _is_near(self, sub: int, place: shapely.Point) -> bool:
+        region = self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4]))
+        return region.satisfies("intersects", Region(place, self.rules[sub].buffer_m))
 
     def alerts(self, told: dict[Pair, Told]) -> list[Alert]:
         """What was told, as alerts, before further operations."""
@@ -241,7 +284,7 @@ class Oracle:
 def _read_on(on: object) -> str | float | None:
     """The value of `on`; None if it cannot be read."""
     text = "inside" if on is None else str(on).strip()
-    if text in ("inside", "enter", "exit"):
+    if text in ("inside", "enter", "exit", "cross"):
         return text
     try:
         seconds = float(text.removeprefix("dwell(").removesuffix(")"))

@@ -157,6 +157,8 @@ def status_table(found: dict[str, Any]) -> Table:
         rows["transitions"] = (
             f"{found['cooled']:,} left out by a cooldown, {found['vague']:,} events too inaccurate to decide by"
         )
+    if found["gaps"]:
+        rows["gaps"] = f"{found['gaps']:,} ways of objects longer than cross_way_m_max"
     for name, value in rows.items():
         table.add_row(name, value)
     return table

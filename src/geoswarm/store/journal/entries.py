@@ -34,6 +34,7 @@ class RunTotals:
     answers: int = 0
     cooled: int = 0
     vague: int = 0
+    gaps: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -51,6 +52,7 @@ class RunTotals:
             self.answers + answers,
             self.cooled + followed.get("cooled", 0),
             self.vague + followed.get("vague", 0),
+            self.gaps + followed.get("gaps", 0),
         )
 
 
@@ -115,6 +117,8 @@ class BatchEntry(JournalEntry):
     """Transitions that were not reported, since their subscription had a pause (`cooldown`)."""
     vague: int = 0
     """Events of objects that were passed over for transitions, since their place is too inaccurate."""
+    gaps: int = 0
+    """Pairs of events of an object that are too far apart for a way, where subscriptions are on `cross`."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -159,6 +163,7 @@ class BatchEntry(JournalEntry):
             held=answers[1],
             cooled=followed.get("cooled", 0),
             vague=followed.get("vague", 0),
+            gaps=followed.get("gaps", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )

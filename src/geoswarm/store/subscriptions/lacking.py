@@ -49,7 +49,7 @@ def find_lacking(open_view: Callable[[], View], columns: Collection[str], now_us
     if TEXT.name not in columns:
         asked.append((TEXT.name, "keywords", _with_words))
     if OBJECT.name not in columns:
-        asked.append((OBJECT.name, "enter, exit or dwell", _on_transitions))
+        asked.append((OBJECT.name, "enter, exit, cross or dwell", _on_transitions))
     if not asked:
         return []
     view = open_view()
