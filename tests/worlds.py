@@ -220,6 +220,27 @@ def with_alert_rules(rng: np.random.Generator, operations: pa.Table) -> pa.Table
     return operations
 
 
+def with_ways(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some are on cross instead; most of these have none of what does not go with it."""
+    chosen = rng.random(len(operations)) < 0.25
+    on = [("cross" if is_it else on) for is_it, on in zip(chosen, operations["on"].to_pylist(), strict=True)]
+    operations = operations.set_column(operations.schema.get_field_index("on"), "on", pa.array(on, pa.string()))
+    for name in ("confirm", "exit_buffer_m"):
+        column, place = operations[name], operations.schema.get_field_index(name)
+        lost = pa.array(chosen & (rng.random(len(operations)) < 0.95))
+        kept = pa.compute.if_else(lost, pa.scalar(None, column.type), column)
+        operations = operations.set_column(place, name, kept)
+    return operations
+
+
+def with_buffers(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some that follow objects let them go some way outside; now and then it is nonsense, or of one on `inside`."""
+    n, follows = len(operations), np.array([on not in (None, "inside") for on in operations["on"].to_pylist()])
+    metres = rng.choice([30_000.0, 50_000.5, 100_000.0, 0.0, -1.0, np.nan], n, p=[0.4, 0.3, 0.24, 0.02, 0.02, 0.02])
+    none = rng.random(n) > np.where(follows, 0.5, 0.03)
+    return operations.append_column("exit_buffer_m", pa.array(metres, mask=none))
+
+
 def with_accuracy(rng: np.random.Generator, rows: pa.Table) -> pa.Table:
     """Metres of all kinds; some unknown, some nonsense."""
     metres = np.where(rng.random(len(rows)) < 0.1, rng.choice([-1.0, np.nan, 20.0, np.inf], len(rows)), 0.0)

@@ -181,8 +181,13 @@ class Tuning(_Settings):
     "dwell"; None: none is."""
     accuracy_needed: bool = False
     """Whether an event of an object of unknown `accuracy_m` is passed over, too."""
-    matches: Literal["arrays", "pairs"] = "arrays"
-    """One row per event with the array of its subscriptions, or one row per (event, subscription)."""
+    cross_way_m_max: float = Field(default=10_000.0, gt=0)
+    """For "cross", the straight way from one event of an object to the next. One of more metres is a gap, in which
+    nobody knows where the object was: a minute of an airliner is 15 km, that of a ship 0.6. In a world that is not in
+    degrees, the unit is that of its coordinates."""
+    matches: Literal["arrays", "pairs", "alerts"] = "arrays"
+    """One row per event with the array of its subscriptions, or one row per (event, subscription): with "alerts" these
+    say what happened, since when, whose the subscription is, and what it was registered with (`payload`)."""
     pipeline: Literal["spis", "sps", "rihps", "risps"] = "spis"
     """How events find subscriptions (Distributor §4.2). "spis": both are divided by space, and an index finds matches.
     For comparison: "sps" tests every subscription of the partition; with "rihps" and "risps" the router looks up which

@@ -1,5 +1,5 @@
-"""The Arrow schemas of events, matches and dead letters. Operations, the changes of subscriptions, have the columns of
-subscriptions (`core/subscriptions/attributes.py`).
+"""The Arrow schemas of events, matches, alerts and dead letters. Operations, the changes of subscriptions, have the
+columns of subscriptions (`core/subscriptions/attributes.py`).
 
 An event may have any further columns; its matches carry them unchanged. Four of them have a meaning: keywords are
 looked for in `text`; `object_id` is the object that the event is about, for subscriptions `on` its entering, leaving or
@@ -52,6 +52,19 @@ DEAD_LETTER = pa.schema(
 
 SUB_IDS = pa.field("sub_ids", pa.list_(pa.field("element", pa.int64())), nullable=False)
 SUB_ID = pa.field("sub_id", pa.int64(), nullable=False)
+USER = pa.field("user", pa.string())
+TRANSITION = pa.field("transition", pa.string(), nullable=False)
+"""What an alert is of, one of ALERT_KINDS."""
+SINCE = pa.field("since", TIMESTAMP)
+"""When the stay or the way began that an alert is of; null: there is none, or it is not known."""
+SEQUENCE = pa.field("sequence", pa.int64())
+"""The number of an alert among those of its subscription about its object; null: of each event alike, `inside`."""
+PAYLOAD = pa.field("payload", pa.string())
+ALERT = pa.schema([SUB_ID, USER, TRANSITION, SINCE, SEQUENCE, PAYLOAD])
+"""The columns of an alert beside those of its event."""
+ALERT_KINDS = ("inside", "enter", "exit", "dwell", "cross")
+OF_INSIDE, OF_ENTER, OF_EXIT, OF_DWELL, OF_CROSS = range(len(ALERT_KINDS))
+"""What an alert is of, as a number."""
 VERSION = "version"
 """The column of matches with the version of the subscriptions, the same in all rows of a batch."""
 PAST = pa.field("past", pa.bool_(), nullable=False)
@@ -61,5 +74,5 @@ FIRST_US, LAST_US = -62_135_596_800_000_000, 253_402_300_799_999_999
 NEVER_US = (1 << 63) - 1
 """The expiry, in microseconds since 1970, of a subscription that has none."""
 
-INSIDE, ENTER, EXIT = -1, -2, -3
+INSIDE, ENTER, EXIT, CROSS = -1, -2, -3, -4
 """What a subscription is `on`, as one number: one of these, or 0 and more for a dwell of so many microseconds."""

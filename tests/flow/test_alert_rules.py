@@ -10,7 +10,14 @@ import pytest
 import geoswarm
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.alert_rules import read_confirm, read_cooldown, show_confirm, show_cooldown
-from geoswarm.core.subscriptions.attributes import CONFIRM, COOLDOWN, OPERATION, operation_table, registration
+from geoswarm.core.subscriptions.attributes import (
+    CONFIRM,
+    COOLDOWN,
+    EXIT_BUFFER,
+    OPERATION,
+    operation_table,
+    registration,
+)
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations, validate_operations
 
@@ -19,10 +26,10 @@ RUNNING = Path(geoswarm.__file__).parents[2] / "docs/running.md"
 BOX = (0.0, 0.0, 1.0, 1.0)
 
 
-def judge(**said: Any) -> list[dict[str, Any]]:
+def judge(*, world: Grid = WORLD, **said: Any) -> list[dict[str, Any]]:
     dead = DeadLetters("operation", 0)
     rows = conform_operations(operation_table([registration(7, BOX, **said)])).to_batches()[0]
-    validate_operations(rows, WORLD, 0, dead)
+    validate_operations(rows, world, 0, dead)
     letters: list[dict[str, Any]] = dead.table().to_pylist()
     return letters
 
@@ -69,9 +76,34 @@ def _rows_of_the_docs() -> list[tuple[str, str, str]]:
 @pytest.mark.parametrize(("name", "text", "why"), _rows_of_the_docs())
 def test_bad_rules_are_refused_as_the_docs_say(name: str, text: str, why: str) -> None:
     alone = "is on inside" in why
-    (letter,) = judge(**{name: text}, on="inside" if alone and name == "cooldown" else None if alone else "exit")
+    asked: dict[str, Any] = {name: text, "on": "exit"}
+    if alone:
+        asked["on"] = "inside" if name == "cooldown" else None
+    (letter,) = judge(**asked)
     assert letter["reason"] == name
     assert letter["detail"] == (why if alone else f"{name} of subscription 7 is {text!r}: {why}")
+
+
+def _bad_buffers_of_the_docs() -> list[tuple[float, str, str]]:
+    found = re.findall(r"^\| `exit_buffer_m = (\S+)`([^|]*)\| (.*) \|$", RUNNING.read_text(), re.MULTILINE)
+    assert len(found) == 6
+    return [(float(metres), where, why) for metres, where, why in found]
+
+
+@pytest.mark.parametrize(("metres", "where", "why"), _bad_buffers_of_the_docs())
+def test_bad_buffers_are_refused_as_the_docs_say(metres: float, where: str, why: str) -> None:
+    world = Grid(0.0, 0.0, 5000.0, 5000.0, columns=10, rows=10) if "degrees" in where else WORLD
+    (letter,) = judge(world=world, on=None if "without" in where else "exit", exit_buffer_m=metres)
+    assert (letter["reason"], letter["detail"]) == ("exit_buffer", why)
+
+
+def test_a_buffer_is_kept_to_the_millimetre() -> None:
+    dead = DeadLetters("operation", 0)
+    rows = [registration(7, BOX, on="exit", exit_buffer_m=metres) for metres in (0.001, 12.3456, 100_000.0, None)]
+    validated = validate_operations(conform_operations(operation_table(rows)).to_batches()[0], WORLD, 0, dead)
+    assert not len(dead)
+    assert validated[EXIT_BUFFER].tolist() == [1, 12_346, 100_000_000, 0]
+    assert EXIT_BUFFER.show(validated[EXIT_BUFFER])["exit_buffer_m"].to_pylist() == [0.001, 12.346, 100_000.0, None]
 
 
 @pytest.mark.parametrize("text", ["", " ", "fixes", "s 3", "3", "3 fixes!", "nan s", "1e3 s", "٣ s", "3 s 4", "9" * 16])

@@ -12,6 +12,7 @@ import pytest
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.arrays.jit import SubIds
+from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.operator import Answer, Moment
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, without_object
@@ -29,10 +30,12 @@ from worlds import (
     wandering_events,
     with_accuracy,
     with_alert_rules,
+    with_buffers,
     with_demands,
     with_facts,
     with_keywords,
     with_on,
+    with_shapes,
     with_texts,
 )
 
@@ -105,6 +108,10 @@ class Lookup:
         return Lookup.view.follow_rules(ids, Lookup.now_us)
 
 
+def regions(ids: SubIds) -> RegionValues:
+    return Lookup.view.regions(ids, Lookup.now_us)
+
+
 def match_events(checkpoint: Checkpoint, manifest: Manifest, events: pa.RecordBatch) -> pa.RecordBatch:
     """Every event with all that it met."""
     segments = View.open(checkpoint.storage, manifest).searchables()
@@ -124,12 +131,12 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int) -> None:
     window, has_rules = int(rng.integers(1, 4)), seed % 4 > 0
     vagueness = Vagueness(20.0, seed % 4 == 2) if has_rules else Vagueness()
     oracle.following.accuracy_max_m, oracle.following.accuracy_needed = vagueness
-    store = Memory(Transitions(Lookup(), window, vagueness), rng)
+    store = Memory(Transitions(Lookup(), window, vagueness, regions=regions), rng)
     kinds = Counter[str]()
     for batch_id in range(25):
         now_us, interval = 10 * SECOND_US * batch_id, batch_id // 3
         storm = with_on(rng, operations(rng, int(rng.integers(0, 40)), ids=60, now_us=now_us, near=20, lasts_us=10**8))
-        storm = with_alert_rules(rng, storm) if has_rules else storm
+        storm = with_buffers(rng, with_alert_rules(rng, with_shapes(rng, storm))) if has_rules else storm
         storm = with_keywords(rng, storm, 0.3) if rng.random() < 0.5 else storm
         storm = with_demands(rng, storm, 0.3) if seed % 5 == 0 else storm
         manifest = checkpoint.prepare(batch_id, lambda storm=storm: [storm], now_us)  # type: ignore[misc]
@@ -194,7 +201,8 @@ class _Fixed:
         on = [self.on.get(int(i), INSIDE) for i in ids]
         confirm = [self.confirm.get(int(i), 0) for i in ids]
         cooldown_us = [self.cooldown.get(int(i), 0) * SECOND_US for i in ids]
-        return FollowRules(*(np.array(rule, np.int64) for rule in (on, confirm, cooldown_us)))
+        none = [0] * len(on)
+        return FollowRules(*(np.array(rule, np.int64) for rule in (on, confirm, cooldown_us, none)))
 
 
 def _rows(steps: list[tuple[Any, int, list[int]]], first_id: int = 0) -> pa.RecordBatch:

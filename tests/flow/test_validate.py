@@ -78,7 +78,7 @@ def test_a_point_on_the_worlds_edge_is_inside(changes: dict[str, Any]) -> None:
         ({"geometry": b"SRID=3857;POLYGON((0 0, 5 0, 5 5, 0 0))"}, "coordinate-system", "3857"),
         ({"geometry": b"POLYGON((0 0, 10 10, 10 0, 0 10, 0 0))"}, "invalid", "(5, 5)"),
         ({"keywords": "flood AND"}, "keywords", "keywords of subscription 1: at character 7"),
-        ({"on": "leave"}, "on", "subscription 1 is on 'leave': send inside, enter, exit or dwell(SECONDS)"),
+        ({"on": "leave"}, "on", "subscription 1 is on 'leave': send inside, enter, exit, cross or dwell(SECONDS)"),
         ({"on": ""}, "on", "''"),
         ({"on": "Enter"}, "on", "'Enter'"),
         ({"on": "enter exit"}, "on", "'enter exit'"),

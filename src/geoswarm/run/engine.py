@@ -32,7 +32,7 @@ from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, DEAD_LETTER, PAST
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
@@ -40,7 +40,7 @@ from geoswarm.run.collection import Subscriptions
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle
-from geoswarm.run.side_stages import Stage, check_stages
+from geoswarm.run.side_stages import MATCH_COLUMNS, Stage, check_stages
 from geoswarm.run.sinks import SinkLike, as_sink
 from geoswarm.run.stream import Run
 from geoswarm.store import dead_files
@@ -131,17 +131,18 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         """Register a subscription to events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as
         "flood AND (river OR dam)"; the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat,
         metres)". `on` is "inside", every such event, by default; or, for events that have an `object_id`, those with
-        which an object enters the region ("enter"), leaves it ("exit"), or has stayed in it for so long
-        ("dwell(SECONDS)"). `predicate` is the relation of the region to an event, which may be an area: "intersects",
-        the default, "contains", "within" or "covers". The subscription is on disk when this returns, and in force from
-        the next batch on. A region that could never match is an error here; a taken id becomes a dead letter.
+        which an object enters the region ("enter"), leaves it ("exit"), has stayed in it for so long
+        ("dwell(SECONDS)"), or has passed through it since the one before ("cross"). `predicate` is the relation of the
+        region to an event, which may be an area: "intersects", the default, "contains", "within" or "covers". The
+        subscription is on disk when this returns, and in force from the next batch on. A region that could never match
+        is an error here; a taken id becomes a dead letter.
         With `since`, a time or "1 hour" ago, kept events come first (`docs/past.md`). With an `aggregate`, such as
         "count" or "avg(speed)", it reports an answer for each `window`, such as "tumbling(60 s)", instead of matches:
         one for each value of the column `group_by`, `when` a condition such as "count > 100" is true
         (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
         `attributes` are further columns of operations (`core/subscriptions/attributes.py`): `objects`, a list of the
         ids whose events count; `where`, a condition on columns such as "speed > 80 AND status = 'free'"; `confirm`, "3
-        fixes" or "20 s" before an enter or exit counts, and `cooldown`, a pause after each alert.
+        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert.
         Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
         counts = {"aggregate": aggregate, "window": window, "group_by": group_by, "when": when}
@@ -198,6 +199,12 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             raise SchemaError(f"events have a column {PAST.name}, which marks_past adds to matches: rename it")
         if window is not None and BATCH.name in columns.names:
             raise SchemaError(f"events have a column {BATCH.name}, which kept events have of their own: rename it")
+        taken = [name for name in columns.names if name in ALERT.names] if self.tuning.matches == "alerts" else []
+        if taken:
+            raise SchemaError(
+                f"events have a column {taken[0]}, which alerts have of their own: give it another name, such as "
+                f'event_{taken[0]} = "{taken[0]}" in the columns of the source'
+            )
         if self.tuning.accuracy_max_m is not None and ACCURACY.name not in columns.names:
             raise SchemaError(
                 f"accuracy_max_m is set and events have no column {ACCURACY.name}, only {', '.join(columns.names)}: "
@@ -205,7 +212,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
-        check_stages(stages, beside, columns)
+        check_stages(stages, beside, columns, ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS)
         for each in (*beside, *(as_sink(stage.sink) for stage in stages)):
             each.bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint

@@ -1,6 +1,6 @@
 """One batch from source to sink, on any runner. This file reads as the table of contents of the data plane.
 
-    source -> validate -> route -> exchange -> match -> (exchange -> merge) -> (transitions) -> sink
+    source -> validate -> route -> exchange -> match -> (exchange -> merge) -> (transitions) -> (alerts) -> sink
               └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
 
 A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
@@ -27,7 +27,8 @@ from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.silence import NOT_SILENT, SUBSCRIPTIONS_MAX, Silence, reasons
-from geoswarm.flow.stages.beside import pairs_with_users, select_valid
+from geoswarm.flow.stages.alerts import make_alerts
+from geoswarm.flow.stages.beside import as_they_are, pairs_with_users, select_valid
 from geoswarm.flow.stages.count import (
     CELL_COUNTS,
     PLACED_BY,
@@ -39,7 +40,7 @@ from geoswarm.flow.stages.count import (
 )
 from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
-from geoswarm.flow.stages.past import as_they_are, give_past, nullable_columns
+from geoswarm.flow.stages.past import give_past, nullable_columns
 from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
@@ -248,7 +249,9 @@ class Pipeline:
 
     def _matches(self, events: Rows, task: BatchTask) -> Rows:
         matches = match(exchange(events, task), task)
-        return self._following.apply(matches, task) if task.asks_for_transitions or task.follows else matches
+        if task.asks_for_transitions or task.follows:
+            matches = self._following.apply(matches, task)
+        return matches.map(*make_alerts(task, matches.schema)) if task.tuning.matches == "alerts" else matches
 
     def _with_pasts(self, matches: Rows, task: BatchTask, manifest: Manifest) -> Rows:
         """What the sink gets: the past of new subscriptions, then the matches, if the settings mark which is which."""
@@ -257,7 +260,10 @@ class Pipeline:
         marked = matches.add_constant(PAST.name, False)
         columns = nullable_columns(marked.schema)
         if manifest.pasts is not None:
-            pasts = matches.numbers(1).map(*give_past(task)).add_constant(VERSION, manifest.version)
+            pasts = matches.numbers(1).map(*give_past(task))
+            if task.tuning.matches == "alerts":
+                pasts = pasts.map(*make_alerts(task, pasts.schema))
+            pasts = pasts.add_constant(VERSION, manifest.version)
             marked = pasts.add_constant(PAST.name, True).union(marked)
         return marked.map(as_they_are, columns)
 

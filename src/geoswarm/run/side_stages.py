@@ -18,9 +18,10 @@ from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
-from geoswarm.flow.stages.beside import USER_FIELD, drop_followers, split_into_pairs
+from geoswarm.flow.keyed.ways import Crossings
+from geoswarm.flow.stages.beside import drop_followers, split_into_pairs
 from geoswarm.flow.stages.task import BatchTask
-from geoswarm.model import SUB_ID, SUB_IDS
+from geoswarm.model import SUB_ID, SUB_IDS, USER
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Console, Delta, Kafka, Parquet, Sink, SinkLike, as_sink
@@ -28,6 +29,10 @@ from geoswarm.store.checkpoint import Checkpoint
 
 OBJECT_INTERVALS = 4
 """Where an object was is kept for three whole intervals and the current one."""
+
+
+MATCH_COLUMNS = (SUB_ID, USER)
+"""What stages on matches are given beside the columns of events; alerts have more."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +46,11 @@ class Stage:
     tuning: KeyTuning = field(default_factory=KeyTuning)
 
 
-def check_stages(stages: Sequence[Stage], sinks: Sequence[Sink], events: pa.Schema) -> None:
-    """Refuse stages that cannot work, before the stream starts. `sinks` are those beside theirs."""
+def check_stages(
+    stages: Sequence[Stage], sinks: Sequence[Sink], events: pa.Schema, beside: Sequence[pa.Field] = MATCH_COLUMNS
+) -> None:
+    """Refuse stages that cannot work, before the stream starts. `sinks` are those beside theirs, and `beside` the
+    columns of matches that their events do not have."""
     _check_names(stages)
     sinks = [*sinks, *(as_sink(stage.sink) for stage in stages)]
     places = [s.path if isinstance(s, Parquet | Delta) else id(s) for s in sinks if not isinstance(s, Kafka | Console)]
@@ -56,11 +64,11 @@ def check_stages(stages: Sequence[Stage], sinks: Sequence[Sink], events: pa.Sche
             raise SettingsError(f"stage {stage.operator.name} is on {stage.on!r}: use events or matches")
         rows = events
         if stage.on == "matches":
-            if USER_FIELD.name in rows.names:
+            if USER.name in rows.names:
                 raise SchemaError(
-                    f"events have a column {USER_FIELD.name}, which stages on matches make themselves: rename it"
+                    f"events have a column {USER.name}, which stages on matches make themselves: rename it"
                 )
-            rows = rows.append(SUB_ID).append(USER_FIELD)
+            rows = pa.schema([*rows, *beside])
         feed_schema(stage.operator, rows)
 
 
@@ -86,15 +94,21 @@ class TransitionRun:
         self._is_under_way = False
 
     def apply(self, matches: Rows, task: BatchTask) -> Rows:
-        """`matches` have the shape "arrays"; if objects are followed, they include every event."""
+        """`matches` have the shape "arrays"; if objects are followed, they include every event. For alerts, so have the
+        rows that it returns, with what subscriptions are told (`TOLD`)."""
         self._is_under_way = task.follows
         if task.follows:
             vagueness = Vagueness(task.tuning.accuracy_max_m, task.tuning.accuracy_needed)
-            operator = Transitions(task.state.follow_rules, OBJECT_INTERVALS, vagueness)
+            sequence_us = round(task.tuning.object_ttl_s * 1e6) if task.tuning.matches == "alerts" else None
+            state = task.state
+            crossings = Crossings(state.on_cross, task.grid, task.now_us, task.tuning.cross_way_m_max)
+            operator = Transitions(
+                state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings
+            )
             changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
         else:
             changed = matches.map(drop_followers(task), matches.schema)
-        if task.tuning.matches == "arrays":
+        if task.tuning.matches != "pairs":
             return changed
         fields = [f for f in matches.schema if f.name != SUB_IDS.name]
         return changed.map(split_into_pairs, pa.schema([*fields, SUB_ID]))

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pyarrow as pa
 from pydantic import Field
@@ -17,6 +17,9 @@ from rich.console import Console as Terminal
 from rich.table import Table
 
 from geoswarm.errors import SettingsError
+from geoswarm.flow.exchange import PACKED
+from geoswarm.flow.stages.in_order import in_order, route_by
+from geoswarm.model import OBJECT, SUB_ID, TRANSITION
 from geoswarm.parameters import check_arguments
 from geoswarm.run.delta import DeltaFolder, require_deltalake
 from geoswarm.run.kafka_sending import BATCH_HEADER, CHECKPOINT_HEADER
@@ -25,6 +28,8 @@ from geoswarm.run.parquet_rolls import RollingFolder, read_folder
 from geoswarm.run.rows import Rows
 
 KEYS = ("event_id", "user", "key", "region")
+SENDERS_MAX = 8
+"""Tasks that send messages by subscription; each has a producer of its own."""
 
 
 class Sink(ABC):
@@ -120,9 +125,15 @@ class Delta(Sink):
 
 
 class Kafka(Sink):
-    """Send one message per row, JSON by default, keyed by event_id, or else by what keyed operators have. Its headers
-    name the checkpoint, the batch and the version: a batch that is sent again after a crash has the same ones."""
+    """Send one message per row, JSON by default. Its headers name the checkpoint, the batch and the version: a batch
+    that is sent again after a crash has the same ones.
 
+    Messages are keyed by `event`, `object` or `subscription`: alerts about objects by the object, if nothing is said,
+    other matches by the event; what a row lacks, by what keyed operators have. Of one key, alerts are sent in the order
+    of (ts, event_id); so are all rows that are keyed by the subscription.
+    """
+
+    @check_arguments
     def __init__(
         self,
         bootstrap: str,
@@ -130,19 +141,34 @@ class Kafka(Sink):
         options: dict[str, str] | None = None,
         format: SentFormat = "json",
         registry: str = "",
+        key: Literal["event", "object", "subscription"] | None = None,
     ) -> None:
         """With `format` "cloudevents" each message is a CloudEvent; with "avro" it has a schema of the `registry`."""
         said = {FORMAT: format, REGISTRY: registry} if format != "json" or registry else {}
         self.options = {"kafka.bootstrap.servers": bootstrap, "topic": topic, **(options or {}), **said}
         SentAs.of(self.options)
-        self._checkpoint = ""
+        self._checkpoint, self._key = "", key
 
     def bind(self, checkpoint: str) -> None:
         self._checkpoint = checkpoint
 
     def write(self, matches: Rows, batch_id: int) -> None:
         headers = {CHECKPOINT_HEADER: self._checkpoint, BATCH_HEADER: str(batch_id)}
-        matches.write_kafka(KEYS, self.options, headers)
+        key = self._key_column(matches.schema)
+        if key == SUB_ID.name:
+            tasks = matches.tasks_for(SENDERS_MAX)
+            routed = matches.map(route_by(key, tasks), PACKED).exchange(tasks)
+            matches = routed.map(in_order(matches.schema), matches.schema)
+        matches.write_kafka((key, *KEYS), self.options, headers)
+
+    def _key_column(self, rows: pa.Schema) -> str:
+        is_alerts = TRANSITION.name in rows.names
+        key = self._key or ("object" if is_alerts and OBJECT.name in rows.names else "event")
+        column: str = {"event": "event_id", "object": OBJECT.name, "subscription": SUB_ID.name}[key]
+        if self._key is not None and column not in rows.names:
+            advice = 'set [tuning] matches = "alerts" or "pairs"' if key == "subscription" else "choose another key"
+            raise SettingsError(f"messages cannot be keyed by {key}: the rows have no column {column}; {advice}")
+        return column
 
 
 class Memory(Sink):

@@ -37,7 +37,8 @@ REGIONS = (
 )
 AREAS = ("POLYGON((2 2, 3 2, 3 3, 2 2))", "CIRCLE(8 8, 9000)", "POLYGON((7 7, 9 7, 8 9, 7 7))", None)
 PREDICATES = ("intersects", "contains", "within", "covers")
-TRIGGERS = ("enter", "exit", "dwell(1)", "inside")
+TRIGGERS = ("enter", "exit", "dwell(1)", "inside", "cross")
+BUFFERS = (None, 1000.0, None, None, None)
 
 
 def places() -> None:
@@ -85,9 +86,8 @@ def transitions() -> None:
         engine.nearest(8.0, 8.0)
 
     followed = TUNING.model_copy(update={"window": WindowSettings(keep="1 hour")})
-    _stream(
-        lambda first: _with(_events(first), object_id=(1, 2, 3, None)), _rectangles(on=TRIGGERS), None, followed, ask
-    )
+    asked = _rectangles(on=TRIGGERS, exit_buffer_m=BUFFERS)
+    _stream(lambda first: _with(_events(first), object_id=(1, 2, 3, None)), asked, None, followed, ask)
 
 
 def digests() -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Array, SubIds
+from geoswarm.core.arrays.jit import Array, Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.aggregate import AggregateValues
+from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.asked_pasts import AskedPasts
 from geoswarm.flow.exchange import PACKED
@@ -65,6 +66,15 @@ class StoredBatch:
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         return _cache.view(self.storage, self.manifest).users(sub_ids, self.manifest.now_us)
+
+    def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        return _cache.view(self.storage, self.manifest).payloads(sub_ids, self.manifest.now_us)
+
+    def regions(self, sub_ids: SubIds) -> RegionValues:
+        return _cache.view(self.storage, self.manifest).regions(sub_ids, self.manifest.now_us)
+
+    def on_cross(self) -> list[tuple[Searchable, Ints]]:
+        return _cache.view(self.storage, self.manifest).on_cross()
 
     def asked_pasts(self) -> AskedPasts | None:
         view, now_us = _cache.view(self.storage, self.manifest), self.manifest.now_us

@@ -38,7 +38,7 @@ def test_a_plan_redrawn_at_random_gives_the_oracles_matches(
     files, rounds_max = (FILES_LONG, 10) if is_long else (FILES, 1)
     scenario = Scenario(seed=100 + seed, events_per_file=200, operations_per_file=150)
     scenario.write(tmp_path, range(files))
-    forms = {"exchange": "rows" if seed % 3 == 2 else "packed", "matches": "pairs" if seed % 2 else "arrays"}
+    forms = {"exchange": "rows" if seed % 3 == 2 else "packed", "matches": ("arrays", "pairs", "alerts")[seed % 3]}
     moving = TUNING.model_copy(update=forms | {"round_s": ROUNDS_S[seed % 3]})
     process(tmp_path, master, moving, strategy=restless(seed, rounds_max)())
 

@@ -40,7 +40,7 @@ def kill_one(victim: Victim, kind: str, rng: np.random.Generator) -> None:
 def test_a_cluster_replaces_a_killed_worker_and_a_killed_executor_by_itself(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     SCENARIO.write(tmp_path, range(4))
-    with Victim(tmp_path, "local-cluster[2,1,1024]", "--matches", "pairs") as victim:
+    with Victim(tmp_path, "local-cluster[2,1,1024]", "--matches", "alerts") as victim:
         victim.start()
         assert victim.until(lambda: victim.commits() >= 1, "the first batch")
         kill_one(victim, "worker", rng)

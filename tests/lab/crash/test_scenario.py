@@ -50,7 +50,7 @@ def test_the_scenario_can_tell_when_something_is_wrong() -> None:
     assert str(SCENARIO.events(1).to_pylist()) == again != other
 
 
-@pytest.mark.parametrize(("exchange", "matches"), [("packed", "arrays"), ("rows", "pairs")])
+@pytest.mark.parametrize(("exchange", "matches"), [("packed", "alerts"), ("rows", "pairs")])
 def test_two_threads_give_what_the_oracle_gives(
     spark: "SparkSession", world: Path, exchange: Any, matches: Any
 ) -> None:

@@ -4,12 +4,11 @@ import json
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 import geoswarm as gs
 from geoswarm.config import Contract
@@ -19,21 +18,8 @@ from geoswarm.run import kafka_client
 from geoswarm.run.json_writing import json_rows
 from geoswarm.run.kafka_client import MessageRange, read_ranges
 from geoswarm.run.offsets import OffsetLog
+from topics import messages_of
 from worlds import BOUNDS, events
-
-
-def messages_of(broker: Broker, topic: str, partitions: int) -> list[Any]:
-    """All messages of a topic."""
-    settings = {"bootstrap.servers": broker.bootstrap, "group.id": "t", "enable.auto.commit": False}
-    consumer = Consumer(settings)
-    places = [TopicPartition(topic, number, 0) for number in range(partitions)]
-    wanted = sum(consumer.get_watermark_offsets(place, timeout=10)[1] for place in places)
-    consumer.assign(places)
-    found: list[Any] = []
-    while len(found) < wanted:
-        found += consumer.consume(wanted - len(found), timeout=10)
-    consumer.close()
-    return found
 
 
 def start(checkpoint: Path, table: pa.Table, sink: gs.sinks.Kafka) -> None:

@@ -44,7 +44,7 @@ def test_a_stream_without_a_column_says_who_asks_for_it_and_a_later_stream_may_h
         assert said[0].startswith(
             "live subscriptions that ask for keywords: 2, 4 the first; the events have no column text"
         )
-        assert said[1].startswith("live subscriptions that ask for enter, exit or dwell: 1, 7 the first")
+        assert said[1].startswith("live subscriptions that ask for enter, exit, cross or dwell: 1, 7 the first")
         assert {row["sub_id"] for row in sink.table().to_pylist()} == {8}
         engine.subscribe(1, BOX, on="enter")  # later than the start
         found = {each["column"]: (each["subscriptions"], each["sub_id"]) for each in engine.status()["lacking"]}

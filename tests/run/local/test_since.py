@@ -112,9 +112,9 @@ def _past_and_not(table: pa.Table) -> tuple[list[bool], list[bool]]:
     return marks, [not mark for mark in marks]
 
 
-@pytest.mark.parametrize(("seed", "shape"), [(0, "pairs"), (1, "arrays"), (2, "arrays")])
+@pytest.mark.parametrize(("seed", "shape"), [(0, "pairs"), (1, "arrays"), (2, "alerts")])
 def test_the_past_then_the_stream_is_what_brute_force_finds(
-    tmp_path: Path, seed: int, shape: Literal["arrays", "pairs"]
+    tmp_path: Path, seed: int, shape: Literal["arrays", "pairs", "alerts"]
 ) -> None:
     """Also where batches have expired, and where terms are divided."""
     window = WindowSettings(keep=("1 day", "500 events", "0.003 s")[seed], marks_past=True)

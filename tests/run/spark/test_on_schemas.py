@@ -50,7 +50,7 @@ def test_operations_say_what_they_are_on_or_leave_it_out(spark: SparkSession) ->
 
 def test_a_subscription_that_can_never_match_is_refused_at_once(engine: Engine) -> None:
     box = (0.0, 0.0, 1.0, 1.0)
-    with pytest.raises(InputError, match="subscription 1 is on 'left': send inside, enter, exit or dwell"):
+    with pytest.raises(InputError, match="subscription 1 is on 'left': send inside, enter, exit, cross or dwell"):
         engine.subscribe(1, box, on="left")
     engine.subscribe(1, box, on="enter")
     engine.subscribe(2, box, on="dwell(2.5)")

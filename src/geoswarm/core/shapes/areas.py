@@ -108,13 +108,13 @@ def _round(circles: FlatShapes, polygons: FlatShapes, ones: Ints, twos: Ints, qu
 def _border_within(lon: float, lat: float, metres: float, shape: int, flat: FlatShapes) -> bool:
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
         for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):
-            if _edge_within(lon, lat, metres, flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1]):
+            if edge_within(lon, lat, metres, flat.xy[v - 1, 0], flat.xy[v - 1, 1], flat.xy[v, 0], flat.xy[v, 1]):
                 return True
     return False
 
 
 @kernel
-def _edge_within(lon: float, lat: float, metres: float, x0: float, y0: float, x1: float, y1: float) -> bool:
+def edge_within(lon: float, lat: float, metres: float, x0: float, y0: float, x1: float, y1: float) -> bool:
     """Halves the edge while a half might come near enough. Its length in metres is at most that of its degrees at its
     latitude nearest to the equator."""
     low = 0.0 if y0 * y1 < 0 else min(abs(y0), abs(y1))

@@ -16,7 +16,7 @@ from geoswarm.config import KEPT_SECONDS
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attribute_kind import Column, Inspection
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
-from geoswarm.core.subscriptions.trigger import is_on_inside
+from geoswarm.core.subscriptions.trigger import is_on, is_on_inside
 from geoswarm.errors import InputError
 
 CONFIRM_FIXES_MAX = 1000
@@ -91,6 +91,8 @@ class _AlertRule(RareNumberAttribute):
     """A rule that is read from a short text, and only goes with enter, exit and dwell."""
 
     default = 0
+    is_for_ways = True
+    """Whether it also goes with cross."""
 
     def __init__(self, name: str, meaning: str, read: Callable[[str], int], show: Callable[[int], str | None]) -> None:
         self.name, self._read, self._show = name, read, show
@@ -114,10 +116,19 @@ class _AlertRule(RareNumberAttribute):
         given, codes = ~inspection.is_null(self.name), coded.indices.fill_null(0).to_numpy()
         values[given] = np.array(numbers, np.int64)[codes[given]]
         self._refuse_alone(inspection, given)
+        if not self.is_for_ways:
+            self._refuse_on_cross(inspection, given)
         faulty = np.flatnonzero(inspection.puts & given & np.array([bool(why) for why in whys])[codes])
         detail = f"{self.name} of subscription {{sub_id}} is {{{self.name}!r}}: {{why}}"
         inspection.refusals.turn_away_each(faulty, self.name, detail, [whys[code] for code in codes[faulty].tolist()])
         return values
+
+    def _refuse_on_cross(self, inspection: Inspection, given: Bools) -> None:
+        detail = (
+            f"subscription {{sub_id}} has {self.name} {{{self.name}!r}} and is on cross, which has no runs of fixes: "
+        )
+        detail += f"leave {self.name} out"
+        inspection.refusals.turn_away(inspection.puts & given & is_on("cross", inspection), self.name, detail)
 
     def _refuse_alone(self, inspection: Inspection, given: Bools) -> None:
         detail = f"subscription {{sub_id}} has {self.name} {{{self.name}!r}} and is on inside, which reports every "
@@ -129,6 +140,7 @@ class _AlertRule(RareNumberAttribute):
 
 
 class ConfirmAttribute(_AlertRule):
+    is_for_ways = False
     reasons: ClassVar[Mapping[str, str]] = {
         "confirm": "confirm cannot be read, is too long, or there is nothing for it"
     }

@@ -20,6 +20,7 @@ import pyarrow as pa
 from geoswarm.core.subscriptions.aggregate import AggregateAttribute
 from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAttribute
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
+from geoswarm.core.subscriptions.exit_buffer import ExitBufferAttribute
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
 from geoswarm.core.subscriptions.objects import ObjectsAttribute, objects_text
@@ -42,7 +43,7 @@ OPERATION_HEAD = (
 USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
 KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
 WHERE, OBJECTS = WhereAttribute(), ObjectsAttribute()
-CONFIRM, COOLDOWN = ConfirmAttribute(), CooldownAttribute()
+CONFIRM, COOLDOWN, EXIT_BUFFER = ConfirmAttribute(), CooldownAttribute(), ExitBufferAttribute()
 AGGREGATE, PAYLOAD, BIRTH = AggregateAttribute(), PayloadAttribute(), BirthAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
@@ -55,6 +56,7 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     ON,
     CONFIRM,
     COOLDOWN,
+    EXIT_BUFFER,
     SINCE,
     AGGREGATE,
     PAYLOAD,

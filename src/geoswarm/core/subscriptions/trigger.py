@@ -14,35 +14,36 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attribute_kind import Column, Inspection
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
-from geoswarm.model import ENTER, EXIT, INSIDE
+from geoswarm.model import CROSS, ENTER, EXIT, INSIDE, PREDICATES
 
 DWELL_S_MAX = 1e9
 """About thirty years: longer than any use, and in microseconds far from the largest integer."""
-_WORDS = {"inside": INSIDE, "enter": ENTER, "exit": EXIT}
+_WORDS = {"inside": INSIDE, "enter": ENTER, "exit": EXIT, "cross": CROSS}
 _CODES = np.array(list(_WORDS.values()), np.int64)
 _NUMBER = r"(?:[0-9]{1,10}(?:\.[0-9]{0,30})?|\.[0-9]{1,30})(?:[eE][+-]?[0-9]{1,2})?"
 _PATTERN = rf"^\s*(?:(?P<word>{'|'.join(_WORDS)})|dwell\(\s*(?P<seconds>{_NUMBER})\s*\))\s*$"
 
 
 class FollowRules(NamedTuple):
-    """What some subscriptions are on, and when a transition counts for them (`alert_rules.py`)."""
+    """What some subscriptions are on, and when a transition counts for them (`alert_rules.py`, `exit_buffer.py`)."""
 
     on: Ints
     confirm: Ints
     cooldown_us: Ints
+    buffer_mm: Ints
 
     @classmethod
     def inside(cls, count: int) -> "FollowRules":
         """Those of subscriptions that follow no objects."""
-        return cls(np.full(count, INSIDE, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64))
+        return cls(np.full(count, INSIDE, np.int64), *np.zeros((3, count), np.int64))
 
 
 class OnAttribute(RareNumberAttribute):
     name = "on"
     default = INSIDE
-    columns = (Column("on", pa.string(), "inside, enter, exit or dwell(SECONDS); null: inside"),)
+    columns = (Column("on", pa.string(), "inside, enter, exit, cross or dwell(SECONDS); null: inside"),)
     reasons: ClassVar[Mapping[str, str]] = {
-        "on": "what the subscription is on is none of inside, enter, exit, dwell(SECONDS)"
+        "on": "what the subscription is on cannot be read, or does not go with its words or its predicate"
     }
 
     def parse(self, inspection: Inspection) -> Ints:
@@ -62,10 +63,22 @@ class OnAttribute(RareNumberAttribute):
         codes[given[dwells]] = np.rint(seconds[dwells] * 1e6)
         wrong = np.zeros(count, np.bool_)
         wrong[given[~fine]] = True
-        detail = "subscription {sub_id} is on {on!r}: send inside, enter, exit or dwell(SECONDS), with "
+        detail = "subscription {sub_id} is on {on!r}: send inside, enter, exit, cross or dwell(SECONDS), with "
         detail += f"SECONDS from 0 to {DWELL_S_MAX:.0f}"
         inspection.refusals.turn_away(inspection.puts & wrong, "on", detail)
+        self._refuse_of_ways(inspection, inspection.puts & (codes == CROSS))
         return codes
+
+    def _refuse_of_ways(self, inspection: Inspection, crosses: Bools) -> None:
+        """A way is a line between two events: it has no columns of an event, and no area that a region could lie in."""
+        for name in ("keywords", "where", "objects"):
+            detail = f"subscription {{sub_id}} is on cross with {name} {{{name}!r}}: a way has only a place, so "
+            inspection.refusals.turn_away(crosses & ~inspection.is_null(name), "on", f"{detail}leave {name} out")
+        predicates = inspection.rows.column("predicate").cast(pa.binary())
+        plain = pc.match_substring_regex(predicates, rf"^\s*{PREDICATES[0]}\s*$").fill_null(True)
+        detail = "subscription {sub_id} is on cross with predicate {predicate!r}: a way only intersects a region, so "
+        detail += "leave the predicate out"
+        inspection.refusals.turn_away(crosses & ~plain.to_numpy(zero_copy_only=False), "on", detail)
 
     def show(self, values: Ints) -> dict[str, pa.Array]:
         words = {code: word for word, code in _WORDS.items()}
@@ -75,5 +88,10 @@ class OnAttribute(RareNumberAttribute):
 
 def is_on_inside(inspection: Inspection) -> Bools:
     """The rows that are on `inside`, because they say so or say nothing."""
-    matched = pc.match_substring_regex(inspection.rows.column("on").cast(pa.binary()), r"^\s*inside\s*$")
-    return np.asarray(matched.fill_null(True).to_numpy(zero_copy_only=False), np.bool_)
+    return is_on("inside", inspection) | inspection.is_null("on")
+
+
+def is_on(word: str, inspection: Inspection) -> Bools:
+    """The rows that say so."""
+    matched = pc.match_substring_regex(inspection.rows.column("on").cast(pa.binary()), rf"^\s*{word}\s*$")
+    return np.asarray(matched.fill_null(False).to_numpy(zero_copy_only=False), np.bool_)

@@ -22,6 +22,13 @@ The exact rules. An event of an object is a fix of it here:
  - a stay begins, by `since`, with the first fix of the run that confirmed it, and dwells from there; a dwell is
    reported of a fix inside, at the earliest of the confirming one. A stay ends with the fix that confirms the run
    outside;
+ - with `exit_buffer_m` a fix outside of the region counts as inside for an object that is inside, unless it is further
+   outside than so many metres, on the sphere; the place alone decides then, not the words. An area is measured by its
+   `x` and `y`. For an object that is outside, the region ends at its border;
+ - `cross` is of ways (`ways.py`): the straight line from one fix to the next touches the region, and does not begin in
+   it. So who comes in has crossed; who goes on inside, or goes out, has not. A way longer than `cross_way_m_max` is a
+   gap, and to the first fix of an object there is no way. Areas go their way by their `x` and `y`. There are neither
+   stays nor runs of it;
  - an alert begins a pause of `cooldown`: what the subscription would be told of the object at a `ts` before its end is
    left out, not put off, and counted (`cooled`). Stays and runs go on meanwhile;
  - a vague fix (`Vagueness`) is passed over and counted: it is neither inside nor outside, yet the newest fix;
@@ -30,7 +37,13 @@ The exact rules. An event of an object is a fix of it here:
    What a run has by then is measured by the new `confirm` at the next fix; a pause keeps its end, unless the new
    subscription has no `cooldown`;
  - a subscription that is cancelled or has expired gets no more notices, not even of the exit;
- - an object without events for `window` intervals is forgotten, with its runs and pauses: no exit, and a new enter.
+ - an object without events for `window` intervals is forgotten, with its runs, pauses and sequences: no exit, and a
+   new enter.
+
+For alerts (`flow/stages/alerts.py`), each transition also says:
+ - `since`, when its stay began; of an exit it is not known if the subscription was on dwell before a `replace`;
+ - `sequence`, its number among the alerts of the subscription about the object, from 1. It begins again when the last
+   one is longer than `sequence_us` ago.
 """
 
 from collections.abc import Callable
@@ -39,12 +52,15 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.core.arrays.jit import Array, Bools, Ints, SubIds
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.columns import sum_groups
+from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
-from geoswarm.flow.keyed.transition_arrays import Interests, ObjectEvents, PriorStays
+from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
+from geoswarm.flow.keyed.turn_ways import ways_of
+from geoswarm.flow.keyed.ways import Crossings
 from geoswarm.model import ACCURACY, OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], FollowRules]
@@ -52,6 +68,8 @@ Lookup = Callable[[SubIds], FollowRules]
 `View.follow_rules` in `store/subscriptions/view.py` is one."""
 
 _LONGS = pa.list_(pa.int64())
+TOLD = pa.schema([pa.field(name, _LONGS, nullable=False) for name in ("_kinds", "_since_us", "_sequence")])
+"""What the subscriptions of a row are told, for alerts: lists as long as `sub_ids`, as in `Notices`."""
 
 
 class Vagueness(NamedTuple):
@@ -80,9 +98,21 @@ class Transitions(Operator):
     name = "transitions"
     order = ("ts", "event_id")
 
-    def __init__(self, lookup: Lookup, window: int = 1, vagueness: Vagueness = NEVER_VAGUE) -> None:
-        """`lookup` travels to workers, so it must be picklable, such as a method of `BatchState`."""
-        self.lookup, self.window, self.vagueness = lookup, window, vagueness
+    def __init__(
+        self,
+        lookup: Lookup,
+        window: int = 1,
+        vagueness: Vagueness = NEVER_VAGUE,
+        sequence_us: int | None = None,
+        regions: RegionLookup | None = None,
+        crossings: Crossings | None = None,
+    ) -> None:
+        """`lookup` and `regions` travel to workers, so they must be picklable, such as methods of `BatchState`. With
+        `sequence_us`, rows have what alerts need (`TOLD`); without `regions`, no subscription has an exit buffer, and
+        without `crossings`, none is on cross."""
+        self.lookup, self.regions, self.crossings = lookup, regions, crossings
+        self.window, self.vagueness = window, vagueness
+        self.sequence_us = NO_SEQUENCE if sequence_us is None else sequence_us
 
     @property
     def kept(self) -> pa.Schema:
@@ -91,16 +121,18 @@ class Transitions(Operator):
         return pa.schema(
             [
                 *before,
-                pa.field("open_subs", _LONGS),  # about which a run or a pause is kept, in the lists below
-                pa.field("run_us", _LONGS),  # ts of the first fix of a run
-                pa.field("run_fixes", _LONGS),  # 0: there is no run
-                pa.field("quiet_us", _LONGS),  # the end of a pause, or NO_PAUSE_US
+                pa.field("sequence", _LONGS),  # the number of the last alert, 0: none
+                pa.field("told_us", _LONGS),  # its ts
+                pa.field("from_us", pa.int64()),  # ts of its newest fix that was not vague, where its next way begins
+                pa.field("from_x", pa.float64()),
+                pa.field("from_y", pa.float64()),
             ]
         )
 
     @property
     def kept_before(self) -> tuple[pa.Schema, ...]:
-        """Version 0.1 kept no places, and the first of 0.2 neither runs nor pauses."""
+        """Version 0.1 kept no places, the first of 0.2 neither runs nor pauses, and the next neither sequences nor
+        where ways begin."""
         first = pa.schema(
             [
                 pa.field("seen_us", pa.int64(), nullable=False),  # of its newest event
@@ -109,10 +141,17 @@ class Transitions(Operator):
             ]
         )
         places = [pa.field("x", pa.float64()), pa.field("y", pa.float64())]  # of its newest event
-        return first, pa.schema([*first, *places])
+        runs = [
+            pa.field("open_subs", _LONGS),  # about which something is kept in the lists after this one
+            pa.field("run_us", _LONGS),  # ts of the first fix of a run
+            pa.field("run_fixes", _LONGS),  # 0: there is no run
+            pa.field("quiet_us", _LONGS),  # the end of a pause, or NO_PAUSE_US
+        ]
+        return first, pa.schema([*first, *places]), pa.schema([*first, *places, *runs])
 
     def given(self, fed: pa.Schema) -> pa.Schema:
-        return pa.schema([field.with_name(_swap_name(field.name)) for field in fed])
+        told = TOLD if self.sequence_us != NO_SEQUENCE else ()
+        return pa.schema([*(field.with_name(_swap_name(field.name)) for field in fed), *told])
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """`rows` have a column `object_id`, which becomes the key."""
@@ -123,36 +162,47 @@ class Transitions(Operator):
         keys = fed.column(KEY)
         if not keys.null_count:
             return fed, None
-        passing, given = without_object(fed.filter(keys.is_null()), self.lookup), self.given(fed.schema)
+        tells, given = self.sequence_us != NO_SEQUENCE, self.given(fed.schema)
+        passing = without_object(fed.filter(keys.is_null()), self.lookup, tells)
         return fed.filter(keys.is_valid()), passing.rename_columns(given.names).cast(given)
 
     def update(self, turn: Turn) -> Answer:
-        subs, offsets = _lists(turn.rows.column(SUB_IDS.name))
-        newest = turn.held_starts[1:][np.diff(turn.held_starts) > 0] - 1  # the last row of each key that has some
-        held = turn.held.take(pa.array(newest))
+        rows, (subs, offsets) = turn.rows, _lists(turn.rows.column(SUB_IDS.name))
+        known = np.diff(turn.held_starts) > 0
+        held = turn.held.take(pa.array(turn.held_starts[1:][known] - 1))  # the last row of each key that has some
+        ts_us = rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
+        vague, seen_us = self.vagueness.find(rows), held.column("seen_us").to_numpy()
+        ways = ways_of(turn, held, ts_us, vague, self.crossings)
         (held_subs, held_offsets), (open_subs, open_offsets) = (_lists(held.column(c)) for c in ("subs", "open_subs"))
-        numbers, interests = _look_up_interests(np.concatenate([subs, held_subs, open_subs]), self.lookup)
-        met, held_subs, open_subs = np.split(numbers, np.cumsum([len(subs), len(held_subs)]))
+        asked = [subs, held_subs, open_subs, ways.crossed]
+        numbers, interests, buffer_mm = _look_up_interests(np.concatenate(asked), self.lookup)
+        met, held_subs, open_subs, crossed = np.split(numbers, np.cumsum([len(part) for part in asked[:-1]]))
         since_us, *runs = (_lists(held.column(c))[0] for c in ("since_us", "run_us", "run_fixes", "quiet_us"))
-        known, seen_us = np.diff(turn.held_starts) > 0, held.column("seen_us").to_numpy()
+        runs += (_lists_beside(held.column(c), open_offsets) for c in ("sequence", "told_us"))
         stays = PriorStays(known, seen_us, held_offsets, held_subs, since_us, open_offsets, open_subs, *runs)
-        ts_us = turn.rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
-        events = ObjectEvents(turn.starts, ts_us, self.vagueness.find(turn.rows), offsets, met)
-        notices, kept, work, counts = follow(events, stays, interests)
+        events = ObjectEvents(turn.starts, ts_us, vague, offsets, met)
+        near = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int64)
+        if buffer_mm.any():
+            assert self.regions is not None, "somebody has an exit buffer"
+            x, y = (rows.column(axis).to_numpy() for axis in ("x", "y"))
+            near = find_near(events, x, y, stays, interests.ids, buffer_mm, self.regions)
+        not_met = NotMet(*near, ways.crossed_offsets, crossed, ways.began_us)
+        notices, kept, work, counts = follow(events, not_met, stays, interests, self.sequence_us)
         newest_rows = pa.array(turn.starts[kept.groups + 1] - 1)
         columns = [
             pa.array(kept.seen_us),
             *(_to_lists(kept.offsets, part) for part in (kept.subs, kept.since_us)),
-            *(turn.rows.column(axis).take(newest_rows) for axis in ("x", "y")),
+            *(rows.column(axis).take(newest_rows) for axis in ("x", "y")),
             *(_to_lists(kept.open_offsets, part) for part in kept[6:]),
+            *(column.take(pa.array(kept.groups)) for column in ways.next_begins),
         ]
         return Answer(
             pa.record_batch(columns, schema=self.kept),
             kept.groups,
-            _notice_rows(turn.rows, notices.offsets, notices.subs, self.given(turn.rows.schema)),
+            _notice_rows(rows, notices, self.given(rows.schema)),
             work,
             sum_groups(np.diff(notices.offsets) > 0, turn.starts),
-            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0])},
+            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0]), "gaps": ways.gaps},
         )
 
     def compact(self, held: StateRows) -> StateRows:
@@ -161,11 +211,12 @@ class Transitions(Operator):
         return StateRows(held.rows.take(pa.array(newest)), np.arange(len(newest) + 1), held.batches[newest])
 
 
-def without_object(rows: pa.RecordBatch, lookup: Lookup) -> pa.RecordBatch:
-    """Events without an object, with only their subscriptions on `inside`, ascending."""
+def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) -> pa.RecordBatch:
+    """Events without an object, with only their subscriptions on `inside`, ascending; and what these are told."""
     subs, offsets = _lists(rows.column(SUB_IDS.name))
-    notices = notices_inside(offsets, *_look_up_interests(subs, lookup))
-    return _notice_rows(rows, notices.offsets, notices.subs, rows.schema)
+    numbers, interests, _ = _look_up_interests(subs, lookup)
+    notices = notices_inside(offsets, numbers, interests, tells)
+    return _notice_rows(rows, notices, pa.schema([*rows.schema, *(TOLD if tells else ())]))
 
 
 def all_inside(sub_ids: SubIds) -> FollowRules:
@@ -179,13 +230,14 @@ def _swap_name(name: str) -> str:
     return names.get(name, name)
 
 
-def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests]:
-    """Subscriptions as numbers, and the rules of each number. Each is looked up once."""
+def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, Ints]:
+    """Subscriptions as numbers, and the rules and the exit buffer of each number. Each is looked up once."""
     numbers, ids = number_subs(subs)
     order = np.argsort(ids)
     places = np.empty(len(ids), np.int64)
     places[order] = np.arange(len(ids))
-    return numbers, Interests(ids, *(rule[places] for rule in lookup(ids[order])))
+    *rules, buffer_mm = (rule[places] for rule in lookup(ids[order]))
+    return numbers, Interests(ids, *rules), buffer_mm
 
 
 def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
@@ -194,16 +246,28 @@ def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
     return column.flatten().to_numpy(), offsets - offsets[0]
 
 
-def _to_lists(offsets: Ints, values: Ints) -> pa.ListArray:
+def _lists_beside(column: pa.ListArray, offsets: Ints) -> Ints:
+    """The values of lists that are as long as others, with such offsets; 0 where older state lacks them."""
+    values, own = _lists(column)
+    if len(values) == offsets[-1]:
+        return values
+    lengths, filled = np.diff(offsets), np.zeros(offsets[-1], np.int64)
+    filled[np.repeat(np.diff(own) == lengths, lengths)] = values
+    return filled
+
+
+def _to_lists(offsets: Array, values: Ints) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=_LONGS)
 
 
-def _notice_rows(rows: pa.RecordBatch, offsets: Ints, subs: SubIds, schema: pa.Schema) -> pa.RecordBatch:
-    """One row for each event that is reported to some subscription, with these."""
-    left = np.flatnonzero(np.diff(offsets))
+def _notice_rows(rows: pa.RecordBatch, notices: Notices, schema: pa.Schema) -> pa.RecordBatch:
+    """One row for each event that is reported to some subscription, with these, and with what they are told if the
+    schema has it."""
+    left = np.flatnonzero(np.diff(notices.offsets))
     place = rows.schema.get_field_index(SUB_IDS.name)
     columns = rows.drop_columns([SUB_IDS.name])
     columns = (columns if len(left) == len(rows) else columns.take(pa.array(left))).columns
-    ends = np.append(offsets[left], offsets[-1]).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(subs), type=SUB_IDS.type)
-    return pa.record_batch([*columns[:place], lists, *columns[place:]], schema=schema)
+    ends = np.append(notices.offsets[left], notices.offsets[-1]).astype(np.int32)
+    lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(notices.subs), type=SUB_IDS.type)
+    told = [_to_lists(ends, values) for values in notices.told.T] if len(schema) > len(rows.schema) else []
+    return pa.record_batch([*columns[:place], lists, *columns[place:], *told], schema=schema)

@@ -10,9 +10,7 @@ from geoswarm.flow.keyed.transitions import without_object
 from geoswarm.flow.merge import as_pairs, split_arrays
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
-from geoswarm.model import SUB_ID, SUB_IDS
-
-USER_FIELD = pa.field("user", pa.string())
+from geoswarm.model import SUB_ID, SUB_IDS, USER
 
 
 def select_valid(task: BatchTask) -> Body:
@@ -26,9 +24,12 @@ def select_valid(task: BatchTask) -> Body:
 
 
 def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
-    """One row for each event and subscription, with the subscription's user; and the columns of these rows."""
+    """One row for each event and subscription, with the subscription's user; and the columns of these rows. Alerts are
+    such rows."""
+    if USER.name in matches.names:
+        return as_they_are, matches
     fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
-    schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER_FIELD])
+    schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER])
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -55,3 +56,8 @@ def drop_followers(task: BatchTask) -> Body:
 def split_into_pairs(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         yield from as_pairs(split_arrays(batch))
+
+
+def as_they_are(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """For rows whose columns are only declared anew."""
+    return batches

@@ -13,14 +13,16 @@ from geoswarm.flow.merge import as_arrays, as_pairs, match_schema
 from geoswarm.flow.newest_matches import NewestMatches
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.stages.task import BatchTask, Body
-from geoswarm.model import EVENT, PAST, SUB_ID, SUB_IDS, VERSION
+from geoswarm.model import ALERT, EVENT, PAST, SUB_IDS, VERSION
 
 
 def give_past(task: BatchTask) -> tuple[Body, pa.Schema]:
-    """The matches of the past, and their columns. What is not kept of an event is null."""
+    """The matches of the past, and their columns, in arrays where alerts are made of them. What is not kept of an event
+    is null."""
     assert task.tuning.window is not None
     columns, most = nullable_columns(task.events), task.tuning.window.past_matches_max
-    shape = as_arrays if task.tuning.matches == "arrays" else as_pairs
+    shape = "pairs" if task.tuning.matches == "pairs" else "arrays"
+    rows_of = as_pairs if shape == "pairs" else as_arrays
 
     def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         counted, asked = LoadReport(), task.state.asked_pasts()
@@ -30,19 +32,14 @@ def give_past(task: BatchTask) -> tuple[Body, pa.Schema]:
                 newest.add(met)
             for met in newest.read():
                 counted.past_matches += len(met.subs)
-                yield from shape(met)
+                yield from rows_of(met)
             counted.pasts, counted.past_left_out = len(asked.ids), newest.left_out
         task.state.report("past", number, counted)
 
-    return run, match_schema(columns, task.tuning.matches)
+    return run, match_schema(columns, shape)
 
 
 def nullable_columns(rows: pa.Schema) -> pa.Schema:
     """The same columns, of which an event's own may be null, but for those that every event has."""
-    ours = (*EVENT.names, SUB_ID.name, SUB_IDS.name, PAST.name, VERSION)
+    ours = (*EVENT.names, *ALERT.names, SUB_IDS.name, PAST.name, VERSION)
     return pa.schema([field if field.name in ours else field.with_nullable(True) for field in rows])
-
-
-def as_they_are(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """For rows whose columns are only declared anew."""
-    return batches

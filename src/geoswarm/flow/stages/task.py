@@ -4,18 +4,19 @@ It reads no files: the checkpoint's part of a batch comes through `BatchState`, 
 Everything that a worker derives from a segment is kept from batch to batch, and can be lost at any moment.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.core.arrays.jit import Array, SubIds
+from geoswarm.core.arrays.jit import Array, Ints, SubIds
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.aggregate import AggregateValues
+from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.asked_pasts import AskedPasts
 from geoswarm.flow.keyed.work import KeyedTask
@@ -68,6 +69,15 @@ class BatchState(Protocol):
 
     def users(self, sub_ids: SubIds) -> pa.StringArray:
         """The user of each of ascending subscriptions."""
+
+    def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        """The payload of each of ascending subscriptions."""
+
+    def regions(self, sub_ids: SubIds) -> RegionValues:
+        """The region of each of ascending subscriptions, at least one, all of which are live."""
+
+    def on_cross(self) -> Sequence[tuple[Searchable, Ints]]:
+        """The segments that have subscriptions on `cross`, and the ordinals of these, ascending."""
 
     def report(self, stage: str, number: int, counted: LoadReport) -> None:
         """Keep the counts of a task. The last attempt of a task counts."""
@@ -166,13 +176,17 @@ class BatchTask:
 
     @property
     def shape(self) -> str:
-        """The shape of matches before transitions, which are found event by event."""
-        return "arrays" if self.asks_for_transitions or self.follows else self.tuning.matches
+        """The shape of matches before transitions, which are found event by event, and before alerts."""
+        is_last = self.tuning.matches == "pairs" and not (self.asks_for_transitions or self.follows)
+        return "pairs" if is_last else "arrays"
 
     @property
     def follows(self) -> bool:
-        """Whether objects are followed from event to event, also where they meet no subscription."""
-        return (self.asks_for_transitions or self.tuning.keeps_objects) and OBJECT.name in self.events.names
+        """Whether objects are followed from event to event, also where they meet no subscription. For alerts they
+        always are: all events of an object are then in one task, and go out in order."""
+        tuning = self.tuning
+        wanted = self.asks_for_transitions or tuning.keeps_objects or tuning.matches == "alerts"
+        return wanted and OBJECT.name in self.events.names
 
     def plan(self) -> Plan:
         return self.state.plan()

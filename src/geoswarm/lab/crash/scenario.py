@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.attributes import OPERATION
-from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES, TRANSITION
+from geoswarm.run.oracle.oracle import Alert, Oracle, Pair, alerts_of, pairs_of
 from geoswarm.run.oracle.regions import read_region
 from geoswarm.store import dead_files
 from geoswarm.store.journal import JournalReader
@@ -35,7 +35,7 @@ STEP_S = 60.0
 """Seconds from one batch to the next by the scenario's clock."""
 
 CONTRACT = Contract(bounds=(0.0, 0.0, 100.0, 50.0), columns=40, rows=25, executors=5)
-TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S, driver_bytes_max=13_900)
+TUNING = Tuning(deltas_max=3, object_ttl_s=6 * STEP_S, driver_bytes_max=13_900, cross_way_m_max=2_000_000.0)
 """Few deltas, so that segments are merged every few batches; objects are forgotten after as few batches. On Spark the
 driver runs the smaller half of the files, and tasks the rest."""
 OBJECT_INTERVALS, OBJECT_INTERVAL_S = 4, 2 * STEP_S
@@ -134,6 +134,10 @@ class Scenario:
                 if row.get("on", "inside") != "inside":
                     row["confirm"] = (None, None, "2 fixes", "0.1 s")[rules.integers(4)]
                     row["cooldown"] = (None, None, "0.1 s", "1 min")[rules.integers(4)]
+                    row["exit_buffer_m"] = (None, None, 50_000.0)[rules.integers(3)]
+                    if rules.random() < 0.2:
+                        row |= {"on": "cross", "confirm": None, "exit_buffer_m": None}
+                    row["payload"] = (None, '{"note": "é"}', "7")[rules.integers(3)]
                 if who.random() < 0.25:
                     row["where"] = str(who.choice(WHERES))
                 if who.random() < 0.25:
@@ -194,6 +198,7 @@ class BatchFiles:
 @dataclass(frozen=True)
 class Expected:
     pairs: list[Pair]
+    alerts: list[Alert]
     dead: Counter[str]
     """Dead letters by kind."""
     events_in: int
@@ -247,6 +252,8 @@ def expected_batches(scenario: Scenario, batches: Sequence[BatchFiles]) -> list[
 @lru_cache(maxsize=32)  # many runs of one scenario have the same batches
 def _expected(scenario: Scenario, batches: tuple[BatchFiles, ...]) -> list[Expected]:
     oracle, answers = Oracle(CONTRACT.bounds), []
+    oracle.way_m_max = TUNING.cross_way_m_max
+    oracle.following.sequence_us = round(TUNING.object_ttl_s * 1e6)
     for k, batch in enumerate(batches):
         if len(batch.operations) > FILES_PER_BATCH_MAX:
             raise ValueError(f"batch {k} holds {len(batch.operations)} files of operations: their order is not known")
@@ -256,9 +263,13 @@ def _expected(scenario: Scenario, batches: tuple[BatchFiles, ...]) -> list[Expec
         events = pa.concat_tables(tables) if tables else EVENTS_SCHEMA.empty_table()
         sound = events.filter(pa.array([is_sound(row) for row in events.to_pylist()], pa.bool_()))
         inside = oracle.match(sound, now_us)
-        pairs = sorted(oracle.deliver(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS, inside))
+        told = oracle.tell(sound, now_us, now_us // int(OBJECT_INTERVAL_S * 1e6), OBJECT_INTERVALS, inside)
         dead = Counter(event=len(events) - len(sound), operation=refused)
-        answers.append(Expected(pairs, +dead, len(events), len({event for event, _ in inside}), len(inside)))
+        answers.append(
+            Expected(
+                sorted(told), oracle.alerts(told), +dead, len(events), len({event for event, _ in inside}), len(inside)
+            )
+        )
     return answers
 
 
@@ -283,6 +294,9 @@ def compare(scenario: Scenario, checkpoint: Path, output: Path) -> Comparison:
         repeated += sum(n - 1 for n in got.values())
         wrong += len(set(got) - set(wanted))
         differences += [f"batch {batches[0]}: {text}" for text in _extra_columns(scenario, tables)]
+        if tables and TRANSITION.name in tables[0].schema.names:
+            alerts = (alert for k in batches if k < len(want) for alert in want[k].alerts)
+            wrong += len(set(alerts_of(tables)) ^ set(alerts))
     lost += sum(len(answer.pairs) for k, answer in enumerate(want) if k not in came)
     for k, answer in enumerate(want):
         if dead[k] != answer.dead:

@@ -97,7 +97,7 @@ def main() -> None:
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--sink", choices=list(SINKS), default="parquet")
     parser.add_argument("--exchange", choices=["packed", "rows"], default="packed")
-    parser.add_argument("--matches", choices=["arrays", "pairs"], default="arrays")
+    parser.add_argument("--matches", choices=["arrays", "pairs", "alerts"], default="arrays")
     parser.add_argument("--strategy", default=scenario.TUNING.strategy)
     parser.add_argument("--round-s", type=float, default=scenario.STEP_S, help="by the scenario's clock")
     parser.add_argument("--keep", help="keep events for queries: '20 min', by the scenario's clock")

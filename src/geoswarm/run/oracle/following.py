@@ -3,9 +3,10 @@
 The rules are those of `flow/keyed/transitions.py`; here each is written out as it is said there.
 """
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from math import isnan
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -19,6 +20,8 @@ class Rules:
     lasts_us: int | None = None
     """How long a run must last, in place of a number of fixes."""
     cooldown_us: int = 0
+    buffer_m: float = 0.0
+    """How far outside an object must be before it is out."""
 
 
 @dataclass
@@ -32,6 +35,20 @@ class Known:
     """The ts of the last fixes, which are all on the side where the object does not count as being yet."""
     quiet_us: int | None = None
     """The end of the pause after an alert."""
+    told: list[int] = field(default_factory=list)
+    """The ts of the alerts in the sequence."""
+
+
+@dataclass(frozen=True, order=True)
+class Told:
+    """What a subscription is told of a fix."""
+
+    transition: str
+    since_us: int | None
+    sequence: int | None
+
+
+INSIDE = Told("inside", None, None)
 
 
 @dataclass
@@ -40,6 +57,8 @@ class ObjectState:
 
     interval: int = 0
     newest_us: int | None = None
+    way_from: tuple[int, Any] | None = None
+    """The ts and the place of its newest fix that was not vague."""
     known: dict[int, Known] = field(default_factory=dict)
 
 
@@ -47,9 +66,12 @@ class ObjectState:
 class Follower:
     accuracy_max_m: float | None = None
     accuracy_needed: bool = False
+    sequence_us: int = 0
+    """How long a sequence goes on after an alert."""
     objects: dict[object, ObjectState] = field(default_factory=dict)
     cooled: int = 0
     vague: int = 0
+    gaps: int = 0
 
     def forget(self, interval: int) -> None:
         """Forget the objects whose last event is of this interval or older."""
@@ -63,31 +85,56 @@ class Follower:
         accuracy_m: float | None,
         met: Collection[int],
         rules: dict[int, Rules],
-    ) -> set[int]:
-        """The next fix of an object, which is inside of `met`. Returns those of the live subscriptions in `rules` that
-        are told of it."""
+        near: Collection[int] = (),
+        place: Any = None,
+        cross: Callable[[Any, Any], Collection[int] | None] = lambda begin, end: (),
+    ) -> dict[int, Told]:
+        """The next fix of an object, which is inside of `met`, and not further outside of `near` than they ask for.
+        Returns what those of the live subscriptions in `rules` are told that are told of it. `cross` finds the
+        subscriptions that the way between two places passes through; None: it is a gap."""
         here = self.objects.setdefault(name, ObjectState())
         if here.newest_us is not None and ts_us < here.newest_us:
-            return set()  # late
+            return {}  # late
         here.newest_us, here.interval = ts_us, interval
         here.known = {sub: known for sub, known in here.known.items() if sub in rules}
         for sub, known in here.known.items():
+            if rules[sub].on == "cross":
+                known.since_us, known.has_dwelt, known.run = None, False, []
             if not rules[sub].cooldown_us:
                 known.quiet_us = None
         if self._is_vague(accuracy_m):
             self.vague += 1
-            return set()
-        told = set()
+            return {}
+        began_us, crossed = here.way_from[0] if here.way_from else 0, self._cross(here, place, cross)
+        here.way_from = ts_us, place
+        told = dict[int, Told]()
         for sub, asked in rules.items():
             known = here.known.setdefault(sub, Known())
-            if not _transits(known, asked, ts_us, sub in met):
+            before_us = None if known.has_dwelt else known.since_us
+            if asked.on == "cross":
+                if sub not in crossed:
+                    continue
+            elif not _transits(known, asked, ts_us, sub in met or (known.since_us is not None and sub in near)):
                 continue
             if known.quiet_us is not None and ts_us < known.quiet_us:
                 self.cooled += 1
                 continue
-            told.add(sub)
+            if known.told and ts_us - known.told[-1] > self.sequence_us:
+                known.told = []
+            known.told.append(ts_us)
+            since_us = {"exit": before_us, "cross": began_us}.get(str(asked.on), known.since_us)
+            told[sub] = Told(asked.on if isinstance(asked.on, str) else "dwell", since_us, len(known.told))
             known.quiet_us = ts_us + asked.cooldown_us if asked.cooldown_us else None
         return told
+
+    def _cross(
+        self, here: ObjectState, place: Any, cross: Callable[[Any, Any], Collection[int] | None]
+    ) -> Collection[int]:
+        if here.way_from is None or here.way_from[1] == place:
+            return ()
+        crossed = cross(here.way_from[1], place)
+        self.gaps += crossed is None
+        return crossed or ()
 
     def _is_vague(self, accuracy_m: float | None) -> bool:
         if self.accuracy_max_m is None:
@@ -119,11 +166,16 @@ def _transits(known: Known, asked: Rules, ts_us: int, is_inside: bool) -> bool:
     return known.has_dwelt
 
 
-def read_rules(on: object, confirm: object, cooldown: object) -> Rules | None:
+def read_rules(on: object, confirm: object, cooldown: object, buffer_m: object = None) -> Rules | None:
     """The rules in an operation's columns, where `on` has been read; None if they cannot be read, or if there is
     nothing for them to be about."""
     if on == "inside":
-        return Rules("inside") if confirm is None and cooldown is None else None
+        return Rules("inside") if confirm is cooldown is buffer_m is None else None
+    if on == "cross" and not confirm is buffer_m is None:
+        return None
+    metres = 0.0 if buffer_m is None else float(str(buffer_m))
+    if buffer_m is not None and not 0.001 <= metres <= 100_000:
+        return None
     fixes, lasts_us, cooldown_us = 1, None, 0
     if confirm is not None:
         number, unit = _amount(confirm)
@@ -139,7 +191,7 @@ def read_rules(on: object, confirm: object, cooldown: object) -> Rules | None:
         cooldown_us = _time_us(*_amount(cooldown))
         if not 0 < cooldown_us <= 30 * 86_400_000_000:
             return None
-    return Rules(on if isinstance(on, float) else str(on), fixes, lasts_us, cooldown_us)
+    return Rules(on if isinstance(on, float) else str(on), fixes, lasts_us, cooldown_us, round(metres, 3))
 
 
 def _amount(text: object) -> tuple[float, str]:

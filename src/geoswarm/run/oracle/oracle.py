@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -14,6 +15,9 @@ import shapely
 
 from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds
+from geoswarm.core.shapes.circle import bounding_rectangles
+from geoswarm.core.shapes.shapes import of_circles, of_polygons
+from geoswarm.core.space.grid import Grid
 from geoswarm.core.text.expression import Expression, parse, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.core.where.clause import Clause
@@ -21,11 +25,13 @@ from geoswarm.core.where.read import read_where
 from geoswarm.core.where.types import check_where
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.following import Follower, Rules, read_rules
-from geoswarm.run.oracle.regions import Region, read_region
+from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
+from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 from geoswarm.run.oracle.where import truth
 
 Pair = tuple[int, int]
+Alert = tuple[Pair, Told, str, str | None]
+"""Of which event and subscription, what it says, whose it is, and what goes with it."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,10 @@ class Oracle:
         self.rules: dict[int, Rules] = {}
         """Of the subscriptions that are in `on`."""
         self.following = Follower()
+        self.way_m_max = 10_000.0
+        """A longer way between two fixes is a gap."""
+        self.users: dict[int, str] = {}
+        self.payloads: dict[int, str | None] = {}
         self.counting: dict[int, Counting] = {}
         """By subscription; those that are missing report matches."""
         self._beginnings = 0
@@ -123,8 +133,12 @@ class Oracle:
         objects, names = _objects(row.get("objects"))
         if not says or not names:
             return False
+        if on == "cross" and (row["keywords"] is not None or where is not None or objects is not None):
+            return False
+        if on == "cross" and predicate != "intersects":
+            return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
-        rules = read_rules(on, row.get("confirm"), row.get("cooldown"))
+        rules = read_rules(on, row.get("confirm"), row.get("cooldown"), row.get("exit_buffer_m"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
             return False
         before = self.counting.pop(sub_id, None) if is_live else None
@@ -135,6 +149,9 @@ class Oracle:
             began = before.began if before is not None and goes_on else self._beginnings
             self.counting[sub_id] = Counting(spec, began, str(row.get("user") or ""))
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
+        self.users[sub_id] = str(row.get("user") or "")
+        payload = row.get("payload")
+        self.payloads[sub_id] = None if payload is None else str(payload)
         self.since_us.pop(sub_id, None)
         if row.get("since") is not None:
             self.since_us[sub_id] = since_us
@@ -217,9 +234,15 @@ class Oracle:
     ) -> set[Pair]:
         """The pairs that a batch delivers, with transitions, if its events have an `object_id`. An object is forgotten
         when the interval of its last event is out of the window. `met` are the matches, where they are known."""
+        return set(self.tell(events, now_us, interval, window, met))
+
+    def tell(
+        self, events: pa.Table, now_us: int, interval: int = 0, window: int = 1, met: set[Pair] | None = None
+    ) -> dict[Pair, Told]:
+        """The same, with what each subscription is told."""
         events = events.filter(pa.array([self.is_fit(row) for row in events.to_pylist()], pa.bool_()))
         met = self.match(events, now_us) if met is None else met
-        pairs = {(event, sub) for event, sub in met if sub not in self.on and sub not in self.counting}
+        pairs = {(event, sub): INSIDE for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
         self.following.forget(interval - window)
         names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
@@ -228,13 +251,52 @@ class Oracle:
         times = events.column("ts").cast(pa.int64()).to_pylist()
         ids = events.column("event_id").to_pylist()
         rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
-        fixes = sorted(zip(times, ids, names, accuracies, strict=False), key=lambda row: row[:2])
-        for ts_us, event, name, accuracy_m in fixes:
+        places = [self._place(row) for row in events.to_pylist()]
+        fixes = sorted(zip(times, ids, names, accuracies, places, strict=False), key=lambda row: row[:2])
+        for ts_us, event, name, accuracy_m, place in fixes:
             if name is not None:
                 inside = {sub for sub in rules if (event, sub) in met}
-                told = self.following.see(name, ts_us, interval, accuracy_m, inside, rules)
-                pairs |= {(event, sub) for sub in told}
+                near = {sub for sub, asked in rules.items() if asked.buffer_m and self._is_near(sub, place)}
+                told = self.following.see(
+                    name, ts_us, interval, accuracy_m, inside, rules, near, place, partial(self._cross, rules)
+                )
+                pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
+
+    def _place(self, event: dict[str, object]) -> shapely.Point:
+        """A fit event as a point."""
+        area = read_region(event.get("geometry"))
+        if area is not None and isinstance(area.shape, shapely.Point) and area.metres is None:
+            return area.shape
+        x, y = event["x"], event["y"]
+        if area is not None and (x is None or y is None):
+            grid = Grid(*self._bounds, columns=1, rows=1)
+            if area.metres is None:
+                shapes = of_polygons(np.array([area.shape], object))
+            else:
+                shapes = of_circles(np.array([[area.shape.x, area.shape.y, area.metres]]))
+            ((west, south, east, north),) = bounding_rectangles(shapes, grid).tolist()
+            x, y = (west + east) / 2 if x is None else x, (south + north) / 2 if y is None else y
+        return shapely.Point(x, y)
+
+    def _cross(self, rules: dict[int, Rules], begin: shapely.Point, end: shapely.Point) -> set[int] | None:
+        """The subscriptions that the straight way passes through; None: there are some on cross, and it is a gap."""
+        asked = [sub for sub in rules if rules[sub].on == "cross"]
+        if asked and distance_m(begin, end) > self.way_m_max:
+            return None
+        return {
+            sub
+            for sub in asked
+            if passes(begin, end, self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4])))
+        }
+
+    def _is_near(self, sub: int, place: shapely.Point) -> bool:
+        region = self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4]))
+        return region.satisfies("intersects", Region(place, self.rules[sub].buffer_m))
+
+    def alerts(self, told: dict[Pair, Told]) -> list[Alert]:
+        """What was told, as alerts, before further operations."""
+        return sorted((pair, said, self.users[pair[1]], self.payloads[pair[1]]) for pair, said in told.items())
 
     def is_fit(self, event: dict[str, object]) -> bool:
         west, south, east, north = self._bounds
@@ -254,7 +316,7 @@ class Oracle:
 def _read_on(on: object) -> str | float | None:
     """The value of `on`; None if it cannot be read."""
     text = "inside" if on is None else str(on).strip()
-    if text in ("inside", "enter", "exit"):
+    if text in ("inside", "enter", "exit", "cross"):
         return text
     try:
         seconds = float(text.removeprefix("dwell(").removesuffix(")"))
@@ -331,6 +393,17 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
         return (None if keywords is None else parse(str(keywords))), True
     except InputError:
         return None, False
+
+
+def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
+    """The alerts in an engine's output."""
+    alerts = list[Alert]()
+    for table in tables:
+        since = table.column("since").cast(pa.int64()).to_pylist()
+        for row, since_us in zip(table.to_pylist(), since, strict=True):
+            told = Told(row["transition"], since_us, row["sequence"])
+            alerts.append(((row["event_id"], row["sub_id"]), told, row["user"], row["payload"]))
+    return alerts
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:

@@ -28,7 +28,9 @@ class Region:
 
     @cached_property
     def edges(self) -> tuple[Floats, Floats]:
-        """Where each edge of a polygon begins and ends."""
+        """Where each edge of a polygon, or of a line, begins and ends."""
+        if isinstance(self.shape, shapely.LineString):
+            return shapely.get_coordinates(self.shape)[:-1], shapely.get_coordinates(self.shape)[1:]
         rings = [shapely.get_coordinates(ring) for ring in shapely.get_rings(shapely.get_parts(self.shape))]
         return np.concatenate([r[:-1] for r in rings]), np.concatenate([r[1:] for r in rings])
 
@@ -50,6 +52,21 @@ class Region:
                 return away <= self.metres + more
             return away + more < self.metres or (predicate == "covers" and away + more == self.metres)
         return _circle_and_polygon(self, predicate, publication)
+
+
+def passes(begin: Any, end: Any, region: Region) -> bool:
+    """Whether the straight way from one place to another touches a region and does not begin in it; where that is
+    nearer, over the antimeridian."""
+    if region.satisfies("intersects", Region(begin)):
+        return False
+    turn = 0.0 if abs(end.x - begin.x) <= 180 else math.copysign(360.0, end.x - begin.x)
+    for x0, x1 in {(begin.x, end.x - turn), (begin.x + turn, end.x)}:
+        line = Region(shapely.LineString([(x0, begin.y), (x1, end.y)]))
+        if region.metres is None and shapely.intersects(region.shape, line.shape):
+            return True
+        if region.metres is not None and _border_is_within(region.shape, region.metres, line):
+            return True
+    return False
 
 
 def read_region(geometry: object) -> Region | None:

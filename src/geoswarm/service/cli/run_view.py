@@ -166,6 +166,8 @@ def status_table(found: dict[str, Any]) -> Table:
         )
     if found["silent"]:
         rows["matches nothing"] = "; ".join(found["silent"])
+    if found["gaps"]:
+        rows["gaps"] = f"{found['gaps']:,} ways of objects longer than cross_way_m_max"
     for name, value in rows.items():
         table.add_row(name, value)
     return table

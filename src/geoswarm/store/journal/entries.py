@@ -37,6 +37,7 @@ class RunTotals:
     vague: int = 0
     without_object: int = 0
     without_text: int = 0
+    gaps: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -56,6 +57,7 @@ class RunTotals:
             self.vague + followed.get("vague", 0),
             self.without_object + report.without_object,
             self.without_text + report.without_text,
+            self.gaps + followed.get("gaps", 0),
         )
 
 
@@ -128,6 +130,8 @@ class BatchEntry(JournalEntry):
     """Since when no event has matched, although some came; None: one of the newest has."""
     silent_why: tuple[str, ...] = ()
     """Why that may be, once it has lasted (`flow/silence.py`)."""
+    gaps: int = 0
+    """Pairs of events of an object that are too far apart for a way, where subscriptions are on `cross`."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -175,6 +179,7 @@ class BatchEntry(JournalEntry):
             vague=followed.get("vague", 0),
             silent_since_us=silence.since_us,
             silent_why=silence.why,
+            gaps=followed.get("gaps", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )

@@ -10,6 +10,7 @@ store, not to the segment (`dead_bits.py`, `store/subscriptions/`). This is PS2S
 """
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -26,7 +27,7 @@ from geoswarm.core.subscriptions.attribute_kind import Attribute
 from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, KEYWORDS, OBJECTS, ON, REGION
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
-from geoswarm.model import NEVER_US
+from geoswarm.model import CROSS, NEVER_US
 
 SEGMENTS_FOLDER = "subscriptions"
 V = TypeVar("V")
@@ -98,6 +99,12 @@ class Segment:
         words = self[KEYWORDS]
         conditions = conditions_of(words) if words is not None else None
         return Searchable(self.records(dead), self.index, self.text, conditions, self.regions, self.rest, self.demands)
+
+    @cached_property
+    def on_cross(self) -> Ints:
+        """The ordinals of those on `cross`, ascending, also of those that are not live."""
+        asking = self[ON]
+        return np.sort(asking.ordinals[asking.codes == CROSS].astype(np.int64))
 
     def records(self, dead: Bytes = NONE_DEAD) -> Records:
         return Records.of(self.rects, self.ids, self.expires_us, dead)

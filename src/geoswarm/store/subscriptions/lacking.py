@@ -57,7 +57,7 @@ def find_lacking(
         found[TEXT.name] = {"keywords": _with_words(view, now_us)}
     if OBJECT.name not in columns:
         found[OBJECT.name] = {
-            "enter, exit or dwell": _on_transitions(view, now_us),
+            "enter, exit, cross or dwell": _on_transitions(view, now_us),
             "objects": _of_objects(view, now_us),
         }
     for column, ids in _in_conditions(view, columns, now_us).items():

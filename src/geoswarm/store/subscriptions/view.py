@@ -14,8 +14,20 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds
 from geoswarm.core.index.kernels import NONE_DEAD, Records, are_live
 from geoswarm.core.index.searchable import Searchable
 from geoswarm.core.subscriptions.aggregate import AggregateValues, look_up
-from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CONFIRM, COOLDOWN, ON, OPERATION, USER
+from geoswarm.core.subscriptions.attributes import (
+    AGGREGATE,
+    BIRTH,
+    CONFIRM,
+    COOLDOWN,
+    EXIT_BUFFER,
+    ON,
+    OPERATION,
+    PAYLOAD,
+    REGION,
+    USER,
+)
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
+from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.guard.door import Removal
@@ -54,6 +66,11 @@ class View:
     def searchables(self) -> list[Searchable]:
         return [held.searchable(self.dead[name]) for name, held in self.segments.items()]
 
+    def on_cross(self) -> list[tuple[Searchable, Ints]]:
+        """The segments that have subscriptions on `cross`, and the ordinals of these."""
+        held = [(name, held) for name, held in self.segments.items() if len(held.on_cross)]
+        return [(each.searchable(self.dead[name]), each.on_cross) for name, each in held]
+
     def with_pasts(self, pasts: Pasts) -> "View":
         return replace(self, pasts=pasts)
 
@@ -84,7 +101,8 @@ class View:
     def follow_rules(self, ids: SubIds, now_us: int) -> FollowRules:
         """What each ascending id is on, and when a transition counts for it; as if on `inside` also where it is not
         live."""
-        return FollowRules(*(self._numbers(attribute, ids, now_us) for attribute in (ON, CONFIRM, COOLDOWN)))
+        rules = (ON, CONFIRM, COOLDOWN, EXIT_BUFFER)
+        return FollowRules(*(self._numbers(attribute, ids, now_us) for attribute in rules))
 
     def _numbers(self, attribute: RareNumberAttribute, ids: SubIds, now_us: int) -> Ints:
         """The number of each ascending id; the default also where it is not live."""
@@ -128,7 +146,27 @@ class View:
         every = pa.concat_arrays(names) if names else pa.array([], pa.string())
         return every.take(pa.array(codes, mask=codes < 0))
 
+    def payloads(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
+        """The payload of each ascending id; null where there is none, or no live subscription has the id."""
+        found, texts = find_live(self, ids, now_us), [pa.nulls(1, pa.large_string())]
+        at = np.zeros(len(ids), np.int64)
+        for number, held in enumerate(self.segments.values()):
+            mine = np.flatnonzero(found[0] == number)
+            at[mine] = sum(map(len, texts)) + np.arange(len(mine))
+            texts.append(PAYLOAD.read(held[PAYLOAD], found[1, mine]))
+        return pa.concat_arrays(texts).take(pa.array(at))
+
     # -- where subscriptions are
+
+    def regions(self, ids: SubIds, now_us: int) -> RegionValues:
+        """The region of each ascending id, at least one, all of which are live."""
+        found, parts, at = find_live(self, ids, now_us), list[RegionValues](), np.empty(len(ids), np.int64)
+        for number, held in enumerate(self.segments.values()):
+            mine = np.flatnonzero(found[0] == number)
+            if len(mine):
+                at[mine] = sum(len(part.rects) for part in parts) + np.arange(len(mine))
+                parts.append(REGION.read(held[REGION], found[1, mine]))
+        return REGION.take(REGION.concatenate(parts), at)
 
     def rects_at(self, found: Ints) -> Floats:
         """The rectangles at some places."""
