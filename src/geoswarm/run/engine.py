@@ -219,7 +219,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         if self._run is not None:
             self._run.stop()  # it has ended, but perhaps nobody has waited for its end
         held.stream = AggregateStream(columns, answers is not None)
-        put_columns(held.storage, columns.names)
+        put_columns(held.storage, columns)
         for lacking in held.lacking():
             _LOG.warning("%s", lacking.sentence)
         return Pipeline(

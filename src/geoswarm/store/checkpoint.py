@@ -218,7 +218,7 @@ class Checkpoint:
 
     def lacking(self) -> list[Lacking]:
         """What subscriptions in force ask for and the events of the stream cannot give; nothing before a stream."""
-        columns = columns_of_stream(self.storage) if self.stream is None else self.stream.columns.names
+        columns = columns_of_stream(self.storage) if self.stream is None else self.stream.columns
         has_conditions, now_us = may_have_conditions(self.manifest.segments), self.manifest.now_us
         return [] if columns is None else find_lacking(lambda: self._view, columns, has_conditions, now_us)
 

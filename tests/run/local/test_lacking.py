@@ -85,3 +85,22 @@ def test_status_shows_the_rest_where_a_segment_is_damaged(tmp_path: Path) -> Non
     (unknown,) = found["lacking"]
     assert "is unknown" in unknown["what"]
     assert ".records" in unknown["what"]
+
+
+def test_a_condition_that_does_not_fit_the_type_of_a_column_is_said_with_the_reason(tmp_path: Path) -> None:
+    with engine_at(tmp_path) as engine:
+        engine.subscribe(5, BOX, where="speed > 'fast'")
+        engine.subscribe(6, BOX, where="speed > 80")
+        engine.subscribe(7, BOX, where="altitude > 80 AND speed > 'fast'")
+        events = plain_events(0, speed=[90.0, 10.0], text=["", ""], object_id=[1, 2])
+        engine.start(events=events, sink=(sink := gs.sinks.Memory()), available_now=True).wait()
+        assert {row["sub_id"] for row in sink.table().to_pylist()} == {6}
+        found = engine.status()["lacking"]
+        assert [(each["column"], each["subscriptions"], each["sub_id"]) for each in found] == [
+            ("altitude", 1, 7),
+            ("speed", 1, 5),
+        ]
+        assert "speed has numbers, and 'fast' is none" in found[1]["what"]
+    outside = status(str(tmp_path / "state"))
+    assert outside["lacking"] == found
+    assert status_table(outside).row_count > status_table({**outside, "lacking": []}).row_count

@@ -154,7 +154,7 @@ def status_table(found: dict[str, Any]) -> Table:
             f"{found['ahead']:,} events ahead of the clock"
         )
     for lacking in found["lacking"]:
-        rows[f"no {lacking['column']}"] = lacking["what"]
+        rows[f"{'misfit of' if lacking.get('misfit') else 'no'} {lacking['column']}"] = lacking["what"]
     if found["cooled"] or found["vague"]:
         rows["transitions"] = (
             f"{found['cooled']:,} left out by a cooldown, {found['vague']:,} events too inaccurate to decide by"

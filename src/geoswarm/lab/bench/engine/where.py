@@ -3,9 +3,9 @@
 No Spark: what the tasks of a batch do, from a Parquet file with events to one with matches (read, validate, route,
 exchange, match, write), in CPU time of the process. *The same without* are the same events and the same regions, of
 which nothing is asked. `objects_vs_plain` and `where_vs_plain` compare with that where an event is in three regions:
-there it is hardest, because plain subscriptions are found at once, and there are no matches that one writes and the
-other does not have to. Where thousands watch a place, those who ask for nothing are slower for their matches alone, and
-the ratio would say how many were left out.
+there it is hardest, because plain subscriptions are found at once. They have three matches of an event to write, those
+who ask one, which favours them a little. Where thousands watch a place, those who ask for nothing are slower for their
+matches alone, and the ratio would say how many were left out. `match_us` leaves writing out.
 
 *Filtering afterwards* is what an application does whose engine cannot ask: it takes all matches of the plain
 subscriptions, compares two columns, all pairs of a run at once, and writes what is left. `vs_post_filter` is for places
@@ -13,7 +13,7 @@ that many watch, the least of objects and values; that both have the same matche
 
 Each object is in the region of its own subscription, so each event matches one. Of values there are a hundred, so that
 each is that of one event in a hundred; `ranges` ask for as many by `speed >= 12.0 AND speed < 13.2`, for which there
-are no lists; `where_vs_plain` is the lesser of the two. `match_us` is the part of `flow/match/` alone.
+are no lists; `where_vs_plain` is the lesser of the two.
 """
 
 import time
