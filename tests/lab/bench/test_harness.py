@@ -232,9 +232,10 @@ def test_the_machine_is_described_without_names_or_paths() -> None:
 
 
 IN_ORDER = """
-import sys, tempfile, time
+import signal, sys, tempfile, time
 from geoswarm.lab.bench.commands import ending_in_order
 
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests under nohup ignore it, and so do their processes
 with ending_in_order(), tempfile.TemporaryDirectory(dir=sys.argv[1]):
     print("begun", flush=True)
     time.sleep(300)

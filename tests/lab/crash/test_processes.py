@@ -38,6 +38,7 @@ from pathlib import Path
 from geoswarm.lab.crash.kill import Victim
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background processes ignore it
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and those under nohup this
 victim = Victim(Path(sys.argv[1]), "local[1]", *sys.argv[2:], program="stand_in")
 victim.start()
 print(*victim._watchdog.environment.values(), flush=True)
