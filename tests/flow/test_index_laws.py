@@ -25,9 +25,10 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
-from geoswarm.flow.validate import validate_events
+from geoswarm.flow.validate import conform_operations, validate_events, validate_operations
 from geoswarm.run.oracle.oracle import Oracle, pairs_of
-from worlds import BOUNDS, WORDS, events, rectangles, with_areas, with_texts
+from geoswarm.store.segments.open import segment_in_memory
+from worlds import BOUNDS, WORDS, events, rectangles, with_areas, with_demands, with_facts, with_texts
 
 GRID = Grid(*BOUNDS, columns=20, rows=20)
 SUBSCRIPTIONS, EVENTS = 90, 150
@@ -41,6 +42,8 @@ class Request(NamedTuple):
     shapes: float = 0.0
     """and of those whose region is a polygon."""
     areas: bool = False
+    demands: float = 0.0
+    """The share of subscriptions with a condition on columns, and of those that name objects."""
 
 
 ASKED = {
@@ -48,6 +51,7 @@ ASKED = {
     "text": Request(words=0.6),
     "regions": Request(words=0.3, shapes=0.6),
     "rest": Request(words=0.4, shapes=0.4, areas=True),
+    "demands": Request(demands=0.3),
 }
 OF_EACH = {"records", "conditions"}
 """What is known of each subscription: nothing is found there."""
@@ -93,6 +97,13 @@ def subscriptions(rng: np.random.Generator, asked: Request) -> tuple[Searchable,
     return segment, pa.table(rows | {"expires": pa.nulls(n, pa.timestamp("us"))} | drawn)
 
 
+def read_segment(operations: pa.Table) -> Searchable:
+    """The segment that the engine makes of the operations that it takes."""
+    (rows,) = conform_operations(operations).combine_chunks().to_batches()
+    read = validate_operations(rows, GRID, 0, DeadLetters("operation", 0))
+    return segment_in_memory(GRID, read.subs(np.flatnonzero(read.fit))).searchable()
+
+
 def test_every_index_of_a_segment_is_asked() -> None:
     assert set(Searchable._fields) - OF_EACH == set(ASKED), "say in ASKED what needs the new index"
 
@@ -102,8 +113,12 @@ def test_every_index_of_a_segment_is_asked() -> None:
 def test_every_index_finds_what_the_oracle_finds(index: str, seed: int) -> None:
     rng, oracle, asked = np.random.default_rng((seed, 3)), Oracle(BOUNDS), ASKED[index]
     segment, operations = subscriptions(rng, asked)
+    if asked.demands:
+        operations = with_demands(rng, operations, asked.demands)
+        segment = read_segment(operations)
+        assert segment.demands is not None
     oracle.operate(operations, 0)
-    batch = with_texts(rng, events(rng, EVENTS))
+    batch = with_facts(rng, with_texts(rng, events(rng, EVENTS)))
     batch = with_areas(rng, batch) if asked.areas else batch
     want = sorted(oracle.match(batch, 0))
     valid = validate_events(batch.combine_chunks().to_batches()[0], GRID, DeadLetters("event", 0), marks=True)

@@ -87,7 +87,7 @@ def test_what_was_said_is_shown(tmp_path: Path) -> None:
     held.submit(operation_table(EVERY_KIND))
     held.fold(0)
     rows = {row["sub_id"]: row for row in live_table(held).to_pylist()}
-    assert list(rows) == [401, 402, 403, 404, 405, 406, 407, 408]
+    assert list(rows) == [401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411]
     assert rows[401]["keywords"] == '"and" AND flood OR flood AND river'
     assert (rows[401]["user"], rows[401]["on"], rows[401]["expires"]) == ("ana", "dwell(2.5)", None)
     assert rows[402]["predicate"] == "within"

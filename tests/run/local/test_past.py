@@ -227,7 +227,7 @@ def test_a_column_may_change_its_type_while_events_are_kept(tmp_path: Path) -> N
     merged = read_run(storage, run_names(storage)[0])
     assert merged.first == 0
     assert merged.last > 6  # a file for each type, in one run
-    assert check(tmp_path, oracle_of(tmp_path, tables, window), queries(8, 20)) > 20
+    assert check(tmp_path, oracle_of(tmp_path, tables, window), queries(8, 60)) > 20
     some = past.query(where="speed > 1").events
     assert 0 < len(some) < len(past.query().events)
     assert len(past.nearest(0.0, 0.0, 1000)) == len(past.query().events)

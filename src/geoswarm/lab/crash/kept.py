@@ -49,12 +49,14 @@ def compare_kept(scenario: Scenario, checkpoint: Path, window: WindowSettings, q
 
 
 def _readable(oracle: PastOracle, scenario: Scenario, many: int) -> list[pa.Table]:
-    """Registrations of the scenario that no oracle refuses."""
+    """Registrations of the scenario that no oracle refuses, and that ask for what a query may ask for: a region, words
+    and a predicate."""
     found, number = list[pa.Table](), 0
     while len(found) < many:
         drawn = scenario.operations(number)
         rows = [drawn.slice(i, 1) for i in range(len(drawn)) if drawn["op"][i].as_py() == "register"]
-        found += [row for row in rows if row["on"][0].as_py() is None and oracle.query(_lasting(row)) is not None]
+        plain = [row for row in rows if not any(row[name][0].as_py() for name in ("on", "where", "objects"))]
+        found += [row for row in plain if oracle.query(_lasting(row)) is not None]
         number += 1
     return [_lasting(row) for row in found[:many]]
 

@@ -45,6 +45,8 @@ FILES_PER_BATCH_MAX = 4
 """Each crash between the logs of the two sources may put one more file into a batch. Spark reads the files of a
 batch in no promised order, so files this close to each other never touch the same subscription."""
 
+DEMAND_SHARE = 0.1
+"""Of subscriptions, those with a condition on columns, and of all those that name objects."""
 ASKED = ("aggregate", "window", "group_by", "when")
 COUNTED = (
     ("count", "sliding(3 min, 1 min)", None, None),
@@ -138,9 +140,9 @@ class Scenario:
                     if rules.random() < 0.2:
                         row |= {"on": "cross", "confirm": None, "exit_buffer_m": None}
                     row["payload"] = (None, '{"note": "é"}', "7")[rules.integers(3)]
-                if who.random() < 0.25:
+                if who.random() < DEMAND_SHARE:
                     row["where"] = str(who.choice(WHERES))
-                if who.random() < 0.25:
+                if who.random() < DEMAND_SHARE:
                     row["objects"] = json.dumps(who.integers(0, 24, int(who.integers(1, 12))).tolist())
                 if rng.random() < 0.3:  # half a step off, so that no batch begins just then
                     row["expires"] = now + timedelta(seconds=(float(rng.integers(0, 12)) + 0.5) * STEP_S)
