@@ -57,7 +57,8 @@ _ACCEPTS: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
 
 def conform_events(rows: pa.Schema) -> pa.Schema:
     """The columns in the engine's types and order: those that every event has, then all others unchanged, including
-    MALFORMED."""
+    MALFORMED. A column of categories has the type of its values: a parcel carries no dictionaries."""
+    rows = pa.schema([f.with_type(f.type.value_type) if pa.types.is_dictionary(f.type) else f for f in rows])
     placed = GEOMETRY.name not in rows.names  # the geometry of an area gives its place
     for name in EVENT.names:
         if name not in rows.names and (placed or name not in ("x", "y")):
