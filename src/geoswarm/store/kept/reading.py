@@ -30,7 +30,8 @@ class KeptState(NamedTuple):
 
     def parts_near(self, query: PastQuery) -> list[tuple[KeptRun, KeptPart]]:
         """The parts that may have events of a query, by their boxes and times."""
-        return [(run, part) for run in self.runs for part in run.parts if _may_have(part, query)]
+        known = [(run, part) for run in self.runs for part in run.parts if _may_have(part, query)]
+        return [(run, part) for run, part in known if part.batch is None or part.batch >= self.first_kept]
 
 
 class KeptReader:
