@@ -23,6 +23,7 @@ from geoswarm.store.manifest import EMPTY, Manifest
 from geoswarm.store.storage import Storage
 
 CONTRACT = gs.Contract(executors=4)
+GRID = Grid.of(CONTRACT)
 BATCHES, MINUTES, MINUTE_US = 24, 20, 60_000_000
 WINDOW = WindowSettings(keep=f"{MINUTES} min")
 """Of 24 batches, a minute apart, 20 are kept; up to three become one run."""
@@ -55,17 +56,20 @@ def checkpoint(folder: Path) -> Storage:
         return Storage(str(folder))
 
 
+def put(storage: Storage, batch: int, events: pa.RecordBatch) -> KeptPart:
+    arrays = arrays_of_rows(sort_by_place(events, GRID), GRID)
+    return part_of(*files.write(storage, f"{batch:012d}", arrays), len(events), arrays)
+
+
 def seal_all(
     storage: Storage, minutes: Sequence[float] = range(BATCHES), has_time: Callable[[int], bool] = lambda batch: False
 ) -> None:
     """Keep a batch at each of these times."""
-    grid = Grid.of(CONTRACT)
-    keeper = Keeper(storage, grid, WINDOW)
+    keeper = Keeper(storage, GRID, WINDOW)
     for batch, minute in enumerate(minutes):
         parts, begin = list[KeptPart](), batch * EACH
         for rows in (SMALL, LARGE, SMALL):
-            arrays = arrays_of_rows(sort_by_place(Tweets(seed=1).events(begin, rows), grid), grid)
-            parts.append(part_of(*files.write(storage, f"{batch:012d}", arrays), rows, arrays))
+            parts.append(put(storage, batch, Tweets(seed=1).events(begin, rows)))
             begin += rows
         keeper.seal(replace(EMPTY, now_us=int(minute * MINUTE_US)), batch, parts, EACH, has_time=has_time(batch))
     keeper.close()
@@ -114,6 +118,21 @@ def test_a_merge_that_comes_too_late_removes_no_file_that_still_counts(tmp_path:
     seal_all(storage, minutes=[0, 1, 2, 3, 4, 21.5])
     assert kept_ids(storage) == list(range(2 * EACH, 6 * EACH))
     assert set(storage.names(files.PARTS_FOLDER)) == {part.name for run in runs_of(storage) for part in run.parts}
+
+
+def test_a_column_of_the_newest_events_is_known_where_older_ones_share_their_run(tmp_path: Path) -> None:
+    storage = checkpoint(tmp_path / "state")
+    keeper = Keeper(storage, GRID, WINDOW)
+    for batch in range(6):
+        events = Tweets(seed=1).events(batch * LARGE, LARGE)
+        if batch == 2:
+            events = events.append_column("speed", pa.array([1.0] * LARGE))
+        parts = [put(storage, batch, events)] if batch <= 2 else []
+        keeper.seal(replace(EMPTY, now_us=batch * MINUTE_US), batch, parts, len(parts) * LARGE)
+    keeper.close()
+    assert [len(run.parts) for run in runs_of(storage)] == [3, 0, 0, 0]
+    nowhere = Past(storage).query((-180.0, -90.0, -179.9, -89.9), columns=["event_id", "speed"])
+    assert (nowhere.events.schema.names, len(nowhere.events), nowhere.touched) == (["event_id", "speed"], 0, [])
 
 
 def test_a_stream_has_time_when_its_batches_take_less_than_half_of_the_time_between_them(

@@ -26,7 +26,7 @@ class KeptState(NamedTuple):
     @property
     def newest_part(self) -> KeptPart | None:
         """A part of the newest batches that have any; None: no event is kept."""
-        return next((part for run in reversed(self.runs) for part in run.parts), None)
+        return next((part for run in reversed(self.runs) for part in reversed(run.parts)), None)
 
     def parts_near(self, query: PastQuery) -> list[tuple[KeptRun, KeptPart]]:
         """The parts that may have events of a query, by their boxes and times."""
