@@ -38,12 +38,14 @@ class KeptPart(NamedTuple):
     box: tuple[float, float, float, float]
     times_us: tuple[int, int]
     """The first and the last time of an event."""
+    batch: int | None = None
+    """The batch that all its rows are of, if it stands as it was written among files of other batches."""
 
     @classmethod
     def of(cls, written: Sequence[Any]) -> "KeptPart":
-        """From JSON, where it is a list."""
-        name, rows, size, box, times_us = written
-        return cls(name, rows, size, tuple(box), tuple(times_us))
+        """From JSON, where it is a list; those of earlier versions have no batch."""
+        name, rows, size, box, times_us, *batch = written
+        return cls(name, rows, size, tuple(box), tuple(times_us), *batch)
 
 
 def choose_columns(events: pa.RecordBatch, columns: Sequence[str] | None) -> pa.RecordBatch:

@@ -92,7 +92,7 @@ class Pipeline:
         """`aggregates` is the sink for the answers of subscriptions that have an aggregate. `every_s` is the least
         time between two batches; `slots` returns the number of tasks that run at once, if it is known."""
         self._checkpoint, self._contract, self._tuning = checkpoint, contract, tuning
-        self._sink, self._clock = sink, clock
+        self._sink, self._clock, self._every_s = sink, clock, every_s
         self._steering = Steering(checkpoint, tuning, strategy)
         self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
@@ -194,7 +194,13 @@ class Pipeline:
         """Seal the events that the tasks have kept; the batch is not committed before."""
         if self._keeper is not None:
             parts = [part for report in routed for part in report.kept]
-            self._keeper.seal(manifest, batch, parts, sum(report.events_in - report.dead for report in routed))
+            rows = sum(report.events_in - report.dead for report in routed)
+            self._keeper.seal(manifest, batch, parts, rows, has_time=self._has_time)
+
+    @property
+    def _has_time(self) -> bool:
+        """Whether the last batch took less than half of the time from one to the next."""
+        return self._last is not None and 2 * self._last.batch_s < self._every_s
 
     def _prepare(self, batch: Batch) -> Manifest:
         """The version that the batch runs with. Its plan is drawn here if the strategy draws one for every batch, or

@@ -91,8 +91,12 @@ class Crash(Exception):  # noqa: N818 - stands for a process that is gone
     pass
 
 
-def test_a_crash_at_any_write_or_removal_keeps_each_batch_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The k-th file that is put in place or removed is the last one, for every k."""
+@pytest.mark.parametrize("large_rows", [3, merge.LARGE_ROWS])
+def test_a_crash_at_any_write_or_removal_keeps_each_batch_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large_rows: int
+) -> None:
+    """The k-th file that is put in place or removed is the last one, for every k: where merged runs name the files of
+    their batches as they are, and where these are written anew."""
     left = -1
 
     def last_one(do: Any) -> Any:
@@ -108,6 +112,7 @@ def test_a_crash_at_any_write_or_removal_keeps_each_batch_once(tmp_path: Path, m
 
     monkeypatch.setattr(os, "fsync", lambda handle: None)  # a process ends, not the machine
     monkeypatch.setattr(merge, "ThreadPoolExecutor", AtOnce)
+    monkeypatch.setattr(merge, "LARGE_ROWS", large_rows)
     monkeypatch.setattr(local_files, "publish", last_one(local_files.publish))
     monkeypatch.setattr(Storage, "remove", last_one(Storage.remove))
     for crash_at in count(1):
@@ -124,9 +129,10 @@ def test_a_crash_at_any_write_or_removal_keeps_each_batch_once(tmp_path: Path, m
         assert kept_batches(storage) == list(range(BATCHES - MINUTES, BATCHES))
         if is_over:
             break
-    assert crash_at > 4 * BATCHES
-    named = {part.name for name in files.run_names(storage) for part in files.read_run(storage, name).parts}
-    assert named <= set(storage.names(files.PARTS_FOLDER))
+    assert crash_at > 3 * BATCHES
+    parts = [part for name in files.run_names(storage) for part in files.read_run(storage, name).parts]
+    assert {part.name for part in parts} <= set(storage.names(files.PARTS_FOLDER))
+    assert any(part.batch is not None for part in parts) == (large_rows == 3)
 
 
 def seal_all(storage: Storage, committed: list[int]) -> None:
@@ -148,7 +154,8 @@ def kept_batches(storage: Storage) -> list[int]:
     """The batches whose events a query finds, each of which has three."""
     reader = KeptReader(storage)
     state = reader.state()
-    ids = [i for run in state.runs for part in run.parts for i in _ids(reader.open(part), run.first, state.first_kept)]
+    known = [(run.first if part.batch is None else part.batch, part) for run in state.runs for part in run.parts]
+    ids = [i for batch, part in known for i in _ids(reader.open(part), batch, state.first_kept)]
     assert len(ids) == len(set(ids)), "an event is found twice"
     assert len(ids) % 3 == 0
     return sorted({i // 10 for i in ids})

@@ -30,13 +30,13 @@ def gather(
     A parcel per partition costs the same whether it holds ten events or ten thousand."""
     held: list[pa.RecordBatch] = []
     rows = size = 0
-    for batch in (piece for whole in batches for piece in _cut(whole, bytes_max)):
-        if rows and size + batch.nbytes > bytes_max:
+    for batch, batch_bytes in (piece for whole in batches for piece in _cut(whole, bytes_max)):
+        if rows and size + batch_bytes > bytes_max:
             yield _joined(held)
             held, rows, size = [], 0, 0
         held.append(batch)
         rows += len(batch)
-        size += batch.nbytes
+        size += batch_bytes
         if rows >= rows_max:
             yield _joined(held)
             held, rows, size = [], 0, 0
@@ -48,12 +48,15 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batches[0] if len(batches) == 1 else pa.concat_batches(batches)  # which would copy a single one, too
 
 
-def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[pa.RecordBatch]:
-    if batch.nbytes <= bytes_max:
-        yield batch
+def _cut(batch: pa.RecordBatch, bytes_max: int) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Pieces and their bytes, which take microseconds to add up."""
+    size = batch.nbytes
+    if size <= bytes_max:
+        yield batch, size
         return
     for first, end in cuts(row_bytes(batch), bytes_max):
-        yield batch.slice(first, end - first)
+        piece = batch.slice(first, end - first)
+        yield piece, piece.nbytes
 
 
 def row_bytes(batch: pa.RecordBatch) -> Ints:

@@ -4,12 +4,12 @@
     kept/runs/FIRST-LAST.json                a run: the parts of batches FIRST to LAST, which are committed
 
 A part counts if a run names it. A run is written when its batch is committed, and again, with the same events, if the
-batch is run again. A run of several batches takes the place of theirs by being written; theirs are removed later. So
-each batch is in exactly one run that counts: the longest.
+batch is run again. A run of several batches takes the place of theirs by being written; theirs are removed later, and
+their parts that it does not name. So each batch is in exactly one run that counts: the longest.
 """
 
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -96,13 +96,14 @@ def span_of(name: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def remove_runs(storage: Storage, runs: Iterable[KeptRun]) -> None:
-    """First the documents, then the parts: a document never names what is gone."""
+def remove_runs(storage: Storage, runs: Iterable[KeptRun], named: Collection[str] = ()) -> None:
+    """First the documents, then the parts but for those that another run names: a document never names what is gone."""
     gone = list(runs)
     for run in gone:
         storage.remove(f"{RUNS_FOLDER}/{run.name}")
     for part in (part for run in gone for part in run.parts):
-        remove_part(storage, part.name)
+        if part.name not in named:
+            remove_part(storage, part.name)
 
 
 def remove_part(storage: Storage, name: str) -> None:

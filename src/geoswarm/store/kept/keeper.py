@@ -39,9 +39,11 @@ class Keeper:
         self._runs = [read_run(storage, name) for name in run_names(storage)]
         self._remove_orphans()
 
-    def seal(self, manifest: Manifest, batch: int, parts: Sequence[KeptPart], events: int) -> None:
+    def seal(
+        self, manifest: Manifest, batch: int, parts: Sequence[KeptPart], events: int, has_time: bool = False
+    ) -> None:
         """Commit what a batch has kept, which are so many events, and forget what is too old by now. The same batch may
-        be sealed again, after a crash."""
+        be sealed again, after a crash. A stream that `has_time` to spare leaves it to a merge of large files."""
         rows = sum(part.rows for part in parts)
         if rows != events:
             raise StreamError(
@@ -65,7 +67,7 @@ class Keeper:
         merged = self._merge.take_result()
         if merged is not None:
             self._adopt(merged)
-        self._merge.begin(self._runs)
+        self._merge.begin(self._runs, has_time)
 
     def close(self) -> None:
         self._merge.close()
@@ -74,14 +76,16 @@ class Keeper:
         """Put a run in the place of those of its batches, of which none is the newest."""
         inside = [run for run in self._runs if merged.first <= run.first and run.last <= merged.last]
         if not inside or inside[0].first != merged.first:
+            counted = self._named()
             for part in merged.parts:  # some of its batches have been forgotten meanwhile
-                remove_part(self._storage, part.name)
+                if part.name not in counted:
+                    remove_part(self._storage, part.name)
             return
         merged = replace(merged, first_kept=self._runs[-1].first_kept, cut=self._runs[-1].cut)
         write_run(self._storage, merged)
         at = self._runs.index(inside[0])
         self._runs[at : at + len(inside)] = [merged]
-        remove_runs(self._storage, inside)
+        remove_runs(self._storage, inside, {part.name for part in merged.parts})
 
     def _forget(self, old: Sequence[KeptRun]) -> None:
         remove_runs(self._storage, old)
@@ -91,10 +95,14 @@ class Keeper:
         """Remove what a crash left: runs that lie in others, and parts that no run names."""
         for name in set(self._storage.names(RUNS_FOLDER)) - {run.name for run in self._runs}:
             self._storage.remove(f"{RUNS_FOLDER}/{name}")
-        named = {part.name for run in self._runs for part in run.parts}
+        counted = self._named()
         for name in self._storage.names(PARTS_FOLDER):
-            if name not in named:
+            if name not in counted:
                 remove_part(self._storage, name)
+
+    def _named(self) -> set[str]:
+        """The parts that count."""
+        return {part.name for run in self._runs for part in run.parts}
 
 
 def _first_kept(batches: Sequence[KeptBatch], window: WindowSettings) -> tuple[int, int]:

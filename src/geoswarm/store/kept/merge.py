@@ -5,7 +5,8 @@ that are as large together as a run may be. Thus an hour of batches is a few doz
 what has expired in it is more than an eighth of the window. The newest run is left alone: its batch may be run again.
 
 A task's file covers the world. A merged run is cut by place into several files (`core/index/tiles.py`), so that a small
-region needs one or two of them.
+region needs one or two of them. While the stream has no time to spare, a file that is as large as those is not written
+anew, since there would be no fewer of them: the run names it as it is.
 """
 
 import math
@@ -41,6 +42,9 @@ TILES_PER_SIDE_MAX = 4
 """A merged run has at most 16 files, or as many for each set of types that its columns had."""
 TILE_ROWS_MIN = 16_384
 """Rows of such a file, about: fewer are read in less time than another file is opened."""
+LARGE_ROWS, LARGE_BYTES = 131_072, 16 << 20
+"""A file with as many of either is large: half of what the files of the largest runs have. To write an event anew takes
+longer than all else that is done to keep it."""
 
 
 class BackgroundMerge:
@@ -58,11 +62,11 @@ class BackgroundMerge:
         done, self._running = self._running, None
         return done.result()
 
-    def begin(self, runs: Sequence[KeptRun]) -> None:
-        """Start a merge if one is due and none is under way."""
+    def begin(self, runs: Sequence[KeptRun], has_time: bool) -> None:
+        """Start a merge if one is due and none is under way: of large files, too, if there is time for it."""
         chosen = runs_to_merge(runs, self._limits) if self._running is None else ()
         if chosen:
-            self._running = self._pool.submit(merge_runs, self._storage, self._grid, chosen)
+            self._running = self._pool.submit(merge_runs, self._storage, self._grid, chosen, has_time)
 
     def close(self) -> None:
         self._pool.shutdown(cancel_futures=True)
@@ -115,11 +119,13 @@ def _within_limits(runs: Sequence[KeptRun], limits: MergeLimits) -> int:
     return len(runs)
 
 
-def merge_runs(storage: Storage, grid: Grid, runs: Sequence[KeptRun]) -> KeptRun:
-    """One run of the same events, cut by place; its files are on disk, the run is not."""
-    held = [_rows_of(storage, part, run) for run in runs for part in run.parts]
+def merge_runs(storage: Storage, grid: Grid, runs: Sequence[KeptRun], has_time: bool) -> KeptRun:
+    """One run of the same events, cut by place, those of large files only if there is time; its files are on disk, the
+    run is not."""
+    known = [_with_batch(part, run) for run in runs for part in run.parts]
+    parts = [part for part in known if _is_large(part) and not has_time]
+    held = [_rows_of(storage, part) for part in known if has_time or not _is_large(part)]
     batches = tuple(batch for run in runs for batch in run.batches)
-    parts = list[KeptPart]()
     stem = f"{batches[0].number:012d}-{batches[-1].number:012d}"
     for alike in _groups_of_like_types(held):
         for rows in cut_by_place(alike):
@@ -129,11 +135,20 @@ def merge_runs(storage: Storage, grid: Grid, runs: Sequence[KeptRun]) -> KeptRun
     return KeptRun(batches, tuple(parts), runs[-1].first_kept, runs[-1].cut)
 
 
+def _is_large(part: KeptPart) -> bool:
+    return part.rows >= LARGE_ROWS or part.bytes >= LARGE_BYTES
+
+
+def _with_batch(part: KeptPart, run: KeptRun) -> KeptPart:
+    """As a run of several batches names it."""
+    return part._replace(batch=run.first) if len(run.batches) == 1 else part
+
+
 class HeldRows(NamedTuple):
     """The rows of a file, mapped, which are all of one batch, unless they say of which each is."""
 
     rows: pa.RecordBatch
-    batch: int
+    batch: int | None
 
     def take(self, rows: Ints) -> pa.Table:
         """Some of the rows, each with its batch."""
@@ -196,5 +211,5 @@ def _groups_of_like_types(held: Sequence[HeldRows]) -> list[list[HeldRows]]:
     return groups
 
 
-def _rows_of(storage: Storage, part: KeptPart, run: KeptRun) -> HeldRows:
-    return HeldRows(open_part(storage.map_arrays(f"{PARTS_FOLDER}/{part.name}")).rows, run.first)
+def _rows_of(storage: Storage, part: KeptPart) -> HeldRows:
+    return HeldRows(open_part(storage.map_arrays(f"{PARTS_FOLDER}/{part.name}")).rows, part.batch)

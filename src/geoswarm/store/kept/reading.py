@@ -26,11 +26,12 @@ class KeptState(NamedTuple):
     @property
     def newest_part(self) -> KeptPart | None:
         """A part of the newest batches that have any; None: no event is kept."""
-        return next((part for run in reversed(self.runs) for part in run.parts), None)
+        return next((part for run in reversed(self.runs) for part in reversed(run.parts)), None)
 
     def parts_near(self, query: PastQuery) -> list[tuple[KeptRun, KeptPart]]:
         """The parts that may have events of a query, by their boxes and times."""
-        return [(run, part) for run in self.runs for part in run.parts if _may_have(part, query)]
+        known = [(run, part) for run in self.runs for part in run.parts if _may_have(part, query)]
+        return [(run, part) for run, part in known if part.batch is None or part.batch >= self.first_kept]
 
 
 class KeptReader:

@@ -18,7 +18,7 @@ class KeptSummary(NamedTuple):
     """Batches that went early since the checkpoint was made, because there were too many bytes."""
     files: int
     merged_batches: int
-    """Batches whose events are in a file together with those of others."""
+    """Batches all of whose events are in files together with those of others."""
 
 
 def kept_status(storage: Storage) -> dict[str, int] | None:
@@ -34,6 +34,7 @@ def summarise(storage: Storage) -> KeptSummary | None:
     if not counted:
         return None
     parts = [part for run in runs for part in run.parts]
+    whole = {part.batch for part in parts if part.batch is not None}
     return KeptSummary(
         len(counted),
         sum(batch.rows for batch, _ in counted),
@@ -42,5 +43,5 @@ def summarise(storage: Storage) -> KeptSummary | None:
         counted[-1][0].now_us,
         runs[-1].cut,
         len(parts),
-        sum(len(run.batches) > 1 for _, run in counted),
+        sum(len(run.batches) > 1 and batch.number not in whole for batch, run in counted),
     )
