@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, kernel, read_only
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, inner, kernel, read_only
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, frame_of
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live
@@ -126,7 +126,7 @@ def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints)
     return answers
 
 
-@kernel
+@inner
 def gallop(keys: ZCodes, at: int, wanted: int) -> int:
     """The first position from `at` on whose key is not below `wanted`."""
     step = 1
