@@ -43,10 +43,9 @@ def open_part(path: str, schema: pa.Schema) -> pq.ParquetWriter:
 
 
 def _repeating(schema: pa.Schema) -> list[str]:
-    """Columns that a dictionary may make smaller; for numbers, few of which come twice, it only takes time."""
-    return [f"{f.name}.list.element" for f in schema if pa.types.is_list(f.type)] + [
-        f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type) or f.name == "version"
-    ]
+    """Columns that a dictionary may make smaller; for numbers, few of which come twice, it only takes time. So do the
+    lists of subscriptions: neighbours met about the same, which compression finds by itself."""
+    return [f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type) or f.name == "version"]
 
 
 def keep_only(folder: str, names: Collection[str]) -> None:

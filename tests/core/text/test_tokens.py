@@ -84,6 +84,15 @@ def test_every_code_point_is_read_as_defined_alone_and_among_letters_and_marks()
             assert {*got[tokens.offsets[row] : tokens.offsets[row + 1]]} == terms, ascii(texts[row])
 
 
+def test_every_byte_of_ascii_is_read_as_defined_wherever_it_stands_among_eight() -> None:
+    texts = [f"{'aZ9' * 6}"[:before] + chr(code) + "bY0 c" for code in range(128) for before in range(0, 18)]
+    texts += ["x" * length + end for length in range(TERM_CHARS_MAX + 2) for end in ("", " ", "é", " é")]
+    tokens = tokenize(pa.array(texts))  # the last text ends with the data, the others before more of it
+    for row, text in enumerate(texts):
+        assert set(tokens.terms(row)) == set(terms_of(text)), text
+    assert (tokens.hashes == hash_terms(pa.array([t for row in range(len(texts)) for t in tokens.terms(row)]))).all()
+
+
 def test_a_slice_with_nulls_reads_its_own_rows_only() -> None:
     texts = ["before", "Ärger", None, "two words", "after"]
     for kind in (pa.string(), pa.large_string()):

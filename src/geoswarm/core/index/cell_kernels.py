@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Ints, Ordinals, Packed, kernel
+from geoswarm.core.arrays.jit import Ints, Ordinals, Packed, inner, kernel
 from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.cell_boxes import GUARDS, ONES, point_of, steps_x, steps_y
 from geoswarm.core.index.cells import BLOCK_LOG2, GROUP, GROUP_LOG2, CellIndex
@@ -70,7 +70,7 @@ def found_for(entries: int) -> Found:
     return Found(np.empty(entries, np.uint64), np.empty(entries, np.int64), np.zeros(TURN, np.int64))
 
 
-@kernel
+@inner
 def last_not_above(tops: Ordinals, at: int, end: int, wanted: int) -> int:
     """The last position from `at` on, and before `end`, whose block is not above `wanted`; `at` if there is none."""
     step = 1
@@ -87,7 +87,7 @@ def last_not_above(tops: Ordinals, at: int, end: int, wanted: int) -> int:
     return at
 
 
-@kernel
+@inner
 def place_in_group(blocks: Ordinals, group: int, code: int) -> int:
     """The place of a cell in the bits, if its block is in this group, or NOWHERE."""
     first, block, count = as_unsigned(group << GROUP_LOG2), np.uint32(code >> BLOCK_LOG2), np.int64(0)
@@ -97,7 +97,7 @@ def place_in_group(blocks: Ordinals, group: int, code: int) -> int:
     return (at << BLOCK_LOG2 | code & 63) if blocks[as_unsigned(at)] == block else NOWHERE
 
 
-@kernel
+@inner
 def find_places(turn: Points, index: CellIndex, lookups: Lookups) -> None:
     """The cell of each point at each level."""
     levels, tops, codes = len(index.levels), index.tops, turn.codes
@@ -115,7 +115,7 @@ def find_places(turn: Points, index: CellIndex, lookups: Lookups) -> None:
             lookups.places[as_unsigned(i * levels + k)] = place_in_group(index.blocks, group, code)
 
 
-@kernel
+@inner
 def find_lists(turn: Points, index: CellIndex, lookups: Lookups) -> None:
     """The lists of the cells that have entries, and what the points look like from there."""
     levels, found = len(index.levels), as_unsigned(0)
@@ -137,7 +137,7 @@ def find_lists(turn: Points, index: CellIndex, lookups: Lookups) -> None:
         lookups.boxes[f] = point_of(x, y, lookups.levels[f])
 
 
-@kernel
+@inner
 def portion_of(first: int, count: int, lookups: Lookups) -> tuple[int, int]:
     """The end of the points, from `first` on, that have TURN_ENTRIES entries together, and one at least; and how many
     entries they have."""
@@ -152,7 +152,7 @@ def portion_of(first: int, count: int, lookups: Lookups) -> tuple[int, int]:
     return end, entries
 
 
-@kernel
+@inner
 def test_entries(first: int, end: int, entries: Packed, lookups: Lookups, found: Found) -> int:
     """The number of entries that pass the test of the points from `first` to `end`. An entry is written before it is
     tested, and the next one overwrites it if it has not passed."""
@@ -168,7 +168,7 @@ def test_entries(first: int, end: int, entries: Packed, lookups: Lookups, found:
     return as_signed(passed)
 
 
-@kernel
+@inner
 def drop_misses(
     first: int, passed: int, turn: Points, lookups: Lookups, found: Found, records: Records, now_us: int
 ) -> None:
@@ -192,7 +192,7 @@ def drop_misses(
             found.dropped[p] += 1
 
 
-@kernel
+@inner
 def keep_hits(passed: int, found: Found, records: Records, hits: Hits, n: int) -> int:
     """Write those that passed and were not dropped, from hit `n` on; returns how many hits there are then."""
     at, guards = as_unsigned(n), np.uint64(GUARDS)
@@ -203,7 +203,7 @@ def keep_hits(passed: int, found: Found, records: Records, hits: Hits, n: int) -
     return as_signed(at)
 
 
-@kernel
+@inner
 def mark_ends(first: int, end: int, lookups: Lookups, found: Found, hits: Hits, n: int) -> None:
     """Where the hits of the points from `first` to `end` end, if those of the first begin at `n`."""
     for i in range(first, end):

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, kernel, read_only
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, SubIds, ZCodes, inner, kernel, read_only
 
 NO_EXPIRY: Ints = np.empty(0, np.int64)
 NONE_DEAD: Bytes = np.empty(0, np.uint8)
@@ -60,7 +60,7 @@ class SearchProgress(NamedTuple):
     wanted: int  # room for hits that the next point may need; 0: the search is complete
 
 
-@kernel
+@inner
 def is_live(ordinal: int, records: Records, now_us: int) -> bool:
     if len(records.dead) > 0 and (records.dead[ordinal >> 3] >> (ordinal & 7)) & 1:
         return False

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.buffers import ByteRows
-from geoswarm.core.arrays.jit import Ints, Ordinals, Packed, ZCodes, kernel
+from geoswarm.core.arrays.jit import Ints, Ordinals, Packed, ZCodes, inner, kernel
 from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.cell_boxes import GUARDS, ONES, STEPS_LOG2, point_of, side_of, steps_x, steps_y
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, is_live
@@ -78,7 +78,7 @@ def enter_values(
     return heights, codes, scatters, boxes, rows
 
 
-@kernel
+@inner
 def take_values(begin: int, end: int, tokens: Tokens, index: TextIndex, workspace: Workspace) -> None:
     """Write the values of a block of events into the workspace, as the index of words does with terms."""
     every, known = 0, 0
@@ -93,7 +93,7 @@ def take_values(begin: int, end: int, tokens: Tokens, index: TextIndex, workspac
         workspace.anywhere[i - begin] = every if tokens.offsets[i + 1] > tokens.offsets[i] else 0
 
 
-@kernel
+@inner
 def test_boxes(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace, passed: Passed) -> int:
     """The number of entries, of the lists of a block, whose boxes have the point of their event. An entry is written
     before it is tested, and the next one overwrites it if it has not passed."""
@@ -112,7 +112,7 @@ def test_boxes(begin: int, end: int, points: Points, index: TextIndex, workspace
     return as_signed(count)
 
 
-@kernel
+@inner
 def test_hashes(count: int, tokens: Tokens, index: TextIndex, words: ByteRows, records: Records, passed: Passed) -> int:
     """The number of those whose value has the hash of the token; what is needed next is on its way then."""
     kept = as_unsigned(0)
@@ -130,7 +130,7 @@ def test_hashes(count: int, tokens: Tokens, index: TextIndex, words: ByteRows, r
     return as_signed(kept)
 
 
-@kernel
+@inner
 def is_said(value: int, t: int, tokens: Tokens, words: ByteRows) -> bool:
     """Whether a token has the bytes of a value."""
     begin, size = words.begins[value], words.ends[value] - words.begins[value]

@@ -17,10 +17,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, kernel, read_only
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, SubIds, ZCodes, inner, kernel, read_only
 from geoswarm.core.arrays.radix import sort_order
 from geoswarm.core.index.cells import CODE_MAX, frame_of
-from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live
+from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, are_live, is_live
+from geoswarm.core.index.word_tables import as_signed
 from geoswarm.core.shapes.cover import cover
 from geoswarm.core.shapes.points import Predicate, points_in
 from geoswarm.core.shapes.shapes import Shapes
@@ -90,27 +91,12 @@ def match_regions(
 ) -> SearchProgress:
     """Like `match_cells` in `cell_kernels.py`, for one level of the cells of regions."""
     found = _gather(points, shift, level, hits, done)
-    begin, end = done.hits, found.hits
-    if begin == end:  # as for most levels of a small parcel
+    if done.hits == found.hits:  # as for most levels of a small parcel
         return found
-    entries = hits.subs[begin:end]
-    numbers, is_core = entries & (CORE - 1), entries >= CORE
-    counts = np.diff(hits.ends[done.points : found.points], prepend=begin)
-    owner = np.repeat(np.arange(done.points, found.points), counts)
-    ordinals = regions.ordinals[numbers].astype(np.int64)
-    kept = are_live(ordinals, records, now_us)
-    x, y, rects = points.x[owner], points.y[owner], records.rects[ordinals]
-    near = (rects[:, 0] <= x) & (x <= rects[:, 2]) & (rects[:, 1] <= y) & (y <= rects[:, 3])
-    kept &= near | is_core
-    if len(regions.predicates):
-        kept &= regions.predicates[numbers] != WITHIN
-    tested = np.flatnonzero(kept & ~is_core)
-    kept[tested] = _are_in(regions, points.x, points.y, owner[tested], numbers[tested])
-    left = int(np.count_nonzero(kept))
-    hits.subs[begin : begin + left] = records.ids[ordinals[kept]]
-    ends = begin + np.cumsum(np.bincount(owner[kept] - done.points, minlength=found.points - done.points))
-    hits.ends[done.points : found.points] = ends
-    return SearchProgress(found.points, begin + left, found.wanted)
+    ordinals, predicates = read_only(regions.ordinals), read_only(regions.predicates)
+    near = _sift(points, ordinals, predicates, records, now_us, hits, done, found)
+    near.kept[near.tested] = _are_in(regions, points.x, points.y, near.points, near.numbers)
+    return SearchProgress(found.points, _keep(near.kept, ordinals, records.ids, hits, done, found), found.wanted)
 
 
 def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints) -> Bools:
@@ -126,7 +112,61 @@ def _are_in(regions: Regions, x: Floats, y: Floats, points: Ints, numbers: Ints)
     return answers
 
 
+class Near(NamedTuple):
+    """Points in cells of regions."""
+
+    kept: Bools
+    """Of each, whether the cell decides that it is a hit."""
+    tested: Ints
+    """Which of them the region itself decides, with their points and numbers of regions."""
+    points: Ints
+    numbers: Ints
+
+
 @kernel
+def _sift(
+    points: Points,
+    ordinals: Ordinals,
+    predicates: Bytes,
+    records: Records,
+    now_us: int,
+    hits: Hits,
+    done: SearchProgress,
+    found: SearchProgress,
+) -> Near:
+    """What of the entries gathered since `done` is a hit, and what may be one."""
+    room, rects = found.hits - done.hits, records.rects
+    kept, tested = np.empty(room, np.bool_), np.empty(room, np.int64)
+    owners, numbers = np.empty(room, np.int64), np.empty(room, np.int64)
+    n, begin = 0, done.hits
+    for i in range(done.points, found.points):
+        x, y = points.x[i], points.y[i]
+        for h in range(begin, hits.ends[i]):
+            number, is_core = hits.subs[h] & (CORE - 1), hits.subs[h] >= CORE
+            s = as_signed(ordinals[number])
+            may = is_live(s, records, now_us) and (len(predicates) == 0 or predicates[number] != WITHIN)
+            in_box = (rects[s, 0] <= x) & (x <= rects[s, 2]) & (rects[s, 1] <= y) & (y <= rects[s, 3])
+            kept[h - done.hits] = may & is_core
+            tested[n], owners[n], numbers[n] = h - done.hits, i, number
+            n += may & in_box & (not is_core)
+        begin = hits.ends[i]
+    return Near(kept, tested[:n], owners[:n], numbers[:n])
+
+
+@kernel
+def _keep(kept: Bools, ordinals: Ordinals, ids: SubIds, hits: Hits, done: SearchProgress, found: SearchProgress) -> int:
+    """Leave the ids of hits only, in place of entries; returns where they end."""
+    n, begin = done.hits, done.hits
+    for i in range(done.points, found.points):
+        end = hits.ends[i]
+        for h in range(begin, end):
+            hits.subs[n] = ids[ordinals[hits.subs[h] & (CORE - 1)]]
+            n += kept[h - done.hits]
+        hits.ends[i], begin = n, end
+    return n
+
+
+@inner
 def gallop(keys: ZCodes, at: int, wanted: int) -> int:
     """The first position from `at` on whose key is not below `wanted`."""
     step = 1

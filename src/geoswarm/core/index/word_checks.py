@@ -10,7 +10,7 @@ is all that is asked for, it is NO_CHECK. Box and slots may leave a doubt, never
 then looks at the record and at the expression.
 """
 
-from geoswarm.core.arrays.jit import Floats, kernel
+from geoswarm.core.arrays.jit import Floats, inner
 from geoswarm.core.index.word_kernels import Conditions
 from geoswarm.core.index.word_tables import as_signed, scatter_term
 
@@ -26,19 +26,19 @@ ALL = 1 << 30
 those of earlier conjunctions: if the event has neither, this conjunction is the first that is satisfied."""
 
 
-@kernel
+@inner
 def signature_slot(scatter: int) -> int:
     """The slot of a term in signatures; never NO_TERM."""
     return max(NO_TERM + 1, (scatter >> 13) & (SIGNATURE_SLOTS - 1))
 
 
-@kernel
+@inner
 def conjunction_place(check: int) -> int:
     """The place of the conjunction among those of its subscription."""
     return (check >> 2 * SIGNATURE_BITS) & (ENTRY_CONJUNCTIONS_MAX - 1)
 
 
-@kernel
+@inner
 def posting_of(first: int, conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int]:
     """The rarest term of a conjunction, and its check. The slots are those of the rarest of its other terms; or, if it
     has none, of the rarest term of each conjunction before it. Terms that must not occur are checked with the terms."""
@@ -54,7 +54,7 @@ def posting_of(first: int, conjunction: int, conditions: Conditions, frequencies
     return rarest, mark | place << 2 * SIGNATURE_BITS | slots
 
 
-@kernel
+@inner
 def _rarest(conjunction: int, conditions: Conditions, frequencies: Floats) -> tuple[int, int, int]:
     """The three rarest terms that must occur; if there are fewer, one of them is repeated."""
     begin = as_signed(conditions.terms_offsets[conjunction])

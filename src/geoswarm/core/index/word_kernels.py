@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.buffers import ByteRows
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, Packed, SubIds, kernel, read_only
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, Ordinals, Packed, SubIds, inner, kernel, read_only
 from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.kernels import Points
 from geoswarm.core.index.word_tables import LOW, as_signed, as_unsigned, is_taken, rank, scatter_term, term_place
@@ -105,7 +105,7 @@ def workspace_for(tokens: Tokens, index: TextIndex) -> Workspace:
     )
 
 
-@kernel
+@inner
 def block_end(begin: int, tokens: Tokens) -> int:
     """The end of the block that begins with an event: it has several events, or one with many tokens."""
     last = min(begin + BLOCK_EVENTS, len(tokens.offsets) - 1)
@@ -115,7 +115,7 @@ def block_end(begin: int, tokens: Tokens) -> int:
     return end
 
 
-@kernel
+@inner
 def prefix_of(word: Bytes, begin: int, end: int) -> Any:
     prefix = np.uint64(0)
     for b in range(min(end - begin, 8)):
@@ -123,7 +123,7 @@ def prefix_of(word: Bytes, begin: int, end: int) -> Any:
     return prefix
 
 
-@kernel
+@inner
 def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any:
     """`prefix_of` a token, from two words of eight bytes."""
     at = begin >> 3
@@ -135,7 +135,7 @@ def prefix_at(begin: int, end: int, tokens: Tokens, workspace: Workspace) -> Any
     return (prefix << spare) >> spare
 
 
-@kernel
+@inner
 def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRows, workspace: Workspace) -> int:
     """The first row of the dictionary, from `row` on, that has the bytes of token t, or -1."""
     hash_, begin, end = tokens.hashes[t], tokens.starts[t], tokens.ends[t]
@@ -156,7 +156,7 @@ def find_term(t: int, row: int, tokens: Tokens, index: TextIndex, words: ByteRow
     return -1
 
 
-@kernel
+@inner
 def find_terms(
     begin: int, end: int, tokens: Tokens, index: TextIndex, words: ByteRows, probe: Bools, workspace: Workspace
 ) -> None:
@@ -185,7 +185,7 @@ def find_terms(
         workspace.terms_ends[i - begin], workspace.anywhere[i - begin] = known, anywhere
 
 
-@kernel
+@inner
 def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
     """The first row from `at` on whose key is not below `wanted`."""
     step = 1
@@ -201,7 +201,7 @@ def find_cell(keys: Ordinals, at: int, end: int, wanted: int) -> int:
     return low
 
 
-@kernel
+@inner
 def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
     """For each event of a block and each level: where the bits of its cell begin, and how many words of bits it has."""
     for k in range(len(index.levels)):
@@ -220,7 +220,7 @@ def find_cells(begin: int, end: int, points: Points, index: TextIndex, workspace
         workspace.at[k] = at
 
 
-@kernel
+@inner
 def find_lists(begin: int, end: int, points: Points, index: TextIndex, workspace: Workspace) -> None:
     """Write the lists for the terms in the workspace, in the cells of each event of a block, into the workspace."""
     find_cells(begin, end, points, index, workspace)

@@ -12,53 +12,46 @@ from typing import Any
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import kernel
+from geoswarm.core.arrays.eights import count_bits
+from geoswarm.core.arrays.jit import inner, kernel
 from geoswarm.core.text.kernels import Hashes
 
 LOW = np.uint64(0xFFFFFFFF)
 _6, _32, _63, _ONE = np.uint64(6), np.uint64(32), np.uint64(63), np.uint64(1)
 
 
-@kernel
+@inner
 def as_signed(v: Any) -> int:
     """numba turns an expression of signed and unsigned integers into floats."""
     return np.int64(v)  # type: ignore[return-value]
 
 
-@kernel
+@inner
 def as_unsigned(v: Any) -> Any:
     """numba checks every signed index for being negative."""
     return np.uint64(v)
 
 
-@kernel
+@inner
 def scatter_term(term: int) -> int:
     """32 well spread bits, different for each term."""
     return (term * 2654435769) & 0xFFFFFFFF
 
 
-@kernel
-def count_bits(v: Any) -> int:
-    v = v - ((v >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    v = (v & np.uint64(0x3333333333333333)) + ((v >> np.uint64(2)) & np.uint64(0x3333333333333333))
-    v = (v + (v >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    return as_signed((v * np.uint64(0x0101010101010101)) >> np.uint64(56))
-
-
-@kernel
+@inner
 def is_taken(bits: Hashes, place: int) -> int:
     at = as_unsigned(place)
     return as_signed((bits[at >> _6, 0] >> (at & _63)) & _ONE)
 
 
-@kernel
+@inner
 def rank(bits: Hashes, place: int) -> int:
     at = as_unsigned(place)
     below = (_ONE << (at & _63)) - _ONE
     return as_signed(bits[at >> _6, 1]) + count_bits(bits[at >> _6, 0] & below)
 
 
-@kernel
+@inner
 def mark_taken(bits: Hashes, place: int) -> None:
     """While a table is built, each word counts its own keys; `add_up` turns that into the keys before it."""
     bits[place >> 6, 0] |= np.uint64(1) << np.uint64(place & 63)
@@ -74,7 +67,7 @@ def add_up(bits: Hashes) -> None:
         before += here
 
 
-@kernel
+@inner
 def term_place(hash_: Any, bits: Hashes) -> int:
     """A term's key is the upper half of its hash."""
     return (as_signed(hash_ >> np.uint64(32)) * ((len(bits) - 1) * 64)) >> 32

@@ -10,7 +10,7 @@ The cut of a polygon at the antimeridian is a border: a circle across it is not 
 import numpy as np
 import shapely
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, inner, kernel
 from geoswarm.core.shapes.circle import EARTH_M, METRES_MAX, distance_m
 from geoswarm.core.shapes.inside import OUTSIDE_SHAPE, FlatShapes, place_of
 from geoswarm.core.shapes.points import Predicate, check_predicate, flat_of
@@ -104,7 +104,7 @@ def _round(circles: FlatShapes, polygons: FlatShapes, ones: Ints, twos: Ints, qu
     return answers
 
 
-@kernel
+@inner
 def _border_within(lon: float, lat: float, metres: float, shape: int, flat: FlatShapes) -> bool:
     for r in range(flat.first_rings[shape], flat.first_rings[shape + 1]):
         for v in range(flat.vertices[r] + 1, flat.vertices[r + 1]):

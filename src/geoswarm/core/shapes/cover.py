@@ -22,7 +22,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, ZCodes, inner, kernel
 from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.circle import SLACK_M, farthest_m, nearest_m
 from geoswarm.core.shapes.inside import INSIDE_SHAPE, OUTSIDE_SHAPE, UNSURE, Edges, FlatShapes, crossings, place_of
@@ -78,7 +78,7 @@ def cover(shapes: Shapes, frame: Floats, cells_max: int = COVER_CELLS_MAX) -> Co
     return Cover(starts, *(np.concatenate(column) for column in list(zip(*parts, strict=True))[1:]))
 
 
-@kernel
+@inner
 def _box(level: int, row: int, column: int, frame: Floats) -> tuple[float, float, float, float]:
     """Centre and half sides of a cell, a little too large."""
     side = float(1 << level)
@@ -99,7 +99,7 @@ def _touches(x0: float, y0: float, x1: float, y1: float, box: tuple[float, float
     return abs(one - two) <= w * abs(dy) + h * abs(dx) + 4e-15 * (abs(one) + abs(two))
 
 
-@kernel
+@inner
 def _circle_place(shape: int, flat: FlatShapes, box: tuple[float, float, float, float]) -> int:
     """OUTSIDE_SHAPE, INSIDE_SHAPE, or -1 for the boundary."""
     centre = flat.vertices[flat.first_rings[shape]]
@@ -197,7 +197,7 @@ def _push(queue: _Cells, tail: int, level: int, row: int, column: int, begin: in
     return tail + 1
 
 
-@kernel
+@inner
 def _corner(level: int, row: int, column: int, frame: Floats) -> tuple[float, float]:
     """The lower left corner of a cell: the same numbers at each level, and within its box."""
     side = float(1 << level)
@@ -207,7 +207,7 @@ def _corner(level: int, row: int, column: int, frame: Floats) -> tuple[float, fl
     )
 
 
-@kernel
+@inner
 def _divide(level: int, row: int, column: int, edges: Edges, used: int, frame: Floats, ends: Ints) -> None:
     """Write the edges of each quarter of a cell behind each other into the pool, and where those of each end."""
     pool, xy = edges.pool, edges.xy
@@ -240,14 +240,14 @@ def _divide(level: int, row: int, column: int, edges: Edges, used: int, frame: F
     ends[3] = _move(pool, used + 3 * room, at3, ends[2])
 
 
-@kernel
+@inner
 def _move(pool: Ints, begin: int, end: int, to: int) -> int:
     for e in range(begin, end):
         pool[to + e - begin] = pool[e]
     return to + end - begin
 
 
-@kernel
+@inner
 def _find_corners(level: int, row: int, column: int, edges: Edges, place: int, frame: Floats, corners: Ints) -> None:
     """Where the lower left corners of the quarters lie, given where that of the whole cell lies: each edge that is
     crossed on the way to them changes sides, and only the edges of the cell can be."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, inner, kernel
 from geoswarm.core.shapes.circle import distance_m
 
 OUTSIDE_SHAPE, INSIDE_SHAPE, BORDER, UNSURE = 0, 1, 2, 3
@@ -78,7 +78,7 @@ def _cross(x: float, y: float, x0: float, y0: float, x1: float, y1: float) -> in
     return 1 if (turn > 0) == (y1 > y0) else 0
 
 
-@kernel
+@inner
 def place_of(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     """Where a point lies, by testing every edge."""
     odd = 0
@@ -97,7 +97,7 @@ def place_of(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     return odd
 
 
-@kernel
+@inner
 def crossings(low: float, high: float, level: float, axis: int, edges: Edges) -> int:
     """Whether some edges are crossed an odd number of times (0 or 1) on the way from `low` to `high` along an axis, at
     `level` of the other axis; or BORDER, or UNSURE. An edge that is not on the way is crossed by the rays from both of
@@ -115,7 +115,7 @@ def crossings(low: float, high: float, level: float, axis: int, edges: Edges) ->
     return odd
 
 
-@kernel
+@inner
 def _place_in_circle(x: float, y: float, shape: int, flat: FlatShapes) -> int:
     centre = flat.vertices[flat.first_rings[shape]]
     away = distance_m(flat.xy[centre, 0], flat.xy[centre, 1], x, y)
@@ -156,13 +156,13 @@ def slabs_of(shape: int, flat: FlatShapes) -> Slabs:
     return Slabs(low, high, slabs.scale, slabs.starts, edges)
 
 
-@kernel
+@inner
 def _slab(y: float, slabs: Slabs) -> int:
     """The slab of a height. Monotone: a height between two others lies in a slab between theirs."""
     return min(int((y - slabs.low) * slabs.scale), len(slabs.starts) - 2)
 
 
-@kernel
+@inner
 def place_by_slabs(x: float, y: float, slabs: Slabs, xy: Floats) -> int:
     if not slabs.low <= y <= slabs.high:
         return OUTSIDE_SHAPE

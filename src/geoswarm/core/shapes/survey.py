@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.core.arrays.buffers import ByteRows
-from geoswarm.core.arrays.jit import Ints, kernel
+from geoswarm.core.arrays.jit import Ints, inner, kernel
 
 NULL, WKB, HEX, JSON, WKT, CIRCLE, UNKNOWN_FORM = range(7)
 """Forms. WKT may have SRID= before it."""
@@ -48,7 +48,7 @@ def survey(rows: ByteRows) -> Survey:
     return found
 
 
-@kernel
+@inner
 def _form(rows: ByteRows, begin: int, end: int) -> int:
     if begin == end:
         return UNKNOWN_FORM
@@ -66,7 +66,7 @@ def _form(rows: ByteRows, begin: int, end: int) -> int:
     return WKT if 97 <= letter <= 122 else UNKNOWN_FORM
 
 
-@kernel
+@inner
 def _count(rows: ByteRows, begin: int, end: int, form: int) -> int:
     commas, depth, at = 0, 0, begin
     quoted = False
@@ -90,7 +90,7 @@ def _count(rows: ByteRows, begin: int, end: int, form: int) -> int:
     return commas + 1 if form == WKT else commas // 3
 
 
-@kernel
+@inner
 def _integer(rows: ByteRows, at: int, little: int) -> int:
     value = 0
     for k in range(4):

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.buffers import ByteRows, rows_of
-from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Floats, Ints, inner, kernel
 from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.shapes import Shapes
 
@@ -68,7 +68,7 @@ def _rows(column: pa.Array) -> ByteRows:
     return rows_of(column.view(pa.large_string() if wide else pa.string()))
 
 
-@kernel
+@inner
 def _number(data: Bytes, at: int) -> int:
     number = 0
     for k in range(COUNT_BYTES):
@@ -113,7 +113,7 @@ def _are_plain(rows: ByteRows) -> Bools:
     return plain
 
 
-@kernel
+@inner
 def _are_same(data: Bytes, one: int, other: int) -> bool:
     for k in range(VERTEX_BYTES):  # noqa: SIM110 - numba has no all()
         if data[one + k] != data[other + k]:
@@ -121,7 +121,7 @@ def _are_same(data: Bytes, one: int, other: int) -> bool:
     return True
 
 
-@kernel
+@inner
 def _parts_of(rows: ByteRows, row: int) -> tuple[int, int]:
     """Where the first polygon of a plain row begins, and how many there are."""
     at = rows.begins[row]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from geoswarm.config import Contract
-from geoswarm.core.arrays.jit import CellIds, Floats, Ints, ZCodes, kernel, read_only
+from geoswarm.core.arrays.jit import CellIds, Floats, Ints, ZCodes, inner, kernel, read_only
 
 
 class CellBox(NamedTuple):
@@ -70,13 +70,13 @@ class Grid:
         return zcodes(cells, self.columns)
 
 
-@kernel
+@inner
 def column_of(x: float, frame: Floats) -> int:
     column = int((x - frame[0]) * frame[4] / (frame[2] - frame[0]))  # this order keeps whole borders whole
     return min(column, int(frame[4]) - 1)
 
 
-@kernel
+@inner
 def row_of(y: float, frame: Floats) -> int:
     row = int((frame[3] - y) * frame[5] / (frame[3] - frame[1]))
     return min(row, int(frame[5]) - 1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from geoswarm.core.arrays.buffers import ByteRows
 from geoswarm.core.arrays.jit import Bytes, Ints, kernel
-from geoswarm.core.text.kernels import ASCII, NOT_ASCII
+from geoswarm.core.text.ascii import ASCII, NOT_ASCII
 from geoswarm.core.text.tokens import TERM_CHARS_MAX
 
 FLAT_WORDS_MAX = 8

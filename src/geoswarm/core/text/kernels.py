@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from geoswarm.core.arrays.buffers import ByteRows
-from geoswarm.core.arrays.jit import Bytes, Ints, kernel
+from geoswarm.core.arrays.eights import eight_at, put_eight, swap_bytes
+from geoswarm.core.arrays.jit import Bytes, Ints, inner, kernel
+from geoswarm.core.text.ascii import ASCII, HIGH_BITS, NOT_ASCII, fold_eight
 from geoswarm.core.text.unicode_tables import FOLD, IN_TERM, MARK, SEPARATES, WHOLE_TEXT, FoldTables
 
 Hashes = npt.NDArray[np.uint64]
@@ -19,13 +21,6 @@ RANKED_MAX = 48
 """The number of terms up to which comparing all pairs is cheaper than sorting."""
 GROWTH_MAX = 4
 """Bytes of a folded text per byte of the text, at most: 7 for 2 (`FOLD_BYTES_MAX`), rounded up."""
-NOT_ASCII = 255
-
-ASCII = np.array(
-    [ord(chr(b).lower()) if b < 128 and chr(b).isalnum() else NOT_ASCII if b >= 128 else 0 for b in range(256)],
-    np.uint8,
-)
-"""The folded form of each ASCII byte; 0 separates."""
 
 _SEED, _GAMMA = np.uint64(0x243F6A8885A308D3), np.uint64(0x9E3779B97F4A7C15)  # digits of pi, of the golden ratio
 _M1, _M2 = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
@@ -43,7 +38,7 @@ class Room(NamedTuple):
     folded: Bytes
 
 
-@kernel
+@inner
 def mix(z: np.uint64) -> np.uint64:
     """SplitMix64's finisher (Steele, Lea and Flood, OOPSLA 2014): each bit of z reaches all bits."""
     z = (z ^ (z >> _S30)) * _M1
@@ -51,13 +46,13 @@ def mix(z: np.uint64) -> np.uint64:
     return z ^ (z >> _S31)
 
 
-@kernel
+@inner
 def finish_hash(h: np.uint64, word: np.uint64, length: int) -> np.uint64:
     """The hash of a term, from the hash of its whole words of eight bytes, the remaining bytes, and its length."""
     return mix((h ^ word) + np.uint64(length) * _GAMMA)
 
 
-@kernel
+@inner
 def hash_of(data: Bytes, start: int, end: int) -> np.uint64:
     """The hash of a term, eight bytes at a time. `cut_terms` does the same while it reads."""
     h, word = _SEED, np.uint64(0)
@@ -76,7 +71,7 @@ def hash_rows(rows: ByteRows) -> Hashes:
     return hashes
 
 
-@kernel
+@inner
 def decode_utf8(data: Bytes, at: int, end: int) -> tuple[int, int]:
     """The code point that begins at a byte beyond ASCII, and its length; (-1, 1) if the bytes are not UTF-8."""
     lead = int(np.int64(data[at]))  # int() alone would stay unsigned in a kernel, and -1 a large number
@@ -137,7 +132,7 @@ def to_fold_whole(rows: ByteRows, candidates: Ints, tables: FoldTables) -> Ints:
     return found[:count]
 
 
-@kernel
+@inner
 def same(data: Bytes, a: int, a_end: int, b: int, b_end: int) -> bool:
     if a_end - a != b_end - b:
         return False
@@ -167,7 +162,7 @@ def _merge_sort(hashes: Hashes, order: Ints) -> None:
         width *= 2
 
 
-@kernel
+@inner
 def _order(hashes: Hashes, count: int, order: Ints) -> None:
     """Set order[:count] so that hashes[order] ascends; equal hashes stay in arrival order.
 
@@ -215,7 +210,7 @@ def _bucket_sort(hashes: Hashes, order: Ints) -> None:
         first = ends[b]
 
 
-@kernel
+@inner
 def _keep(found: Room, count: int, room: Room, first: int) -> int:
     """Writes the distinct terms found in a text to room[first:], in order of hash; returns where they end."""
     _order(found.hashes, count, found.offsets)
@@ -240,20 +235,34 @@ def cut_terms(
 ) -> int:
     """Tokenize from `row` on, while there is certainly room; returns the first row that was not tokenized.
 
-    `found` has a place for each term of the longest row.
+    ASCII is read by eights. All else is read byte by byte, and so are the last bytes of `rows`. `found` has a place for
+    each term of the longest row.
     """
-    count = room.offsets[row]
+    count, last = room.offsets[row], len(rows.data) - 7
     written = room.ends[:count].max() if count > 0 else 0
     while row < len(rows.begins):
         at, end = rows.begins[row], rows.ends[row]
-        if count + (end - at) // 2 + 1 > len(room.hashes) or written + GROWTH_MAX * (end - at) > len(room.folded):
+        if count + (end - at) // 2 + 1 > len(room.hashes) or written + GROWTH_MAX * (end - at) + 8 > len(room.folded):
             break
         kinds = tables.plain if folded_before[row] else tables.folding
         terms = 0
         while at < end:
             start, chars = written, 0
             h, word = _SEED, np.uint64(0)
-            while at < end:
+            ended = False
+            while at < min(end, last) and not ended:
+                beyond = np.uint64(8 * max(at + 8 - end, 0))
+                eight = (eight_at(rows.data, at) << beyond) >> beyond  # what is behind the text separates
+                if eight & HIGH_BITS:
+                    break
+                folded, length = fold_eight(eight)
+                put_eight(room.folded, written, folded)
+                at, written, chars, ended = at + length, written + length, chars + length, length < 8
+                if ended:
+                    word, at = swap_bytes(folded) >> _S8 >> np.uint64(56 - 8 * length), at + 1
+                else:
+                    h = mix(h ^ swap_bytes(folded))
+            while at < end and not ended:
                 byte = ASCII[rows.data[at]]
                 if byte == 0:
                     at += 1

@@ -121,7 +121,7 @@ def _with_texts(rows: ByteRows, changed: Ints, texts: list[str]) -> ByteRows:
 def _cut(rows: ByteRows, sizes: Ints, folded_before: Bytes, known: FoldTables) -> Tokens:
     """Most texts have at most one term per five bytes; if there are more, the room is doubled."""
     total, longest = int(sizes.sum()), int(sizes.max(initial=0))
-    room = _room(len(sizes) + 1, total // 5 + longest + 1, total + GROWTH_MAX * longest)
+    room = _room(len(sizes) + 1, total // 5 + longest + 1, total + GROWTH_MAX * longest + 8)
     found = _room(longest, longest, 0)
     row = 0
     while row < len(sizes):

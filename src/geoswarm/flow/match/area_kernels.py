@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, Ordinals, kernel
+from geoswarm.core.arrays.jit import Bools, Floats, Ints, Ordinals, inner, kernel
 from geoswarm.core.index.cells import BLOCK_LOG2, BLOCK_SIDE, GROUP_LOG2, CellIndex
 from geoswarm.core.index.kernels import Records, is_live
 from geoswarm.core.index.word_kernels import Conditions, TextIndex, find_terms, workspace_for
@@ -37,7 +37,7 @@ def _gather_bits(v: int) -> int:
     return (v | (v >> 8)) & 0x0000FFFF
 
 
-@kernel
+@inner
 def _first_not_below(blocks: Ordinals, low: int, high: int, wanted: int) -> int:
     """The first position from `low` on, and before `high`, whose block is not below `wanted`."""
     while low < high:

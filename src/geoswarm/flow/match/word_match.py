@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Bytes, Ints, Packed, kernel
+from geoswarm.core.arrays.jit import Bools, Bytes, Ints, Packed, inner, kernel
 from geoswarm.core.arrays.prefetch import prefetch
 from geoswarm.core.index.cell_boxes import GUARDS, ONES, point_of, steps_x, steps_y
 from geoswarm.core.index.kernels import Hits, Points, Records, SearchProgress, is_live
@@ -58,14 +58,17 @@ class Passed(NamedTuple):
     """Of entry and point, as in `core/index/cell_boxes.py`."""
     ends: Ints
     """By event of a block."""
+    here: Packed
+    """The event at hand, as seen from its cell at each level."""
 
 
 @kernel
-def passed_for(entries: int) -> Passed:
-    return Passed(np.empty(entries + as_signed(ROWS_AHEAD), np.uint64), np.empty(BLOCK_EVENTS, np.int64))
+def passed_for(entries: int, index: TextIndex) -> Passed:
+    sums, here = np.empty(entries + as_signed(ROWS_AHEAD), np.uint64), np.empty(len(index.levels), np.uint64)
+    return Passed(sums, np.empty(BLOCK_EVENTS, np.int64), here)
 
 
-@kernel
+@inner
 def is_satisfied(conjunction: int, terms: Hashes, conditions: Conditions) -> bool:
     for t in range(conditions.terms_offsets[conjunction], conditions.terms_offsets[conjunction + 1]):
         term = as_signed(conditions.terms[t])
@@ -76,7 +79,7 @@ def is_satisfied(conjunction: int, terms: Hashes, conditions: Conditions) -> boo
     return True
 
 
-@kernel
+@inner
 def is_first(ordinal: int, place: int, terms: Hashes, conditions: Conditions) -> bool:
     """Whether this conjunction of the subscription is satisfied, and none before it."""
     first = conditions.conjunctions_offsets[ordinal]
@@ -88,14 +91,14 @@ def is_first(ordinal: int, place: int, terms: Hashes, conditions: Conditions) ->
     return True
 
 
-@kernel
+@inner
 def count_slots(check: int, signature: Bytes) -> int:
     """How many of the two slots of a check the event has."""
     one, two = check & (SIGNATURE_SLOTS - 1), (check >> SIGNATURE_BITS) & (SIGNATURE_SLOTS - 1)
     return as_signed(signature[as_unsigned(one)]) + as_signed(signature[as_unsigned(two)])
 
 
-@kernel
+@inner
 def portion_of(first: int, count: int, workspace: Workspace) -> tuple[int, int]:
     """The end of the events of a block, from `first` on, that have PORTION_ENTRIES entries together, and one at least;
     and how many entries they have."""
@@ -111,18 +114,17 @@ def portion_of(first: int, count: int, workspace: Workspace) -> tuple[int, int]:
     return end, entries
 
 
-@kernel
+@inner
 def test_boxes(first: int, end: int, turn: Points, index: TextIndex, workspace: Workspace, passed: Passed) -> int:
     """The number of entries of some events of a block that pass. An entry is written before it is tested, and the next
     one overwrites it if it has not passed."""
     count, guards, f = as_unsigned(0), np.uint64(GUARDS), workspace.lists_ends[first - 1] if first else 0
-    here = np.empty(len(index.levels), np.uint64)
     for i in range(first, end):
         column, row = steps_x(turn.x[i], index.frame), steps_y(turn.y[i], index.frame)
         for k in range(len(index.levels)):
-            here[k] = point_of(column, row, index.levels[k])
+            passed.here[k] = point_of(column, row, index.levels[k])
         while f < workspace.lists_ends[i]:
-            point = here[as_unsigned(workspace.ranks[f])]
+            point = passed.here[as_unsigned(workspace.ranks[f])]
             for e in range(as_unsigned(workspace.begins[f]), as_unsigned(workspace.ends[f])):
                 total = index.packed[e] + point
                 passed.sums[count] = total
@@ -132,7 +134,7 @@ def test_boxes(first: int, end: int, turn: Points, index: TextIndex, workspace: 
     return as_signed(count)
 
 
-@kernel
+@inner
 def keep_hits(
     first: int,
     end: int,
@@ -165,9 +167,11 @@ def keep_hits(
             sure = (not on_side) & (check < ALL) & (slots == 0) & all_live
             hits.subs[at] = index.alternatives[row, 0]
             passed.sums[doubts] = total
-            prefetch(rects, ((index.alternatives[row, 1] >> _32) * as_unsigned(on_side), 0))
+            ordinal, doubtful = index.alternatives[row, 1] >> _32, (not sure) & ((check < ALL) | (slots == 2))
+            prefetch(rects, (ordinal * as_unsigned(on_side), 0))
+            prefetch(conditions.conjunctions_offsets, ordinal * as_unsigned(doubtful))
             at += as_unsigned(sure)
-            doubts += as_unsigned((not sure) & ((check < ALL) | (slots == 2)))
+            doubts += as_unsigned(doubtful)
         for d in range(begin, doubts):
             row, on_side = passed.sums[d] >> _32, (passed.sums[d] - ones) & guards != guards
             s, check = index.alternatives[row, 1] >> _32, as_signed(index.alternatives[row, 1] & LOW)
@@ -202,7 +206,7 @@ def match_text(
     """Look up the words of every event, and test the entries listed for them. Like `match_cells`, it continues from
     `done` and stops where the room might not suffice. A subscription is found in the list of the first conjunction that
     the event satisfies, so executors that divide the terms report it once."""
-    workspace, passed = workspace_for(tokens, index), passed_for(PORTION_ENTRIES)
+    workspace, passed = workspace_for(tokens, index), passed_for(PORTION_ENTRIES, index)
     said = Said(np.zeros(SIGNATURE_SLOTS, np.uint8), np.zeros((len(conditions.words.begins) >> 6) + 1, np.uint64))
     n, begin, wanted = done.hits, done.points, as_signed(0)
     while begin < len(points.codes) and wanted == 0:
@@ -215,7 +219,7 @@ def match_text(
         while i < to - begin:
             end, entries = portion_of(i, to - begin, workspace)
             if entries + as_signed(ROWS_AHEAD) > len(passed.sums):
-                passed = passed_for(2 * entries)
+                passed = passed_for(2 * entries, index)
             count = test_boxes(i, end, turn, index, workspace, passed)
             if n + count > len(hits.subs):
                 wanted = n + count
