@@ -6,8 +6,8 @@ several, of which the best turn counts. It keeps no log on disk, which is how it
 of each fence, reads the moves from Parquet files of `batch` moves, and writes alerts to Parquet files that are on disk
 after each batch, with the state of its objects: `local` is one process that works on one core at a time, `spark` has
 two. Fences are of one size, so the more there are, the more lie over each other (`fence_worlds.py`). Tile38 is given
-moves for so many seconds, the engines all of them; of those that Tile38 had, all must report the same alerts. Its first
-fix of each object is not counted, by any.
+moves for so many seconds, the engines all of them; of those that Tile38 had, all must report the same alerts. The first
+fix of each object is not counted. It needs a `tile38-server` (`GEOSWARM_PEERS`, see `kit/tile38.py`).
 
     vs_tile38_23k        moves per second, of local, by those of Tile38, where there are 23,000 fences; others likewise
     spark_vs_tile38_23k  the same of Spark
