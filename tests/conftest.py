@@ -183,3 +183,12 @@ def data_folder() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no data sets in {folder}: set GEOSWARM_DATA to the folder that holds them")
     return folder
+
+
+@pytest.fixture(scope="session")
+def peers_folder() -> Path:
+    """GEOSWARM_PEERS, else shared/peers beside the repository: servers to compare with."""
+    folder = Path(os.environ.get("GEOSWARM_PEERS") or Path(__file__).parents[2] / "shared" / "peers")
+    if not any((folder / name).is_file() for name in ("tile38-server", "tile38-server.xz")):
+        pytest.skip(f"no tile38-server in {folder}: set GEOSWARM_PEERS to the folder that holds it")
+    return folder
