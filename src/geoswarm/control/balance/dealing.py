@@ -4,14 +4,14 @@
     8 8 8   100 100 200     0.75 0.75 1.5          8 8 4
 
 Where each executor has every subscription in reach, nothing need move when a crowd does. What can still differ is the
-executors themselves. Their times differ by chance, too, by a tenth on a quiet machine and by half on one that others
-use. So only what lasts is answered: an executor counts as slow by what it was slow by at least, in each of the last
-rounds, and if that is more than what executors differ by from round to round.
+executors themselves. Their times differ by chance, too, the greatest by a tenth on a quiet machine and by twice the
+mean on one that others use. So only what lasts is answered: an executor counts as slow by what it was slow by at least,
+in each of the last rounds, and if that is more than what passes.
 
-    relative to the mean, three rounds    lasts    the median executor differs by    turns change
-    2.0  1.8  2.1                         1.8      1.2                               yes
-    2.0  0.9  3.0                         1        1.2                               no: once it was as fast as others
-    1.4  1.5  1.4                         1.4      1.6                               no: all differ by more
+    one executor, of the mean    lasts    the most that passes    turns change
+    2.0  1.8  2.1                1.8      1.2                     yes
+    2.0  0.9  3.0                1        3.0                     no: once it was as fast as others
+    1.5  1.5  1.6                1.5      2.2                     no: another one was at 2.2 in one of these rounds
 """
 
 from collections import Counter
@@ -99,11 +99,17 @@ def _lasting(rounds: Floats) -> Floats:
 
 
 def _are_level(rounds: Floats) -> bool:
-    """Whether nobody is always slower or faster than usual, or by no more than executors differ by from round to
-    round."""
+    """Whether nobody is always slower or faster than usual, or by no more than what passes: the greatest difference
+    that does not last, in the median round."""
     spent = _over_mean(rounds)
-    lasting, differs = _lasting(spent), np.median(spent.max(axis=0) / spent.min(axis=0))
-    return bool(np.maximum(lasting, 1.0 / lasting).max() <= max(SLOW, differs))
+    lasting = _lasting(spent)
+    passing = np.median(_factors(spent / lasting).max(axis=1))
+    return bool(_factors(lasting).max() <= max(SLOW, passing))
+
+
+def _factors(ratios: Floats) -> Floats:
+    """By how much more or less."""
+    return np.maximum(ratios, 1.0 / ratios)
 
 
 def said_turns(counts: Ints) -> str:
