@@ -50,6 +50,15 @@ class RaceStream(NamedTuple):
     guard: GuardSettings | None = None
 
 
+class StrategyRuns(NamedTuple):
+    """The batches of a strategy."""
+
+    least: list[ProjectedBatch]
+    """What they took at least, over runs that did the same work (`least_of_runs`)."""
+    single: list[list[ProjectedBatch]]
+    """What they took in each run of its own, with all that the machine's neighbours did."""
+
+
 @dataclass(frozen=True)
 class StrategyRace:
     stream: RaceStream
@@ -82,9 +91,8 @@ def run_strategies(
     turns: int = 1,
     repeated: Collection[str] | None = None,
     warms: bool = True,
-) -> dict[str, list[ProjectedBatch]]:
-    """The batches of each strategy, or of those `repeated` alone in all turns but the first. Of several runs that did
-    the same work, what a batch took is the least (`least_of_runs`): neighbours only add."""
+) -> dict[str, StrategyRuns]:
+    """The batches of each strategy, or of those `repeated` alone in all turns but the first."""
     with tempfile.TemporaryDirectory() as root:
         report("writing the stream")
         _write_race(race, Path(root))
@@ -98,7 +106,13 @@ def run_strategies(
                     report(f"{name} on the engine")
                     found[name].append(_run_strategy(spark, race, name, Path(root)))
         of_all = list(zip(*(run for runs in found.values() for run in runs), strict=True))
-        return {name: list(map(least_of_runs, zip(*found[name], strict=True), of_all, repeat(race))) for name in names}
+        return {
+            name: StrategyRuns(
+                list(map(least_of_runs, zip(*runs, strict=True), of_all, repeat(race))),
+                [[project(entry, race.machines, routed=race.routed) for entry in run] for run in runs],
+            )
+            for name, runs in ((name, found[name]) for name in names)
+        }
 
 
 def least_of_runs(own: Sequence[BatchEntry], of_all: Sequence[BatchEntry], race: StrategyRace) -> ProjectedBatch:
