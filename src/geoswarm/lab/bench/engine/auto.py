@@ -90,7 +90,7 @@ SIZES = {
         WorldSizes(1_000_000, 200_000, 8, 14, 22),
         ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "attack"),
         (PLACES,),
-        2,
+        3,
         SimSizes(
             ("one-uniform", "one-normal", "one-step", "two-overlapping", "two-consecutive", "one-moving"),
             TimelineSizes(5120, 0.0),
