@@ -115,6 +115,7 @@ def _summary(rows: Sequence[dict[str, Any]], theta: float) -> dict[str, float]:
     return {
         "vs_ideal": min(closeness("social"), closeness("stock")),
         "vs_ideal_raw": min(closeness(stream, "max_over_mean_raw") for stream in ("social", "stock")),
+        "vs_ideal_once": min(closeness(stream, "max_over_mean_once") for stream in ("social", "stock")),
         "vs_hash": ratio("stock", "hash"),
         "vs_hash_social": ratio("social", "hash"),
         "vs_readj_stock": ratio("stock", "readj-searched"),
@@ -124,6 +125,8 @@ def _summary(rows: Sequence[dict[str, Any]], theta: float) -> dict[str, float]:
         "vs_ideal_stock": closeness("stock"),
         "vs_ideal_raw_social": closeness("social", "max_over_mean_raw"),
         "vs_ideal_raw_stock": closeness("stock", "max_over_mean_raw"),
+        "vs_ideal_once_social": closeness("social", "max_over_mean_once"),
+        "vs_ideal_once_stock": closeness("stock", "max_over_mean_once"),
         "vs_ideal_whole_keys": closeness("stock", planner="mixed"),
         "bound_whole_keys": 1.0 / max(1.0, float(row("stock", "mixed")["heaviest_key"])),
         "vs_hash_whole_keys": float(row("stock", "mixed")["rows_per_s"] / row("stock", "hash")["rows_per_s"]),
