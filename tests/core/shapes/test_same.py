@@ -66,6 +66,16 @@ def test_circles_with_other_radii_are_others() -> None:
     assert shapes.firsts_alike(np.arange(3)).tolist() == [0, 1, 0]
 
 
+def test_many_that_are_hard_to_tell_apart_are_not_taken_for_one_another() -> None:
+    start = shapely.get_coordinates(shapely.Point(0, 0).buffer(1.0, quad_segs=8))
+    rings = np.tile(start, (400, 1, 1))
+    rings[:, 2] *= np.repeat(np.linspace(1.0, 1.2, 200), 2)[:, None]  # no hash has this vertex, and each is there twice
+    shapes = of_polygons(shapely.polygons(rings))
+    firsts = shapes.firsts_alike(np.arange(400))
+    assert (rings[firsts] == rings).all()
+    assert len(set(firsts.tolist())) < 400
+
+
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("predicate", ["intersects", "contains", "within", "covers"])
 def test_copies_of_regions_are_met_as_shapely_says(seed: int, predicate: Any) -> None:

@@ -123,7 +123,9 @@ def test_a_round_ends_with_its_last_executor_and_ideal_shares_the_work_evenly() 
 
 
 def test_what_single_turns_took_stands_beside_the_least_of_them() -> None:
-    turns = [KeyedRound(0, 20, (tasks([10, 10], [1, 1], cpu_us),), 0.01, 0) for cpu_us in ([100, 300], [200, 100])]
+    turns = [
+        KeyedRound(0, 20, (tasks([10, 10], [1, 1], cpu_us),), 0.01, 0) for cpu_us in ([100.0, 300.0], [200.0, 100.0])
+    ]
     (told,), _ = time_rounds([KeyedRounds({"hash": [least_of(turns)] * 2}, [])])
     row = rounds_row(told["hash"])
     assert row["max_over_mean_raw"] == pytest.approx(1.0)

@@ -1,8 +1,7 @@
 """Which rows of a `Shapes` have the same shape: the first of them that was asked for stands for all.
 
-Many subscribe to the same district, and what was found for one of them holds for the others. Rows are compared when
-they are asked for first, vertex by vertex, with the one that has the same number of vertices and the same few of them;
-of two shapes that differ although these are the same, only one is found again, which costs time and nothing else.
+Many subscribe to the same district, and what was found for one of them holds for the others. A row is compared when it
+is asked for first: a hash of a few of its vertices says with which others, and then all its vertices are.
 """
 
 import threading
@@ -10,10 +9,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from geoswarm.core.arrays.jit import Bools, Floats, Ints, kernel
+from geoswarm.core.arrays.jit import Floats, Ints, kernel
 
-LOOKED_AT = 4
-"""Vertices of a shape, at equal distances, by which one that may be the same is found."""
+HASHED = 4
+"""Vertices of a shape, at equal distances, that its hash is made of. Shapes of one tiling differ in most of theirs."""
+LOOKS_MAX = 32
+"""Places in which a row is looked for. Where so many shapes differ that have the hashed vertices in common, it stands
+for itself: it is then tested by itself, and nothing is wrong."""
+UNKNOWN = -1
 
 
 class _Rows(NamedTuple):
@@ -27,62 +30,60 @@ class _Rows(NamedTuple):
 
 
 class SameShapes:
-    """What is known of a `Shapes`; any thread may ask."""
+    """What is known of a `Shapes`, 24 bytes a row; any thread may ask."""
 
     def __init__(self, parts: Ints, rings: Ints, vertices: Ints, xy: Floats, metres: Floats) -> None:
         self._rows = _Rows(parts, rings, vertices, xy, metres)
-        self._firsts = np.full(len(parts) - 1, -1, np.int64)
-        self._first_with: dict[bytes, int] = {}
+        self._firsts = np.full(len(parts) - 1, UNKNOWN, np.int64)
+        self._table = np.full(2 * len(self._firsts), UNKNOWN, np.int64)
+        """The rows that stand for others, each in the first free place from that of its hash on."""
         self._lock = threading.Lock()
 
     def firsts(self, rows: Ints) -> Ints:
         """For each row the one that stands for it, which has the same shape."""
         found: Ints = self._firsts[rows]
-        if (found < 0).any():
+        if (found == UNKNOWN).any():
             with self._lock:
-                self._look_at(np.unique(rows[self._firsts[rows] < 0]))
+                _look_up(rows, self._rows, self._firsts, self._table)
             found = self._firsts[rows]
         return found
 
-    def _look_at(self, rows: Ints) -> None:
-        marks = _marks(rows, self._rows)
-        known = self._first_with
-        like = np.array([known.setdefault(mark.tobytes(), row) for mark, row in zip(marks, rows.tolist(), strict=True)])
-        self._firsts[rows] = np.where(_are_equal(rows, like, self._rows), like, rows)
-
 
 @kernel
-def _marks(rows: Ints, shapes: _Rows) -> Floats:
-    """The number of vertices of each row, its radius, and some of its vertices."""
-    marks = np.zeros((len(rows), 2 + 2 * LOOKED_AT))
+def _look_up(rows: Ints, shapes: _Rows, firsts: Ints, table: Ints) -> None:
     for i in range(len(rows)):
-        begin, end = _vertices_of(rows[i], shapes)
-        marks[i, 0] = end - begin
-        marks[i, 1] = shapes.metres[rows[i]] if len(shapes.metres) else 0.0
-        if begin < end:
-            for k in range(LOOKED_AT):
-                v = begin + (end - begin) * k // LOOKED_AT
-                marks[i, 2 + 2 * k], marks[i, 3 + 2 * k] = shapes.xy[v, 0], shapes.xy[v, 1]
-    return marks
+        row = rows[i]
+        if firsts[row] != UNKNOWN:
+            continue
+        firsts[row], mixed = row, _hash(row, shapes)
+        for look in range(LOOKS_MAX):
+            place = (mixed + np.uint64(look)) % np.uint64(len(table))
+            if table[place] == UNKNOWN:
+                table[place] = row
+                break
+            if _are_equal(row, table[place], shapes):
+                firsts[row] = table[place]
+                break
 
 
 @kernel
-def _vertices_of(row: int, shapes: _Rows) -> tuple[int, int]:
+def _hash(row: int, shapes: _Rows) -> np.uint64:
     first, last = shapes.rings[shapes.parts[row]], shapes.rings[shapes.parts[row + 1]]
-    return shapes.vertices[first], shapes.vertices[last]
+    begin, end = shapes.vertices[first], shapes.vertices[last]
+    mixed = np.uint64(end - begin)
+    if len(shapes.metres):
+        mixed ^= np.uint64(hash(shapes.metres[row]))
+    for k in range(HASHED if begin < end else 0):
+        vertex = begin + (end - begin) * k // HASHED
+        for axis in range(2):
+            mixed = (mixed ^ np.uint64(hash(shapes.xy[vertex, axis]))) * np.uint64(0x9E3779B97F4A7C15)
+            mixed ^= mixed >> np.uint64(32)
+    return mixed
 
 
 @kernel
-def _are_equal(some: Ints, others: Ints, shapes: _Rows) -> Bools:
-    """Whether rows have the same parts of the same rings of the same vertices, pair by pair."""
-    equal = np.empty(len(some), np.bool_)
-    for i in range(len(some)):
-        equal[i] = some[i] == others[i] or _is_equal(some[i], others[i], shapes)
-    return equal
-
-
-@kernel
-def _is_equal(one: int, other: int, shapes: _Rows) -> bool:
+def _are_equal(one: int, other: int, shapes: _Rows) -> bool:
+    """Whether two rows have the same parts of the same rings of the same vertices."""
     if len(shapes.metres) and shapes.metres[one] != shapes.metres[other]:
         return False
     part, like = shapes.parts[one], shapes.parts[other]

@@ -14,8 +14,9 @@ faster than rows. The engine splits such a key by account (`flow/keyed/self_join
 whole keys, too.
 
 `vs_hash` is Mixed's at θ_max = 0.02 on Stock, where the paper has 2. `vs_ideal` is the lesser of its two closenesses
-to Ideal, `vs_ideal_social` and `vs_ideal_stock`; `vs_ideal_raw` is the same by the CPU times of tasks as they came, in
-which the largest of 15 is also the unluckiest. `..._whole_keys` are of the paper's Mixed on Stock; by work, no plan of
+to Ideal, `vs_ideal_social` and `vs_ideal_stock`; `vs_ideal_raw` is the same by the CPU times of tasks as they came, the
+least of `turns`, and `vs_ideal_once` that of single turns, in which the largest of 15 is also the unluckiest.
+`..._whole_keys` are of the paper's Mixed on Stock; by work, no plan of
 whole keys is nearer to Ideal than `bound_whole_keys`.
 """
 
@@ -59,7 +60,7 @@ class ToleranceSizes(NamedTuple):
 
 SIZES = {
     Scale.SMALL: ToleranceSizes(60_000, 160_000, (0.02, 0.3), 3, 4, 2, turns=3),
-    Scale.FULL: ToleranceSizes(100_000, 300_000, (0.02, 0.05, 0.08, 0.15, 0.3), 10, 16, 5),
+    Scale.FULL: ToleranceSizes(100_000, 300_000, (0.02, 0.05, 0.08, 0.15, 0.3), 6, 10, 5),
 }
 
 
