@@ -84,6 +84,27 @@ def test_an_executor_that_is_slow_once_keeps_its_turn_and_so_do_those_that_diffe
         assert coordinator.decide(plan, report_of(plan, slowness, FEW)).plan is None
 
 
+@pytest.mark.parametrize(
+    ("rounds", "changes"),
+    [
+        ([[2.0, 1.0, 1.1, 0.9], [1.9, 1.1, 0.9, 1.0], [2.1, 1.0, 1.0, 1.1]], True),
+        ([[1.0, 0.5, 1.0, 1.0], [1.1, 0.5, 1.0, 0.9], [0.9, 0.5, 1.1, 1.0]], True),  # one is fast
+        ([[2.0, 2.0, 1.0, 1.0], [2.1, 1.9, 1.0, 1.1], [2.0, 2.0, 1.1, 0.9]], True),  # half of them are slow
+        ([[3.0, 1.0, 1.0, 1.0], [1.0, 3.0, 1.0, 1.0], [1.0, 1.0, 3.0, 1.0]], False),  # another one each time
+        ([[3.0, 1.0, 1.0, 1.0], [0.9, 1.0, 1.1, 1.0], [9.0, 1.0, 1.0, 1.0]], False),  # as fast as others once
+        ([[2.0, 1.5, 0.7, 0.7], [2.0, 0.7, 1.5, 0.8], [2.0, 0.7, 0.7, 1.6]], False),  # others differ by more
+        ([[1.5, 1.0, 2.2, 1.0], [1.6, 2.2, 1.0, 1.0], [1.5, 1.0, 1.0, 2.2]], False),
+    ],
+)
+def test_turns_change_if_the_same_executor_stands_out_in_each_round(rounds: list[list[float]], changes: bool) -> None:
+    coordinator, plan, plans = Coordinator(Auto()), dealt(GRID, 4), list[Plan]()
+    for slowness in rounds:
+        outcome = coordinator.decide(plan, report_of(plan, slowness, FEW))
+        plans += [outcome.plan] if outcome.plan else []
+    assert len(plans) == changes
+    assert not plans or plans[0].partitions[0].turns != plan.partitions[0].turns
+
+
 def test_thousands_of_executors_have_no_more_turns_than_a_partition_may() -> None:
     slowness = [3.0] + [1.0] * 599
     coordinator, plan = Coordinator(Auto()), dealt(GRID, 600)

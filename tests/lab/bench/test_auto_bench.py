@@ -27,14 +27,21 @@ WORLDS = ("hotspot", "moving", "crowd", "hot-cell", "words", "collisions", "atta
 
 
 def batch(busiest: float) -> ProjectedBatch:
-    """Ten events that would take a second if all were level."""
-    return ProjectedBatch(BatchEntry(1, subscriptions=5, events_in=10), busiest, 1.0, busiest, 0.0)
+    """Ten events that would take a second if all were level; a match takes what an event does."""
+    loads = {
+        n: Load(events, 0, matches, 100 * (events + matches)) for n, (events, matches) in enumerate(((6, 6), (4, 4)))
+    }
+    return ProjectedBatch(BatchEntry(1, subscriptions=5, events_in=10, executors=loads), busiest, 1.0, busiest, 0.0)
 
 
 def test_keys_are_of_the_worst_world_and_of_batches_that_count() -> None:
     flat = [batch(1.0)] * 5
-    one = WorldRuns("hotspot", {AUTO: [*flat[:4], batch(1.5)], PRINTED: [batch(4.0)] * 5, EVEN: flat})
-    two = WorldRuns("crowd", {AUTO: [batch(2.0), *flat[:4]], PRINTED: [batch(2.0)] * 5, EVEN: [batch(1.25)] * 5})
+    one = WorldRuns(
+        "hotspot", {AUTO: [*flat[:4], batch(1.5)], PRINTED: [batch(4.0)] * 5, EVEN: flat}, [[batch(2.0)] * 5, flat]
+    )
+    two = WorldRuns(
+        "crowd", {AUTO: [batch(2.0), *flat[:4]], PRINTED: [batch(2.0)] * 5, EVEN: [batch(1.25)] * 5}, [flat]
+    )
     told = auto.summarise([one, two], TINY, {"one-step": {AUTO: 2.0, PLACES: 9.0, EVEN: 1.0}})
     assert told["auto_vs_best_hotspot"] == pytest.approx(5 / 5.5)
     assert told["auto_vs_best_crowd"] == pytest.approx(1.25 * 5 / 6)
@@ -42,6 +49,8 @@ def test_keys_are_of_the_worst_world_and_of_batches_that_count() -> None:
     assert told["auto_vs_paper"] == pytest.approx((20 / 5.5 * 10 / 6) ** 0.5)
     assert told["cold_busiest"] == 2.0, "the two batches before the step"
     assert told["busiest_max"] == 1.5, "of the batch that is two rounds after it"
+    assert told["busiest_max_once"] == 1.5, "the mean of two runs"
+    assert told["busiest_max_work"] == pytest.approx(1.2), "six of ten, whatever they took"
     assert told["noise"] == 1.125
     assert told["noise_max"] == 1.25
     assert told["auto_vs_best_sim_one_step"] == 2.0, "`auto-places` is no rival"

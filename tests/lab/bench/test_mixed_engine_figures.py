@@ -24,6 +24,7 @@ from geoswarm.lab.bench.mixed.keyed_race import (
     KeyedRace,
     KeyedRound,
     KeyedRounds,
+    least_of,
     rounds_row,
     run_keyed_race,
     time_rounds,
@@ -119,6 +120,16 @@ def test_a_round_ends_with_its_last_executor_and_ideal_shares_the_work_evenly() 
         assert some.makespan_s == pytest.approx(9000 * 2.0 / 1e6, rel=0.01)
         assert some.ideal_s == pytest.approx(some.rows / 6 * 2.0 / 1e6, rel=0.01)
     assert rounds_row(told["hash"])["latency_ms"] == pytest.approx(18, rel=0.01)
+
+
+def test_what_single_turns_took_stands_beside_the_least_of_them() -> None:
+    turns = [
+        KeyedRound(0, 20, (tasks([10, 10], [1, 1], cpu_us),), 0.01, 0) for cpu_us in ([100.0, 300.0], [200.0, 100.0])
+    ]
+    (told,), _ = time_rounds([KeyedRounds({"hash": [least_of(turns)] * 2}, [])])
+    row = rounds_row(told["hash"])
+    assert row["max_over_mean_raw"] == pytest.approx(1.0)
+    assert row["max_over_mean_once"] == pytest.approx((300 / 200 + 200 / 150) / 2)
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.string()])

@@ -4,8 +4,14 @@
     8 8 8   100 100 200     0.75 0.75 1.5          8 8 4
 
 Where each executor has every subscription in reach, nothing need move when a crowd does. What can still differ is the
-executors themselves. Their times differ by a tenth by chance alone, so only what lasts is answered, and taken back once
-it is over.
+executors themselves. Their times differ by chance, too, the greatest by a tenth on a quiet machine and by twice the
+mean on one that others use. So only what lasts is answered: an executor counts as slow by what it was slow by at least,
+in each of the last rounds, and if that is more than what passes.
+
+    one executor, of the mean    lasts    the most that passes    turns change
+    2.0  1.8  2.1                1.8      1.2                     yes
+    2.0  0.9  3.0                1        3.0                     no: once it was as fast as others
+    1.5  1.5  1.6                1.5      2.2                     no: another one was at 2.2 in one of these rounds
 """
 
 from collections import Counter
@@ -23,39 +29,35 @@ TURNS = 8
 SLOW = 1.25
 """Of the mean: what an executor may take more, or less, before turns are changed. Equal tasks differ by up to 1.15."""
 LASTS = 3
-"""Rounds in a row that one is beyond it, before turns are changed: a worker that starts is slow once."""
-FADING = 0.5
-"""So much of the known slowness stays from round to round."""
+"""Rounds in a row that the same executor is beyond it, before turns are changed: a worker that starts is slow once."""
 EVENTS_MIN = 500
 """For each executor: rounds with fewer events say nothing of its speed."""
 
 
 class Dealing:
     def __init__(self) -> None:
-        self._slowness: Floats = np.empty(0)
-        self._rounds_off = 0
+        self._by_turn: Floats = np.empty((0, 0))
+        """What a turn cost on each executor in the last rounds, of the mean; a row for each round."""
 
     def slowness(self, executors: int) -> Floats:
         """What a turn costs on each executor, of the mean."""
-        return self._slowness if len(self._slowness) == executors else np.ones(executors)
+        return _lasting(self._by_turn) if self._by_turn.shape[1] == executors else np.ones(executors)
 
     def forget(self) -> None:
-        self._slowness, self._rounds_off = np.empty(0), 0
+        self._by_turn = np.empty((0, 0))
 
     def rebalance(self, plan: Plan, report: RoundReport) -> Decision:
         if len(plan.partitions) > 1 or set(plan.partitions[0].turns) != set(range(plan.executors)):
             return self._begin(plan, report.subscriptions)
         counts = np.bincount(plan.partitions[0].turns, minlength=plan.executors)
-        if len(self._slowness) != plan.executors:  # as whoever dealt the turns knew it, before a restart
-            self._slowness = (1.0 / counts) / (1.0 / counts).mean()
+        if self._by_turn.shape[1] != plan.executors:  # as whoever dealt the turns knew it, before a restart
+            self._by_turn = np.tile(_over_mean(1.0 / counts), (LASTS, 1))
         spent = np.zeros(plan.executors)
         for executor, load in report.load.executors.items():
             if executor < plan.executors:  # the others have just left
                 spent[executor] = load.cpu_us
         if report.load.events >= EVENTS_MIN * plan.executors and spent.all():
-            by_turn = spent / counts
-            self._slowness = FADING * self._slowness + (1 - FADING) * by_turn / by_turn.mean()
-            self._rounds_off = 0 if _is_level(spent) else self._rounds_off + 1
+            self._by_turn = np.vstack([self._by_turn[1:], _over_mean(spent / counts)])
         busiest = float(spent.max() / spent.mean()) if spent.any() else 1.0
         had = f"the costliest executor had {busiest:.2f} times the mean"
         why: Why = {"decision": "wait", "busiest": busiest, "mean_us": float(spent.mean())}
@@ -75,17 +77,39 @@ class Dealing:
 
     def _better_counts(self, counts: Ints) -> Ints | None:
         """The turns by which all are done at about the same time; None if those in force will do."""
-        if self._rounds_off < LASTS or _is_level(counts * self._slowness):
+        if _are_level(self._by_turn * counts):
             return None
-        most = min(TURNS, TURNS_MAX // len(counts))
-        fewer: Ints = np.maximum(1, np.rint(most * self._slowness.min() / self._slowness)).astype(np.int64)
-        better = np.ones_like(counts) if _is_level(self._slowness) else fewer
-        self._rounds_off = 0
+        slowness, most = self.slowness(len(counts)), min(TURNS, TURNS_MAX // len(counts))
+        fewer: Ints = np.maximum(1, np.rint(most * slowness.min() / slowness)).astype(np.int64)
+        better = np.ones_like(counts) if _are_level(self._by_turn) else fewer
         return None if np.array_equal(better * counts.sum(), counts * better.sum()) else better
 
 
-def _is_level(spent: Floats) -> bool:
-    return bool(spent.max() <= SLOW * spent.mean() <= SLOW * SLOW * spent.min())
+def _over_mean(spent: Floats) -> Floats:
+    """A value for each executor, of the mean of its round."""
+    of_mean: Floats = spent / spent.mean(axis=-1, keepdims=True)
+    return of_mean
+
+
+def _lasting(rounds: Floats) -> Floats:
+    """For each executor what it is above the mean in every round, or below it in every round; else 1."""
+    least, most = rounds.min(axis=0), rounds.max(axis=0)
+    lasting: Floats = np.where(least > 1.0, least, np.minimum(most, 1.0))
+    return lasting
+
+
+def _are_level(rounds: Floats) -> bool:
+    """Whether nobody is always slower or faster than usual, or by no more than what passes: the greatest difference
+    that does not last, in the median round."""
+    spent = _over_mean(rounds)
+    lasting = _lasting(spent)
+    passing = np.median(_factors(spent / lasting).max(axis=1))
+    return bool(_factors(lasting).max() <= max(SLOW, passing))
+
+
+def _factors(ratios: Floats) -> Floats:
+    """By how much more or less."""
+    return np.maximum(ratios, 1.0 / ratios)
 
 
 def said_turns(counts: Ints) -> str:

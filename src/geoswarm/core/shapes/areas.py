@@ -1,8 +1,9 @@
 """Which candidate areas meet their shapes, where events are themselves polygons or circles.
 
 Points are in `points.py`, where the predicates are explained. Between areas, contains is the same as covers. GEOS
-compares polygons with polygons, which are prepared once (`prepared.py`). Circles are on the sphere, against edges that
-are straight in degrees: exact to a millimetre, or a hundred-millionth of the radius.
+compares polygons with polygons, which are prepared once (`prepared.py`), and regions of the same shape are asked once
+(`same.py`). Circles are on the sphere, against edges that are straight in degrees: exact to a millimetre, or a
+hundred-millionth of the radius.
 
 The cut of a polygon at the antimeridian is a border: a circle across it is not within the polygon.
 """
@@ -40,6 +41,8 @@ def areas_in(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicat
 
 
 def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predicate: Predicate) -> Bools:
+    pairs, each_pair = np.unique(shapes.firsts_alike(chosen) * len(areas) + events, return_inverse=True)
+    chosen, events = pairs // len(areas), pairs % len(areas)
     numbers, each = np.unique(chosen, return_inverse=True)
     area_numbers, each_area = np.unique(events, return_inverse=True)
     regions, published = shapes.prepared_polygons(numbers), areas.prepared_polygons(area_numbers)
@@ -50,7 +53,7 @@ def _polygons(shapes: Shapes, areas: Shapes, events: Ints, chosen: Ints, predica
     elif predicate == "intersects":
         swapped = areas.vertex_counts()[events] > shapes.vertex_counts()[chosen]
         one, two = np.where(swapped, two, one), np.where(swapped, one, two)
-    answers: Bools = getattr(shapely, predicate)(one, two)
+    answers: Bools = getattr(shapely, predicate)(one, two)[each_pair]
     return answers
 
 

@@ -32,17 +32,27 @@ def points_in(
     shapes: Shapes, x: Floats, y: Floats, points: Ints, chosen: Ints, predicate: Predicate = "intersects"
 ) -> Bools:
     """Whether the predicate holds, for each pair (point points[i], shape chosen[i]). Fastest if the pairs of a shape
-    lie together. A row without a shape contains no point."""
+    lie together, and in them those of a point. A row without a shape contains no point."""
     check_predicate(predicate)
     if predicate == "within" or len(points) == 0:
         return np.zeros(len(points), np.bool_)
-    points, chosen = np.asarray(points, np.int64), np.asarray(chosen, np.int64)
-    if (chosen[1:] < chosen[:-1]).any():
-        order = sort_order(chosen.astype(np.uint32), len(shapes))
-        answers = np.empty(len(points), np.bool_)
-        answers[order] = points_in(shapes, x, y, points[order], chosen[order], predicate)
-        return answers
-    x, y = read_only(x), read_only(y)
+    points, chosen = np.asarray(points, np.int64), shapes.firsts_alike(np.asarray(chosen, np.int64))
+    if (chosen[1:] >= chosen[:-1]).all():
+        return _by_shape(shapes, read_only(x), read_only(y), points, chosen, predicate)
+    order = sort_order(chosen.astype(np.uint32), len(shapes))
+    answers = np.empty(len(points), np.bool_)
+    answers[order] = _by_shape(shapes, read_only(x), read_only(y), points[order], chosen[order], predicate)
+    return answers
+
+
+def _by_shape(shapes: Shapes, x: Floats, y: Floats, points: Ints, chosen: Ints, predicate: Predicate) -> Bools:
+    """The same, where the pairs of a shape lie together; the same pair is tested once if it lies together, too."""
+    differs = np.ones(len(points), np.bool_)
+    differs[1:] = (points[1:] != points[:-1]) | (chosen[1:] != chosen[:-1])
+    if not differs.all():
+        tested = _by_shape(shapes, x, y, points[differs], chosen[differs], predicate)
+        repeated: Bools = tested[np.cumsum(differs) - 1]
+        return repeated
     found = places(x, y, read_only(points), read_only(chosen), shapes.are_circles(), flat_of(shapes))
     inside: Bools = found == INSIDE_SHAPE
     if predicate != "contains":

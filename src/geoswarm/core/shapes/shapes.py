@@ -22,6 +22,7 @@ import shapely
 from geoswarm.core.arrays.jit import Array, Floats, Ints, kernel, read_only
 from geoswarm.core.arrays.threads import run_in_pieces
 from geoswarm.core.shapes.prepared import PreparedPolygons
+from geoswarm.core.shapes.same import SameShapes
 
 Geometries = npt.NDArray[np.object_]
 
@@ -73,6 +74,15 @@ class Shapes:
     def prepared_polygons(self, rows: Ints) -> Geometries:
         """Those of some different rows, prepared; they are kept for the next call."""
         return self._prepared.take(rows, lambda missing: self.take(missing).polygons())
+
+    def firsts_alike(self, rows: Ints) -> Ints:
+        """For each of these rows one that has the same shape, the same one for all that have it."""
+        return self._same.firsts(rows)
+
+    @cached_property
+    def _same(self) -> SameShapes:
+        offsets = read_only(self.parts), read_only(self.rings), read_only(self.vertices)
+        return SameShapes(*offsets, read_only(self.xy), read_only(self.metres))
 
     @cached_property
     def _prepared(self) -> PreparedPolygons:

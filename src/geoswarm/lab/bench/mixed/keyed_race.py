@@ -12,7 +12,8 @@ in the batches as they were, over plain hash.
 
 `_raw` figures are of CPU times as they came: the whole turn of an executor, from its first row to its last given one,
 its part by bytes of what receiving the rows of its task took, and by rows of what Spark's side of the task took.
-Contestants with several `turns` run side by side, and an executor takes the least of them. Keys are balanced by work,
+Contestants with several `turns` run side by side, and an executor takes the least of them; `..._once` is of single
+turns. Keys are balanced by work,
 not by time, so that all turns have the same plans. The executor that a task serves first takes a sixth longer, while
 caches are cold; it is another one in every turn.
 
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -98,6 +100,8 @@ class KeyedRound(NamedTuple):
     table: int
     heaviest_key: float = 0.0
     """The work of the heaviest key, over what an executor has on average."""
+    single: tuple[tuple[StageTasks, ...], ...] = ()
+    """The stages of each turn, where `stages` has the least of all turns."""
 
 
 class TimedRound(NamedTuple):
@@ -109,6 +113,8 @@ class TimedRound(NamedTuple):
     ideal_s: float
     makespan_raw_s: float
     ideal_raw_s: float
+    once_over_mean: float
+    """The costliest executor over the mean one, by raw times of a single turn: the mean over turns."""
     cpu_raw_s: float
     """The CPU time of the average executor over all stages."""
     plan_s: float
@@ -166,7 +172,8 @@ def least_of(turns: Sequence[KeyedRound]) -> KeyedRound:
         for stage in alike:
             assert np.array_equal(stage.rows, alike[0].rows), "turns with other rows for an executor do not compare"
         stages.append(alike[0]._replace(cpu_us=np.min([stage.cpu_us for stage in alike], axis=0)))
-    return first._replace(stages=tuple(stages), plan_s=min(lap.plan_s for lap in turns))
+    single = tuple(lap.stages for lap in turns)
+    return first._replace(stages=tuple(stages), plan_s=min(lap.plan_s for lap in turns), single=single)
 
 
 def _try_shares(spark: Any, race: KeyedRace, rows: pa.Table, folder: Path) -> Iterator[tuple[str, KeyedRound]]:
@@ -271,6 +278,9 @@ def _project_rounds(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) 
     def makespan_s(stages: list[Floats]) -> float:
         return sum(float(stage.max()) for stage in stages)
 
+    def over_mean(stages: tuple[StageTasks, ...]) -> float:
+        return makespan_s([stage.cpu_us for stage in stages]) / sum(float(stage.cpu_us.mean()) for stage in stages)
+
     return {
         name: [
             TimedRound(
@@ -280,6 +290,7 @@ def _project_rounds(laps: Mapping[str, Sequence[KeyedRound]], costs: TaskCosts) 
                 median([float(fitted_s[other][i][0].mean()) for other in keyed]),  # whichever planner dealt them out
                 makespan_s(raw_s[name][i]),
                 sum(float(stage.mean()) for stage in raw_s[name][i]),
+                fmean(map(over_mean, lap.single or (lap.stages,))),
                 sum(float(stage.mean()) for stage in raw_s[name][i]),
                 max(0.0, lap.plan_s - at_rest_s),
                 lap.table,
@@ -311,6 +322,7 @@ def rounds_row(laps: Sequence[TimedRound]) -> dict[str, Any]:
         "latency_ms": 1e3 * sum(lap.rows * lap.makespan_s for lap in laps) / rows,
         "max_over_mean": sum(lap.makespan_s for lap in laps) / sum(lap.ideal_s for lap in laps),
         "max_over_mean_raw": sum(lap.makespan_raw_s for lap in laps) / sum(lap.ideal_raw_s for lap in laps),
+        "max_over_mean_once": sum(lap.once_over_mean * lap.rows for lap in laps) / rows,
         "cpu_ms_raw": 1e3 * sum(lap.cpu_raw_s for lap in laps) / len(laps),
         "plan_ms": 1e3 * sum(lap.plan_s for lap in laps) / len(laps),
         "heaviest_key": sum(lap.heaviest_key * lap.rows for lap in laps) / rows,
