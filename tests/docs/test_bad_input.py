@@ -284,7 +284,7 @@ def is_no_checkpoint(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def has_a_damaged_segment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with gs.LocalEngine(WORLD, checkpoint=str(folder)) as engine:
         engine.subscribe(1, BOX)
-        (entry,) = newest(engine._checkpoint.storage).segments  # type: ignore[union-attr]
+        (entry,) = newest(engine._checkpoint.storage).segments
     file = folder / "subscriptions" / f"{entry.name}.records"
     raw = bytearray(file.read_bytes())
     raw[100] ^= 1

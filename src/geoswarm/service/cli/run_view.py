@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from geoswarm.service import launch
@@ -171,5 +172,5 @@ def status_table(found: dict[str, Any]) -> Table:
     if found["gaps"]:
         rows["gaps"] = f"{found['gaps']:,} ways of objects longer than cross_way_m_max"
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(escape(name), escape(value))
     return table
