@@ -203,12 +203,12 @@ class Pipeline:
 
     def end(self) -> None:
         """Called when the stream has ended, for any reason."""
-        self._explain_silence()
         for sink in (self._sink, *(sink for _, sink, _ in self._stages), self._answers.sink):
             if sink is not None:
                 sink.end()
         if self._keeper is not None:
             self._keeper.close()
+        self._explain_silence()
 
     def _keep(self, batch: int, manifest: Manifest, routed: Sequence[LoadReport]) -> None:
         """Seal the events that the tasks have kept; the batch is not committed before."""
