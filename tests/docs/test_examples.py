@@ -9,6 +9,8 @@ from pyspark.sql import SparkSession
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+FOLLOWED = "tutorial.md"
+"""Its commands and blocks belong together: `test_tutorial.py`."""
 
 
 def blocks(page: Path) -> list[str]:
@@ -20,7 +22,9 @@ def test_the_readme_has_its_examples() -> None:
     assert len(blocks(ROOT / "README.md")) == 2
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if blocks(page) and page.name != FOLLOWED], ids=lambda page: page.name
+)
 def test_examples_run_as_printed(
     page: Path, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,15 +139,15 @@ def test_a_batch_that_is_run_again_after_a_crash_counts_once() -> None:
     report = LoadReport(events_in=10, dead=3, late=6, ahead=1)
     report.add(0, 1, Load(7, 4, 5, 100))
     seconds = {"prepare_s": 0.1, "batch_s": 0.2}
-    zero = BatchEntry.of(0, EMPTY, report, UNKNOWN, seconds, (2, 9), {"cooled": 3}, None)
+    zero = BatchEntry.of(0, EMPTY, report, UNKNOWN, seconds, (2, 9), {"cooled": 3, "reported": 7}, None)
     one = BatchEntry.of(1, EMPTY, report, UNKNOWN, seconds, (2, 9), {"vague": 4}, zero)
     again = BatchEntry.of(1, EMPTY, report, UNKNOWN, seconds, (2, 9), {"vague": 4}, one)
     assert one == again
     assert zero.totals == RunTotals(
-        batches=1, events=10, dead=3, matched=4, matches=5, late=6, ahead=1, answers=2, cooled=3
+        batches=1, events=10, dead=3, matched=4, matches=5, late=6, ahead=1, answers=2, cooled=3, reported=7
     )
     assert again.totals == RunTotals(
-        batches=2, events=20, dead=6, matched=8, matches=10, late=12, ahead=2, answers=4, cooled=3, vague=4
+        batches=2, events=20, dead=6, matched=8, matches=10, late=12, ahead=2, answers=4, cooled=3, vague=4, reported=7
     )
     assert (again.answers, again.held) == (2, 9)
     assert (again.executors, again.events_in, again.batch_s) == ({1: Load(7, 4, 5, 100)}, 10, 0.2)

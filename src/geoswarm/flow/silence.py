@@ -1,4 +1,5 @@
-"""Why a stream may match nothing, although events come and subscriptions are live: said once it has lasted a minute.
+"""Why a stream may match nothing, although events come and subscriptions are live: said once it has lasted a minute, or
+when a stream ends that has matched nothing.
 
     a batch with events, none matched ──► since when? ──► a minute ──► some events, some subscriptions ──► sentences
 
@@ -19,7 +20,7 @@ SILENCE_US = 60_000_000
 SUBSCRIPTIONS_MAX = 100_000
 """Subscriptions that some of the events are compared with: with 256 events that takes a tenth of a second."""
 MOST = 0.5
-"""The part of the events that must lie in subscriptions, if a mistake is undone."""
+"""The part of the events that must lie in subscriptions, or among them, if a mistake is undone."""
 _EARTH_M = 6_378_137.0
 """The radius of the sphere of Web Mercator."""
 _LAT_MAX = 85.0
@@ -63,11 +64,16 @@ def reasons(
     report: LoadReport, lacking: Sequence[str], rects: Floats, bounds: tuple[float, float, float, float]
 ) -> list[str]:
     """What may be wrong, the most telling first. `rects` are of some live subscriptions."""
-    said = list(lacking)
-    if report.dead and report.dead == report.events_in:
+    said, all_dead = list(lacking), 0 < report.dead == report.events_in
+    if all_dead:
         said.append(f"all {report.dead:,} rows of the newest batch are dead letters: see `geoswarm dead-letters`")
     if report.places and len(rects):
-        said += _about_places(np.array(report.places, np.float64), rects, bounds)
+        places = np.array(report.places, np.float64)
+        said += (
+            _about_places(places, rects, bounds)
+            if not all_dead or not _part_inside((places[:, 0], places[:, 1]), rects)
+            else []
+        )
     valid = report.events_in - report.dead
     if valid and report.without_object == valid and not lacking:
         said.append("all events are without an object_id, and subscriptions follow objects")
@@ -84,11 +90,13 @@ def _about_places(places: Floats, rects: Floats, bounds: tuple[float, float, flo
             f"{now:.0%} of the events lie in rectangles of subscriptions, so it is their words, their exact regions or "
             "what they are on that leaves them out"
         ]
-    said = []
+    said, around = [], np.array([[*rects[:, :2].min(axis=0), *rects[:, 2:].max(axis=0)]])
+    are_far = _part_inside((x, y), around) < MOST
     for mistake, undo in MISTAKES.items():
         undone = undo((x, y))
         part = _part_inside(undone, rects)
-        if part >= MOST:
+        # Fences may be small: most events are between them then, where before most were nowhere near.
+        if part >= MOST or (part > 0 and are_far and _part_inside(undone, around) >= MOST):
             said.append(f"{mistake}: undone, {part:.0%} of the events would lie in subscriptions")
     xmin, ymin, xmax, ymax = bounds
     beyond = ((x < xmin) | (x > xmax) | (y < ymin) | (y > ymax)).mean()

@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 
 import pyarrow as pa
@@ -98,6 +98,8 @@ class Pipeline:
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
         last = self._last
         self._silence = NOT_SILENT if last is None else Silence(last.silent_since_us, last.silent_why)
+        self._has_matched = False
+        self._unmatched: LoadReport | None = None  # of the newest batch with events, if none of this run has matched
         self._check_pasts()
         self._following = TransitionRun(checkpoint, tuning)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
@@ -172,15 +174,32 @@ class Pipeline:
         if not any(held[KEYWORDS] is not None for held in view.segments.values()):
             report.without_text = 0
 
-        def explain() -> list[str]:
-            lacking = [each.sentence for each in self._checkpoint.lacking()]
-            rects, _ = self._checkpoint.some_queries(SUBSCRIPTIONS_MAX)
-            return reasons(report, lacking, rects, self._contract.bounds)
-
         found, before = report.matches + report.past_matches + answers, self._silence
-        self._silence = before.after(report, manifest.subs, found, manifest.now_us, explain)
+        self._silence = before.after(report, manifest.subs, found, manifest.now_us, lambda: self._reasons(report))
         if self._silence.why and not before.why:
             _LOG.warning("%s", self._silence.sentence(manifest.now_us))
+        self._has_matched = self._has_matched or found > 0
+        if self._has_matched or not self._silence.is_suspected:
+            self._unmatched = None
+        elif report.events_in:
+            self._unmatched = report
+
+    def _reasons(self, report: LoadReport) -> list[str]:
+        """Why a batch may have matched nothing."""
+        lacking = [each.sentence for each in self._checkpoint.lacking()]
+        rects, _ = self._checkpoint.some_queries(SUBSCRIPTIONS_MAX)
+        return reasons(report, lacking, rects, self._contract.bounds)
+
+    def _explain_silence(self) -> None:
+        """A stream that ends without any match says why at once, in the terminal and in the status."""
+        report, self._unmatched = self._unmatched, None
+        if report is None or self._last is None:
+            return
+        why = tuple(self._reasons(report))
+        if not self._last.silent_why:
+            _LOG.warning("the stream has ended, and no event has matched: %s", "; ".join(why))
+        # The entry of a batch may be there twice, and the newest counts.
+        self._checkpoint.journal.append(replace(self._last, silent_why=why))
 
     def end(self) -> None:
         """Called when the stream has ended, for any reason."""
@@ -189,6 +208,7 @@ class Pipeline:
                 sink.end()
         if self._keeper is not None:
             self._keeper.close()
+        self._explain_silence()
 
     def _keep(self, batch: int, manifest: Manifest, routed: Sequence[LoadReport]) -> None:
         """Seal the events that the tasks have kept; the batch is not committed before."""
@@ -241,7 +261,7 @@ class Pipeline:
             self._steering.needs_stats,
             self._steering.needs_cells,
             self._level_tasks(batch.events, state.plan()),
-            self._silence.is_suspected,
+            self._silence.is_suspected or not self._has_matched,
         )
 
     def _level_tasks(self, events: Rows, plan: Plan) -> tuple[int, ...]:

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import pyarrow as pa
 from pydantic import Field
 from rich.console import Console as Terminal
-from rich.table import Table
 
 from geoswarm.errors import SettingsError
 from geoswarm.flow.exchange import PACKED
@@ -26,6 +25,7 @@ from geoswarm.run.kafka_sending import BATCH_HEADER, CHECKPOINT_HEADER
 from geoswarm.run.message_writing import FORMAT, REGISTRY, SentAs, SentFormat
 from geoswarm.run.parquet_rolls import RollingFolder, read_folder
 from geoswarm.run.rows import Rows
+from geoswarm.run.shown_rows import show_rows
 
 KEYS = ("event_id", "user", "key", "region")
 SENDERS_MAX = 8
@@ -193,12 +193,7 @@ class Console(Sink):
 
     def write(self, matches: Rows, batch_id: int) -> None:
         table = matches.to_arrow()
-        shown = Table(title=f"batch {batch_id}: {len(table)} rows", title_justify="left")
-        for name in table.schema.names:
-            shown.add_column(name)
-        for row in table.slice(0, self._rows_max).to_pylist():
-            shown.add_row(*(str(value) for value in row.values()))
-        self._terminal.print(shown)
+        show_rows(self._terminal, table.slice(0, self._rows_max), f"batch {batch_id}: {len(table)} rows")
 
 
 class Noop(Sink):

@@ -27,6 +27,7 @@ class _Counted(NamedTuple):
     matches: int
     dead: int
     answers: int
+    reported: int
     batch_s: float
 
 
@@ -41,7 +42,7 @@ class WatchedTotals:
         for batch in batches:
             self.last = batch
             self._of_batch[batch.batch] = _Counted(
-                batch.events_in, batch.matched, batch.matches, batch.dead, batch.answers, batch.batch_s
+                batch.events_in, batch.matched, batch.matches, batch.dead, batch.answers, batch.reported, batch.batch_s
             )
 
     @property
@@ -70,11 +71,16 @@ class WatchedTotals:
         return sum(each.answers for each in self._of_batch.values())
 
     @property
+    def reported(self) -> int:
+        """Transitions that went out."""
+        return sum(each.reported for each in self._of_batch.values())
+
+    @property
     def busy_s(self) -> float:
         return sum(each.batch_s for each in self._of_batch.values())
 
     def to_json(self) -> dict[str, Any]:
-        names = ("batches", "events", "matched", "matches", "dead", "answers")
+        names = ("batches", "events", "matched", "matches", "dead", "answers", "reported")
         return {name: getattr(self, name) for name in names} | {"busy_s": round(self.busy_s, 3)}
 
 

@@ -145,7 +145,7 @@ def test_what_was_left_out_is_in_the_status(tmp_path: Path) -> None:
     assert (status["cooled"], status["vague"]) == (1, 1)
     names, values = status_table(checkpoint_status(str(tmp_path))).columns
     shown_status = dict(zip(names.cells, values.cells, strict=True))
-    assert shown_status["transitions"] == "1 left out by a cooldown, 1 events too inaccurate to decide by"
+    assert shown_status["transitions"] == "1 reported, 1 left out by a cooldown, 1 events too inaccurate to decide by"
     assert (shown["on"], shown["confirm"], shown["cooldown"]) == ("enter", None, "60 s")
 
 

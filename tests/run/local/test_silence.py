@@ -1,5 +1,7 @@
-"""A stream that matches nothing, although events come and subscriptions are live, says after a minute why it may be."""
+"""A stream that matches nothing, although events come and subscriptions are live, says after a minute, or at its end,
+why it may be."""
 
+import io
 import logging
 from pathlib import Path
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from rich.console import Console
 
 import geoswarm as gs
 from geoswarm.flow.silence import SILENCE_US
@@ -107,11 +110,50 @@ def test_a_match_ends_it_and_less_than_a_minute_is_none(tmp_path: Path) -> None:
     swapped, right = [events(y, x, n) for n in range(8)], events(x, y, 100)
     assert run(tmp_path / "a", swapped)["silent"]
     assert not run(tmp_path / "b", [*swapped, right])["silent"]
-    assert not run(tmp_path / "c", swapped[:2])["silent"]
     last = run(tmp_path / "d", [*swapped[:2], right, *swapped[2:4]])["last_batch"]
     assert last["silent_since_us"] is not None
     assert "silent_why" not in last or not last["silent_why"]
     assert SILENCE_US == 60_000_000
+
+
+def test_a_stream_that_ends_without_any_match_says_why_at_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    x, y = near_paris()
+    said = run(tmp_path / "a", [events(y, x, 0)])
+    assert "latitude and longitude may be exchanged" in said["silent"][0]
+    assert "no event has matched: latitude and longitude may be exchanged" in caplog.text
+    assert (said["batches"], said["events"]) == (1, 50), "the batch counts once"
+    again = run(tmp_path / "a", [events(y, x, 0), events(x, y, 1)])
+    assert not again["silent"], "what has matched is silent no more"
+    caplog.clear()
+    assert not run(tmp_path / "b", [events(x, y, 0), events(y, x, 1)])["silent"], "one of this run has matched"
+    assert "matched" not in caplog.text
+
+
+def test_small_fences_are_enough_to_see_what_is_exchanged(tmp_path: Path) -> None:
+    x, y = near_paris()
+    fences = [(x[k] - 0.001, y[k] - 0.001, x[k] + 0.001, y[k] + 0.001) for k in (np.argmin(x), np.argmax(x))]
+    fences += [(x[k] - 0.001, y[k] - 0.001, x[k] + 0.001, y[k] + 0.001) for k in (np.argmin(y), np.argmax(y))]
+    said = {}
+    for name, table in (("swapped", events(y, x, 0)), ("elsewhere", events(x + 0.003, y - 0.003, 0))):
+        with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path / name)) as engine:
+            for number, fence in enumerate(fences):
+                engine.subscribe(number, fence)
+            engine.start(events=[table], sink=gs.sinks.Noop(), available_now=True).wait()
+            said[name] = "; ".join(engine.status()["silent"])
+    assert "exchanged" in said["swapped"]
+    assert "undone, 8% of the events" in said["swapped"]
+    assert "undone" not in said["elsewhere"], "between fences, as they should be"
+
+
+def test_the_status_shows_names_of_sections_as_they_are(tmp_path: Path) -> None:
+    x, y = near_paris()
+    run(tmp_path, [events(x, y, 0)], gs.Contract(bounds=(0.0, 0.0, 2.0, 2.0), executors=2), rectangle=(0, 0, 1, 1))
+    names, values = status_table(checkpoint_status(str(tmp_path))).columns
+    terminal = Console(file=io.StringIO(), width=400)
+    terminal.print(dict(zip(names.cells, values.cells, strict=True))["matches nothing"])
+    assert "see [contract] bounds" in terminal.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_silence_goes_on_through_a_restart_and_batches_without_events(tmp_path: Path) -> None:
@@ -121,7 +163,7 @@ def test_silence_goes_on_through_a_restart_and_batches_without_events(tmp_path: 
     with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 0.0) as engine:
         engine.subscribe(1, PARIS)
         engine.start(events=tables[:1], sink=gs.sinks.Noop(), available_now=True).wait()
-        assert not engine.status()["silent"]
+        assert engine.status()["silent"], "it has ended without a match"
     with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 61.0) as engine:
         engine.start(events=[tables[0], empty, *tables[1:3]], sink=gs.sinks.Noop(), available_now=True).wait()
         assert "exchanged" in engine.status()["silent"][0]

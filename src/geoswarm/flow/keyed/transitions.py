@@ -61,7 +61,7 @@ from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notice
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
 from geoswarm.flow.keyed.turn_ways import ways_of
 from geoswarm.flow.keyed.ways import Crossings
-from geoswarm.model import ACCURACY, OBJECT, SUB_IDS, TIMESTAMP
+from geoswarm.model import ACCURACY, INSIDE, OBJECT, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], FollowRules]
 """Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
@@ -202,7 +202,12 @@ class Transitions(Operator):
             _notice_rows(rows, notices, self.given(rows.schema)),
             work,
             sum_groups(np.diff(notices.offsets) > 0, turn.starts),
-            counts={"cooled": int(counts.cooled[0]), "vague": int(counts.vague[0]), "gaps": ways.gaps},
+            counts={
+                "cooled": int(counts.cooled[0]),
+                "vague": int(counts.vague[0]),
+                "gaps": ways.gaps,
+                "reported": _count_transitions(notices.subs, interests),
+            },
         )
 
     def compact(self, held: StateRows) -> StateRows:
@@ -238,6 +243,12 @@ def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, I
     places[order] = np.arange(len(ids))
     *rules, buffer_mm = (rule[places] for rule in lookup(ids[order]))
     return numbers, Interests(ids, *rules), buffer_mm
+
+
+def _count_transitions(subs: SubIds, interests: Interests) -> int:
+    """Of what was reported, what is of subscriptions on anything else than `inside`."""
+    inside = interests.ids[interests.on == INSIDE]
+    return len(subs) - int(np.isin(subs, inside).sum()) if len(inside) else len(subs)
 
 
 def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from geoswarm.service.cli import checkpoint_commands, past_commands, subscription_commands
+from geoswarm.service.cli import checkpoint_commands, draw_command, past_commands, subscription_commands
 from geoswarm.service.cli.program import AsJson, err, out, print_lines
 from geoswarm.service.cli.program import app as app
 
@@ -133,5 +133,10 @@ def join(
 
 
 # help lists them after the others
-for function in (*checkpoint_commands.COMMANDS, *past_commands.COMMANDS, *subscription_commands.COMMANDS):
+for function in (
+    *checkpoint_commands.COMMANDS,
+    *past_commands.COMMANDS,
+    *subscription_commands.COMMANDS,
+    *draw_command.COMMANDS,
+):
     app.command(function.__name__.replace("_", "-"))(function)

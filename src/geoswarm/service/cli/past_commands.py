@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Annotated, Any, cast, get_args
 
 import typer
-from rich.markup import escape
-from rich.table import Table
 
 from geoswarm.errors import SettingsError
 from geoswarm.service.cli.checkpoint_commands import CheckpointFolder
@@ -131,6 +129,7 @@ def _names(columns: str | None) -> list[str] | None:
 
 def show_rows(rows: Any, what: str, order: str, form: str, to: Path | None, feature: Any = None) -> None:
     """Print rows, or write them to a file; `feature` makes a feature of GeoJSON of a row that is no point."""
+    from geoswarm.run import shown_rows
     from geoswarm.service.past import EventFormat, as_text, write_events
 
     if form not in get_args(EventFormat):
@@ -141,10 +140,7 @@ def show_rows(rows: Any, what: str, order: str, form: str, to: Path | None, feat
         write_events(rows, to, cast(EventFormat, form), feature)
         print_lines([f"{len(rows):,} {what} in {to}"])
     elif form == "table":
-        table = Table(*rows.schema.names, title=f"{len(rows):,} {what}, {order}", title_justify="left")
-        for row in rows.to_pylist():
-            table.add_row(*(escape(str(value)) for value in row.values()))
-        out.print(table)
+        shown_rows.show_rows(out, rows, f"{len(rows):,} {what}, {order}")
     else:
         print(as_text(rows, cast(EventFormat, form), feature), end="")
 

@@ -1,8 +1,8 @@
 """The program `geoswarm` without its commands: how it prints, how errors end it, and options that commands share.
 
-An error is one red line on stderr and exit code 2; `--debug` shows the traceback. Commands are in `commands.py`,
-`checkpoint_commands.py`, `past_commands.py` and `subscription_commands.py`; those of the lab and of other packages come
-from `late_commands.py`.
+An error is one red line on stderr and exit code 2; `--debug` shows the traceback. Commands are in `commands.py` and
+beside it in `checkpoint_commands.py`, `past_commands.py`, `subscription_commands.py` and `draw_command.py`; those of
+the lab and of other packages come from `late_commands.py`.
 """
 
 import re

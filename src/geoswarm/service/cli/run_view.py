@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.table import Table
 
 from geoswarm.service import launch
@@ -71,7 +72,7 @@ class _RunView:
                 f"{self._totals.batches:,}",
             )
         silent = "" if last is None or not last.silent_why else f"\nmatches nothing: {'; '.join(last.silent_why)}"
-        table.caption = f"Ctrl-C stops{_of_aggregates(self._totals)}{silent}"
+        table.caption = f"Ctrl-C stops{_further(self._totals)}{silent}"
         return table
 
     def _sentence(self) -> str:
@@ -80,15 +81,16 @@ class _RunView:
         return (
             f"batch {last.batch}: {events_per_s:,.0f} events/s, {matches_per_s:,.0f} matches/s, "
             f"{last.batch_s:.2f} s, {last.subscriptions:,} subscriptions, {self._totals.dead:,} dead letters"
-            f"{_of_aggregates(self._totals)}"
+            f"{_further(self._totals)}"
             f"{'; matches nothing: ' + '; '.join(last.silent_why) if last.silent_why else ''}"
         )
 
 
-def _of_aggregates(totals: WatchedTotals) -> str:
-    """What follows in a sentence; empty while there are none."""
+def _further(totals: WatchedTotals) -> str:
+    """What follows in a sentence about transitions and aggregates; empty while there are none."""
     held = 0 if totals.last is None else totals.last.held
-    return f", {totals.answers:,} answers" if totals.answers or held else ""
+    transitions = f", {totals.reported:,} transitions reported" if totals.reported else ""
+    return transitions + (f", {totals.answers:,} answers" if totals.answers or held else "")
 
 
 def run_pipeline(
@@ -124,7 +126,7 @@ def run_pipeline(
         out.print(
             f"{how}: {totals.batches:,} batch{'' if totals.batches == 1 else 'es'}, {totals.events:,} events, "
             f"{totals.matches:,} matches ({totals.matched:,} events matched, {unmatched:,} unmatched, "
-            f"{totals.dead:,} dead letters{_of_aggregates(totals)}) in {summary['seconds']:.1f} s",
+            f"{totals.dead:,} dead letters{_further(totals)}) in {summary['seconds']:.1f} s",
             soft_wrap=True,
             highlight=False,
         )
@@ -155,9 +157,10 @@ def status_table(found: dict[str, Any]) -> Table:
         )
     for lacking in found["lacking"]:
         rows[f"{'misfit of' if lacking.get('misfit') else 'no'} {lacking['column']}"] = lacking["what"]
-    if found["cooled"] or found["vague"]:
+    if found["reported"] or found["cooled"] or found["vague"]:
         rows["transitions"] = (
-            f"{found['cooled']:,} left out by a cooldown, {found['vague']:,} events too inaccurate to decide by"
+            f"{found['reported']:,} reported, {found['cooled']:,} left out by a cooldown, {found['vague']:,} events "
+            "too inaccurate to decide by"
         )
     if found["without_object"] or found["without_text"]:
         rows["events without"] = (
@@ -169,5 +172,5 @@ def status_table(found: dict[str, Any]) -> Table:
     if found["gaps"]:
         rows["gaps"] = f"{found['gaps']:,} ways of objects longer than cross_way_m_max"
     for name, value in rows.items():
-        table.add_row(name, value)
+        table.add_row(escape(name), escape(value))
     return table

@@ -38,6 +38,7 @@ class RunTotals:
     without_object: int = 0
     without_text: int = 0
     gaps: int = 0
+    reported: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -58,6 +59,7 @@ class RunTotals:
             self.without_object + report.without_object,
             self.without_text + report.without_text,
             self.gaps + followed.get("gaps", 0),
+            self.reported + followed.get("reported", 0),
         )
 
 
@@ -132,6 +134,8 @@ class BatchEntry(JournalEntry):
     """Why that may be, once it has lasted (`flow/silence.py`)."""
     gaps: int = 0
     """Pairs of events of an object that are too far apart for a way, where subscriptions are on `cross`."""
+    reported: int = 0
+    """Transitions that went out; `matches` has every event inside instead, whatever its subscription is on."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -180,6 +184,7 @@ class BatchEntry(JournalEntry):
             silent_since_us=silence.since_us,
             silent_why=silence.why,
             gaps=followed.get("gaps", 0),
+            reported=followed.get("reported", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )
