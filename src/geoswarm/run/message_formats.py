@@ -45,6 +45,8 @@ FormatName = Literal["json", "avro", "protobuf", "geojson", "csv"]
 BY_REGISTRY = ("avro", "protobuf")
 SHOWN_BYTES = 1000
 """Of a message that cannot be read, in its dead letter."""
+WKB_BEGINS = (b"\x00", b"\x01")
+"""The order of bytes, which no text begins with."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 ToJson = Callable[[bytes], str]
 """The JSON object of a message; raises UnreadableMessageError, or a ValueError, if there is none."""
@@ -149,12 +151,12 @@ def _finite(value: Any) -> Any:
 
 
 def _with_digits(row: Any, geometry: Path) -> Any:
-    """The same, with WKB as hexadecimal digits, which geometries are read from."""
+    """The same, with WKB as the hexadecimal digits that geometries are read from; other bytes are text."""
     place = row
     for name in geometry[:-1]:
         place = place.get(name) if isinstance(place, dict) else None
     if isinstance(place, dict) and isinstance(value := place.get(geometry[-1]), bytes):
-        place[geometry[-1]] = value.hex()
+        place[geometry[-1]] = value.hex() if value[:1] in WKB_BEGINS else value.decode(errors="replace")
     return row
 
 
