@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 from geoswarm.config import SubIdKind
-from geoswarm.errors import StreamError
+from geoswarm.errors import SchemaError, StreamError
 from geoswarm.flow.conform import cast_columns, conform_events, without_malformed
 from geoswarm.flow.validate import check_operation_ids
 from geoswarm.model import SUB_ID
@@ -108,7 +108,12 @@ def _check_ids(operations: Source, ids: SubIdKind) -> None:
 
 
 def _cast(task: ReadTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    return (cast_columns(batch, columns) for batch in task())
+    for batch in task():
+        try:
+            yield cast_columns(batch, columns)
+        except pa.ArrowInvalid as why:
+            remedy = "cast the column, ids beyond 63 bits to strings"
+            raise SchemaError(f"an event has a value that its column cannot have ({why}): {remedy}") from None
 
 
 def _tables(tasks: Sequence[ReadTask]) -> Iterator[pa.Table]:
