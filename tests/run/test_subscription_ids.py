@@ -459,6 +459,14 @@ REFUSED: dict[str, tuple[Any, type[GeoswarmError], str]] = {
         lambda folder: gs.LocalEngine(WORLD, checkpoint=str(folder)).subscription(1.5),  # type: ignore[arg-type]
         InputError, "which is no id: give a text, a UUID or an integer",
     ),
+    "half of a character": (
+        lambda folder: gs.LocalEngine(WORLD, checkpoint=str(folder)).subscribe("\ud800", BOX),
+        InputError, "a value of the wrong type",
+    ),
+    "a question with half of a character": (
+        lambda folder: gs.LocalEngine(WORLD, checkpoint=str(folder)).subscription("\ud800"),
+        InputError, "which is no id",
+    ),
     "a question with one text for a list": (
         lambda folder: gs.LocalEngine(WORLD, checkpoint=str(folder)).subscriptions(sub_ids="abc"),
         InputError, "give a list of ids",

@@ -175,9 +175,12 @@ def read_ids(sub_ids: Iterable[SubId], kind: SubIdKind) -> AskedIds:
 def read_id(name: str, value: object, kind: SubIdKind) -> int:
     """The number of an id."""
     if kind == "text":
-        if not isinstance(text := id_text(value), str):
-            raise InputError(f"{name} is {value!r}, which is no id: give a text, a UUID or an integer")
-        return int(numbers_of([text])[0])
+        try:
+            if isinstance(text := id_text(value), str):
+                return int(numbers_of([text])[0])
+        except UnicodeEncodeError:
+            pass
+        raise InputError(f"{name} is {value!r}, which is no id: give a text, a UUID or an integer")
     if not -(1 << 63) <= (number := _whole(name, value)) < 1 << 63:
         raise InputError(f"{name} {number} is no id: ids are integers of 64 bits")
     return number

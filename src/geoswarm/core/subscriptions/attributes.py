@@ -111,7 +111,7 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:
         return pa.Table.from_pylist(given, schema=schema)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as why:
         raise InputError(
             f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
         ) from None
