@@ -26,6 +26,9 @@ class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
+SubIdKind = Literal["integer", "text"]
+
+
 class Contract(_Settings):
     """Settings that a checkpoint is made for. Another value needs another checkpoint, except for `executors`."""
 
@@ -36,6 +39,9 @@ class Contract(_Settings):
     executors: int | None = Field(default=None, ge=1, le=EXECUTORS_MAX)
     """Executors of a new checkpoint; None: as many as the cluster runs tasks at once. From then on the plan has their
     number, and only scaling changes it (`geoswarm scale`, or a range in `Tuning`)."""
+    subscription_ids: SubIdKind = "integer"
+    """What `sub_id` is. With "text" it is any text or UUID, in every output as it was given, and an integer is the text
+    of its digits."""
 
     @property
     def executors_max(self) -> int:

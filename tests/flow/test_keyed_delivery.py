@@ -72,6 +72,27 @@ def test_texts_follow_integers_that_are_held_from_before() -> None:
     ]
 
 
+def test_ids_of_subscriptions_that_are_texts_come_back_in_digests() -> None:
+    """Rows of before have none of them."""
+    schema = SCHEMA.set(SCHEMA.get_field_index("sub_id"), pa.field("sub_id", pa.string()))
+    fed = pa.schema([pa.field("key", pa.string()), *schema])
+    held = [
+        {"sent": 0, "missed": 1, "event_ids": [1], "sub_ids": [5]},
+        {"sent": 0, "missed": 2, "event_ids": [2, 3], "sub_ids": [None, None], "sub_texts": ["fence", "é"]},
+    ]
+    delivery = Delivery(0)
+    rows = pa.RecordBatch.from_pylist(held, schema=delivery.kept)
+    kept = delivery.compact(StateRows(rows, np.array([0, 2]), np.arange(2)))
+    none = np.zeros(2, np.int64)
+    nothing = pa.RecordBatch.from_pylist([], schema=fed)
+    turn = Turn(pa.array(["u"]), nothing, none, kept.rows, np.arange(2), none, none, Moment(0, 0, 0))
+    given = delivery.close(turn)
+    assert given is not None
+    assert given.column("matches").to_pylist() == [
+        [{"event_id": 1, "sub_id": "5"}, {"event_id": 2, "sub_id": "fence"}, {"event_id": 3, "sub_id": "é"}]
+    ]
+
+
 def _nows(rows: list[Row]) -> list[Row]:
     assert all((row["kind"], row["missed"], row["matches"]) == ("now", None, None) for row in rows)
     return [{name: row[name] for name in ("user", "event_id", "sub_id")} for row in rows]

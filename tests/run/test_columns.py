@@ -390,3 +390,25 @@ def test_a_users_own_names_give_the_same_from_messages() -> None:
         if extra:
             assert [good[-1][name] for name in ("event_id", "x", "object_id", "text")] == [2, 1.0, "bus", None]
             assert good[-1]["ts"].microsecond == 1500
+
+
+def test_a_path_into_what_is_no_object_in_json_is_malformed(tmp_path: Path) -> None:
+    rows = [{"trip": trip, "ts": 5, "x": 1.5, "y": 2.5} for trip in ({"id": 7}, 7, "seven", [1])]
+    (tmp_path / "0.json").write_text("\n".join(map(json.dumps, rows)))
+    source = gs.local.events_from_files(str(tmp_path), columns={"event_id": "trip.id"})
+    (task,) = source_rows(source, tmp_path / "log")
+    got = [row for batch in task() for row in batch.to_pylist()]
+    assert [row["event_id"] for row in got] == [7, None, None, None]
+    assert [json.loads(row["_malformed"])["trip"] for row in got[1:]] == [7, "seven", [1]]
+
+
+def test_a_dot_in_the_name_of_a_column_that_spark_reads_is_refused(spark: "SparkSession", tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/0.json").write_text('{"event_id": 1, "ts": 0, "x": 1.0, "y": 1.0}')
+    came = gs.sources.events_from_files(spark, str(tmp_path / "in")).selectExpr("*", "1 `a.b`")
+    message = r"column 'a.b' has a dot in its name"
+    with (
+        gs.Engine(spark, CONTRACT, checkpoint=str(tmp_path / "s")) as engine,
+        pytest.raises(SchemaError, match=message),
+    ):
+        engine.start(events=came, sink=gs.sinks.Noop(), available_now=True)

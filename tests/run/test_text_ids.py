@@ -19,7 +19,7 @@ from counted_world import rows_shown
 from geoswarm.config import AggregateSettings, Contract, Tuning, WindowSettings
 from geoswarm.core.keys import hashing
 from geoswarm.core.subscriptions.attributes import operation_table, registration
-from geoswarm.errors import SchemaError
+from geoswarm.errors import SchemaError, StateError
 from geoswarm.flow.aggregates.counted import COUNTED, EVENT_TEXT
 from geoswarm.flow.aggregates.full_windows import number_texts
 from geoswarm.run.oracle.aggregates import AggregateOracle
@@ -257,3 +257,55 @@ def test_texts_that_are_integers_in_a_table_are_refused() -> None:
     table = pa.table(worlds.events(np.random.default_rng(0), 3))
     with pytest.raises(SchemaError, match="event_id is said to be text, and the table has it as int64"):
         gs.local.from_tables(table, event_id="text")
+
+
+# -- the table of docs/running.md, "Ids that are texts"
+
+
+def play(folder: Path, events: Any, on: str | None = None) -> tuple[list[Any], list[str]]:
+    """The ids that match, and the reasons of dead letters."""
+    sink = gs.sinks.Memory()
+    with gs.LocalEngine(WORLD, checkpoint=str(folder)) as engine:
+        engine.subscribe(1, BOUNDS, on=on, replace=True)
+        engine.start(events=events, sink=sink, available_now=True).wait()
+        letters = engine.dead_letters()["reason"].to_pylist()
+    return sink.table()["event_id"].to_pylist() if sink.batches else [], letters
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "got", "reasons"),
+    [
+        ("text", ["A0", "a0"], ["A0", "a0"], []),
+        ("text", ["{00000000-0000-0000-0000-00000000000A}"], ["{00000000-0000-0000-0000-00000000000A}"], []),
+        ("text", [""], [""], []),
+        ("text", [None, "a"], ["a"], ["null"]),
+        ("text", [True, [1, 2], {"a": 1}, 7], ["true", "[1,2]", '{"a":1}', "7"], []),
+        (None, [7, "7", 1.5, 1 << 63], [7], ["malformed"] * 3),
+    ],
+)
+def test_an_odd_id_in_json_is_what_the_page_says(
+    tmp_path: Path, said: str | None, given: list[Any], got: list[Any], reasons: list[str]
+) -> None:
+    (tmp_path / "in").mkdir()
+    rows = [{"event_id": each, "ts": 0, "x": 1.0, "y": 1.0} for each in given]
+    (tmp_path / "in" / "0.json").write_text("\n".join(map(json.dumps, rows)))
+    source = gs.local.events_from_files(str(tmp_path / "in"), event_id=said)
+    found, letters = play(tmp_path / "state", source)
+    assert sorted(found, key=str) == sorted(got, key=str)
+    assert letters == reasons
+
+
+def one(**columns: Any) -> pa.Table:
+    return pa.table({"event_id": [1], "ts": pa.array([0], pa.timestamp("us")), "x": [1.0], "y": [1.0]} | columns)
+
+
+def test_an_unsigned_id_beyond_63_bits_ends_the_stream(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"cannot have .*: cast the column, ids beyond 63 bits to strings"):
+        play(tmp_path, one(event_id=pa.array([1 << 63], pa.uint64())))
+
+
+def test_objects_that_were_integers_before_are_refused_while_they_are_held(tmp_path: Path) -> None:
+    integers, texts = one(object_id=[7]), one(object_id=["7"])
+    assert play(tmp_path, [integers], on="enter") == ([1], [])
+    with pytest.raises(StateError, match="transitions has kept rows of other columns"):
+        play(tmp_path, [texts, texts], on="enter")

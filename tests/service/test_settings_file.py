@@ -249,6 +249,15 @@ ERRORS = {
         GOOD + '[operations]\npath = "x"\n',
         "pipeline.toml, line 9: [operations] lacks the key 'kind': say files or kafka",
     ),
+    "messages without the address of their schemas": (
+        GOOD + '[operations]\nkind = "kafka"\nbootstrap = "a:1"\ntopic = "b"\nformat = "avro"\n',
+        "pipeline.toml, line 9: [operations] messages in avro are not read with a registry: write registry = "
+        '"http://HOST:PORT"',
+    ),
+    "ids of a kind that there is not": (
+        GOOD + '[contract]\nsubscription_ids = "uuid"\n',
+        "pipeline.toml, line 10: [contract] subscription_ids cannot be 'uuid': there are 'integer', 'text'",
+    ),
     "an unknown kind": (
         GOOD.replace("tweets", "twets"),
         "pipeline.toml, line 5: [events] has no kind 'twets': did you mean 'tweets'?",
@@ -392,6 +401,13 @@ def test_a_key_file_may_be_named_but_must_be_there(tmp_path: Path) -> None:
     settings = read(tmp_path, text)
     assert settings.encryption is not None
     assert settings.encryption.key_file == str(tmp_path / "key")
+
+
+def test_operations_are_read_with_the_ids_of_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    section = '[contract]\nsubscription_ids = "text"\n[operations]\nkind = "files"\npath = "in"\nformat = "json"\n'
+    source = build_sources(read(tmp_path, GOOD + section))["operations"]
+    assert str(source.schema.field("sub_id").type) == "string"
 
 
 def test_the_columns_of_a_source_have_a_section_of_their_own(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attributes import ATTRIBUTES
-from geoswarm.model import DEAD_LETTER
+from geoswarm.core.subscriptions.id_texts import ID_TEXT
+from geoswarm.model import DEAD_LETTER, SUB_ID
 
 MALFORMED = "_malformed"
 """The column in which a source gives the text of a row that it could not parse."""
@@ -116,7 +117,11 @@ class Triage:
 
 
 def _rows(batch: pa.RecordBatch) -> list[dict[str, Any]]:
-    """The rows as Python values. Reading a bad row must never raise: the stream would stop for ever."""
+    """The rows as Python values, with ids as they were given. Reading a bad row must never raise: the stream would stop
+    for ever."""
+    if ID_TEXT in batch.schema.names:
+        place, texts = batch.schema.get_field_index(SUB_ID.name), batch.column(ID_TEXT)
+        batch = batch.set_column(place, SUB_ID.name, texts).drop_columns([ID_TEXT])
     columns = [_values(column) for column in batch.columns]
     return [dict(zip(batch.schema.names, values, strict=True)) for values in zip(*columns, strict=True)]
 

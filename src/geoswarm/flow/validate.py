@@ -13,9 +13,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.config import WindowSettings
+from geoswarm.config import SubIdKind, WindowSettings
 from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.jit import Bools, Floats, Ints
+from geoswarm.core.arrays.uuids import is_uuid, uuid_texts
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Inspection
 from geoswarm.core.subscriptions.attributes import ATTRIBUTES, CANCEL, OPERATION
@@ -26,7 +27,7 @@ from geoswarm.flow.dead_letters import MALFORMED, DeadLetters, Triage
 from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.sound import SOUND, drop_mark
 from geoswarm.flow.validate_areas import has_areas, validate_areas
-from geoswarm.model import EVENT, FIRST_US, GEOMETRY, LAST_US
+from geoswarm.model import EVENT, FIRST_US, GEOMETRY, LAST_US, SUB_ID
 
 V = TypeVar("V")
 S = TypeVar("S")
@@ -110,9 +111,13 @@ def validate_operations(
     return ValidatedOperations(batch, ~triage.doomed, values)
 
 
-def conform_operations(table: pa.Table) -> pa.Table:
-    """Operations with all columns of the schema, in its order; missing columns are null."""
-    columns = [_conform_column(table, field) for field in OPERATION]
+def conform_operations(table: pa.Table, ids: SubIdKind = "integer") -> pa.Table:
+    """Operations with all columns of the schema, in its order; missing columns are null. Where ids are texts, so is
+    `sub_id` (`with_numbers` gives them their numbers)."""
+    columns = [
+        _id_texts(table, field) if field.name == SUB_ID.name and ids == "text" else _conform_column(table, field)
+        for field in OPERATION
+    ]
     names = list(OPERATION.names)
     if MALFORMED in table.schema.names:
         columns.append(table.column(MALFORMED))
@@ -120,10 +125,35 @@ def conform_operations(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=names)
 
 
+def _id_texts(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
+    """Texts as they are, and integers as their digits."""
+    if field.name not in table.schema.names:
+        return pa.nulls(len(table), pa.string())
+    column = table.column(field.name)
+    check_operation_ids(column.type, "text")
+    if is_uuid(column.type):
+        return pa.chunked_array([uuid_texts(chunk) for chunk in column.chunks], pa.string())
+    return column.cast(pa.string(), safe=False)
+
+
+def check_operation_ids(kind: pa.DataType, ids: SubIdKind) -> None:
+    """Raises SchemaError if a column `sub_id` of this type cannot have such ids."""
+    is_text = is_uuid(kind) or pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    if is_text and ids == "integer":
+        raise SchemaError(
+            f"column sub_id of operations is {kind}, and ids are integers in this checkpoint: cast it, or make one "
+            'with Contract(subscription_ids="text")'
+        )
+    if not (is_text or pa.types.is_integer(kind) or pa.types.is_null(kind)) and ids == "text":
+        raise SchemaError(f"column sub_id of operations is {kind}, wanted is a string, a UUID or an integer: cast it")
+
+
 def _conform_column(table: pa.Table, field: pa.Field) -> pa.ChunkedArray | pa.Array:
     if field.name not in table.schema.names:
         return pa.nulls(len(table), field.type)
     column = table.column(field.name)
+    if field.name == SUB_ID.name:
+        check_operation_ids(column.type, "integer")
     guessing = pa.types.is_integer(field.type) and not pa.types.is_integer(column.type)
     try:
         if not guessing or pa.types.is_null(column.type):

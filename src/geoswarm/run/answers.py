@@ -13,6 +13,7 @@ from geoswarm.config import Tuning
 from geoswarm.errors import SettingsError
 from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.flow.observe import LoadReport, TaskName
+from geoswarm.flow.stages.show_ids import show_ids
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import VERSION
 from geoswarm.run.aggregates import AggregateRun
@@ -60,8 +61,10 @@ class Answers:
         """`events` are those of the batch; `routed` are the reports of the tasks that have validated them."""
         if task.counting is not None and self.sink is not None:
             names = state.counted_names()
-            rows = self._run.give(events, task, names).add_constant(VERSION, state.manifest.version)
-            self.sink.write(rows, task.batch_id)
+            rows = self._run.give(events, task, names)
+            if task.contract.subscription_ids == "text":
+                rows = rows.map(*show_ids(task, rows.schema))
+            self.sink.write(rows.add_constant(VERSION, state.manifest.version), task.batch_id)
         times_us = [report.newest_us for report in routed if report.newest_us is not None]
         entry = self._run.finish(task.batch_id, max(times_us, default=None))
         return Given() if entry is None else Given(entry.given, entry.state_rows)

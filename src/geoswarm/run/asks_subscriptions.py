@@ -5,6 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from geoswarm.core.subscriptions.attributes import SubId
 from geoswarm.run.collection import PAGE_ROWS, Subscriptions
 from geoswarm.run.questions import Rectangle
 
@@ -19,8 +20,8 @@ class AsksSubscriptions:
         predicate: str | None = None,
         user: str | None = None,
         where: str | None = None,
-        sub_ids: Iterable[int] | None = None,
-        after: int | None = None,
+        sub_ids: Iterable[SubId] | None = None,
+        after: SubId | None = None,
         limit: int = PAGE_ROWS,
     ) -> pa.Table:
         """A page of the live subscriptions, as `Subscriptions.page` gives it, as of the newest committed version: what
@@ -29,6 +30,6 @@ class AsksSubscriptions:
             region, predicate=predicate, user=user, where=where, sub_ids=sub_ids, after=after, limit=limit
         )
 
-    def subscription(self, sub_id: int) -> dict[str, Any] | None:
+    def subscription(self, sub_id: SubId) -> dict[str, Any] | None:
         """The columns of a live subscription; None: there is none with this id."""
         return self._subscriptions.get(sub_id)

@@ -17,11 +17,12 @@ from typing import Any, Literal, cast, get_args
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.arrays.uuids import is_uuid
 from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.conform import IDS
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import GEOMETRY, OBJECT, TEXT
+from geoswarm.model import GEOMETRY, OBJECT, SUB_ID, TEXT
 from geoswarm.parameters import suggestion
 from geoswarm.run.made_ids import EVENT_ID, MADE
 from geoswarm.run.source_times import IN_TEXT, TS, TsUnit, check_unit, read_times
@@ -47,6 +48,8 @@ class Columns:
     event_id: IdKind | None = None
     """What the ids of events are in a source of text, None for integers; or that they are made."""
 
+    sub_id: SubIdKind = "integer"
+    """The same of subscriptions."""
     has_extra: bool = False
     """Whether what JSON has beside them becomes one more column (`undeclared.py`)."""
 
@@ -57,17 +60,20 @@ class Columns:
         ts_unit: str | None = None,
         event_id: str | None = None,
         *,
+        sub_id: str | None = None,
         has_extra: bool = False,
     ) -> "Columns":
         paths = tuple((name, read_path(path)) for name, path in (names or {}).items())
         _check(paths)
         if event_id not in (None, *get_args(IdKind)):
             raise SettingsError(f"event_id cannot be {event_id!r}: {suggestion(str(event_id), list(get_args(IdKind)))}")
+        if sub_id not in (None, *get_args(SubIdKind)):
+            raise SettingsError(f"sub_id cannot be {sub_id!r}: {suggestion(str(sub_id), list(get_args(SubIdKind)))}")
         if event_id == MADE and EVENT_ID in dict(paths):
             theirs = show_path(dict(paths)[EVENT_ID])
             raise SettingsError(f"event_id is made, and taken from column {theirs}, too: keep one of them")
         kind = None if event_id == "integer" else cast("IdKind | None", event_id)
-        return cls(paths, check_unit(ts_unit), kind, has_extra)
+        return cls(paths, check_unit(ts_unit), kind, cast(SubIdKind, sub_id or "integer"), has_extra)
 
     @property
     def makes_ids(self) -> bool:
@@ -172,7 +178,7 @@ class Columns:
 
     def declare(self, fields: Iterable[pa.Field]) -> pa.Schema:
         """The declared columns under our names. Those with a meaning need no declaration once they are named."""
-        declared = [self._id_field(field) if field.name == EVENT_ID else field for field in fields]
+        declared = [self._id_field(field) if field.name in (EVENT_ID, SUB_ID.name) else field for field in fields]
         names = {field.name for field in declared}
         declared += [pa.field(n, KNOWN[n]) for n, _ in self.paths if n in KNOWN and n not in names]
         names.update(KNOWN)
@@ -186,7 +192,8 @@ class Columns:
         return pa.schema(declared)
 
     def _id_field(self, field: pa.Field) -> pa.Field:
-        return field.with_type(pa.string()) if self.event_id == "text" else field
+        is_text = (self.sub_id if field.name == SUB_ID.name else self.event_id) == "text"
+        return field.with_type(pa.string()) if is_text else field
 
     def nest(self, fields: Iterable[pa.Field]) -> list[pa.Field]:
         """The columns as the source has them, one in the other."""
@@ -204,9 +211,17 @@ class Columns:
         return [_field(name, node) for name, node in tree.items()]
 
 
+def check_declared_ids(said: SubIdKind, ids: SubIdKind) -> None:
+    """Raises SchemaError if operations in a format without types are not read with the ids that a checkpoint has."""
+    if said != ids:
+        remedy = 'say sub_id = "text" where they are read' if ids == "text" else 'leave sub_id = "text" out'
+        raise SchemaError(f"ids of subscriptions are {ids}s in this checkpoint, and {said}s in operations: {remedy}")
+
+
 def id_forms(fields: Iterable[pa.Field]) -> list[dict[str, pa.DataType]]:
     """How ids may be written in JSON, by column, where they are texts here: all as texts, or all as integers."""
-    texts = [field.name for field in fields if field.name in IDS and pa.types.is_string(field.type)]
+    known = (*IDS, SUB_ID.name)
+    texts = [field.name for field in fields if field.name in known and pa.types.is_string(field.type)]
     forms = product((pa.string(), pa.int64()), repeat=len(texts))
     return [dict(zip(texts, form, strict=True)) for form in forms]
 

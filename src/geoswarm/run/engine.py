@@ -16,7 +16,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
+from geoswarm.config import EXECUTORS_MIN, Contract, SubIdKind, Tuning
 from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.coordinator import fresh_plan_entry
 from geoswarm.control.registry import first_plan, resolve_strategy
@@ -24,15 +24,17 @@ from geoswarm.control.strategy import KeepsPlans, Sample, Strategy, SuitsPairs, 
 from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.attributes import operation_table, registration
+from geoswarm.core.subscriptions.attributes import SubId, operation_table, registration
+from geoswarm.core.subscriptions.id_texts import with_numbers
 from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.keep import BATCH
+from geoswarm.flow.stages.show_ids import shown_field
 from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST, SUB_ID
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
@@ -52,7 +54,7 @@ from geoswarm.store.kept.summary import kept_status
 from geoswarm.store.key_source import KeySource
 from geoswarm.store.loading import LoadProgress, LoadResult, load
 from geoswarm.store.scale_requests import put_request
-from geoswarm.store.subscriptions.fresh_ids import fresh_id
+from geoswarm.store.subscriptions.fresh_ids import fresh_id, fresh_text
 from geoswarm.store.subscriptions.lacking import put_columns
 
 _LOG = logging.getLogger(__name__)
@@ -110,7 +112,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
 
     def subscribe(
         self,
-        sub_id: int | None = None,
+        sub_id: SubId | None = None,
         rectangle: Rectangle | None = None,
         *,
         geometry: str | bytes | None = None,
@@ -127,7 +129,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         payload: Any = None,
         replace: bool = False,
         **attributes: Any,
-    ) -> int:
+    ) -> Any:
         """Register a subscription to events in `rectangle`, or in `geometry`, whose text satisfies `keywords`, such as
         "flood AND (river OR dam)"; the place may be left out. A `geometry` is WKT, WKB or GeoJSON, or "CIRCLE(lon lat,
         metres)". `on` is "inside", every such event, by default; or, for events that have an `object_id`, those with
@@ -143,25 +145,28 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         `attributes` are further columns of operations (`core/subscriptions/attributes.py`): `objects`, a list of the
         ids whose events count; `where`, a condition on columns such as "speed > 80 AND status = 'free'"; `confirm`, "3
         fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert.
-        Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
+        Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`). Where ids are texts
+        (`Contract.subscription_ids`) it is a text, a UUID or an integer, of which its text is the id."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
         counts = {"aggregate": aggregate, "window": window, "group_by": group_by, "when": when}
         if sub_id is None:
-            sub_id = fresh_id(self._checkpoint.view, self._now_us(), secrets.randbits)
+            view, draw = self._checkpoint.view, secrets.randbits
+            sub_id = fresh_text(draw) if self._ids == "text" else fresh_id(view, self._now_us(), draw)
         given = said | counts | {"predicate": predicate, "payload": payload} | attributes
         self.submit(operation_table([registration(sub_id, rectangle, replace=replace, **given)]))
         return sub_id
 
-    def cancel(self, *sub_ids: int, user: str | None = None) -> None:
+    def cancel(self, *sub_ids: SubId, user: str | None = None) -> None:
         """Cancel subscriptions. With Guard on, only the `user` who owns them may."""
         self.submit(operation_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
 
     def submit(self, operations: pa.Table) -> None:
         """Submit operations, in order, with the columns of `columns.OPERATION`. All or none are accepted."""
-        table = conform_operations(operations).combine_chunks()
+        table = conform_operations(operations, self._ids).combine_chunks()
         dead = DeadLetters("operation", -1)
         stream = self._checkpoint.stream if self.is_running else None
         for batch in table.to_batches():
+            batch = with_numbers(batch) if self._ids == "text" else batch
             validate_operations(batch, self._checkpoint.grid, self._now_us(), dead, self.tuning.window, stream)
         if len(dead):
             raise InputError(
@@ -212,7 +217,10 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
-        check_stages(stages, beside, columns, ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS)
+        matched = ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS
+        if self._ids == "text":
+            matched = pa.schema([shown_field(f) if f.name == SUB_ID.name else f for f in matched])
+        check_stages(stages, beside, columns, matched)
         for each in (*beside, *(as_sink(stage.sink) for stage in stages)):
             each.bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint
@@ -236,6 +244,10 @@ class BaseEngine(AsksPast, AsksSubscriptions):
     def executors(self) -> int:
         """The number of executors that match, by the newest plan."""
         return self._checkpoint.plan.executors
+
+    @property
+    def _ids(self) -> SubIdKind:
+        return self.contract.subscription_ids
 
     @property
     def is_running(self) -> bool:

@@ -24,10 +24,12 @@ from uuid import UUID
 
 import pyarrow as pa
 
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
+from geoswarm.model import GEOMETRY
 from geoswarm.parameters import suggestion
-from geoswarm.run.columns import Columns
+from geoswarm.run.columns import Columns, Path
 from geoswarm.run.message_reading import VALUE, read_message_rows
 from geoswarm.run.schema_registry import (
     HEAD_BYTES,
@@ -37,11 +39,14 @@ from geoswarm.run.schema_registry import (
     read_head,
     shared_registry,
 )
+from geoswarm.store.region_files import read_feature
 
 FormatName = Literal["json", "avro", "protobuf", "geojson", "csv"]
 BY_REGISTRY = ("avro", "protobuf")
 SHOWN_BYTES = 1000
 """Of a message that cannot be read, in its dead letter."""
+WKB_BEGINS = (b"\x00", b"\x01")
+"""The order of bytes, which no text begins with."""
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 ToJson = Callable[[bytes], str]
 """The JSON object of a message; raises UnreadableMessageError, or a ValueError, if there is none."""
@@ -53,9 +58,17 @@ class MessageFormat(NamedTuple):
     """The address of the schema registry, for formats that need one."""
     header: tuple[str, ...] = ()
     """The names of the columns of CSV, in their order."""
+    is_of_operations: bool = False
 
     @classmethod
-    def of(cls, name: str | None, registry: str | None = None, header: str | None = None) -> "MessageFormat":
+    def of(
+        cls,
+        name: str | None,
+        registry: str | None = None,
+        header: str | None = None,
+        *,
+        is_of_operations: bool = False,
+    ) -> "MessageFormat":
         """Raises SettingsError where the parts do not go together, or the package of a format lacks."""
         name = name or "json"
         if name not in get_args(FormatName):
@@ -70,7 +83,7 @@ class MessageFormat(NamedTuple):
             check_address(registry or "")
             _PACKAGES[name]()
         names = tuple(part.strip() for part in (header or "").split(",")) if header else ()
-        return cls(cast(FormatName, name), registry or "", names)
+        return cls(cast(FormatName, name), registry or "", names, is_of_operations)
 
     def read(self, messages: pa.RecordBatch, schema: pa.Schema, columns: Columns) -> pa.RecordBatch:
         """One row per message, as `read_message_rows` gives them of JSON."""
@@ -102,12 +115,13 @@ class MessageFormat(NamedTuple):
         return [*fields, *own]
 
     def _converter(self, schema: pa.Schema, columns: Columns) -> ToJson:
+        geometry = columns.path(GEOMETRY.name)
         if self.name == "avro":
-            return _avro(self.registry)
+            return _avro(self.registry, geometry)
         if self.name == "protobuf":
-            return _protobuf(self.registry)
+            return _protobuf(self.registry, geometry)
         if self.name == "geojson":
-            return feature_to_json
+            return operation_to_json if self.is_of_operations else feature_to_json
         kinds = {columns.path(field.name)[0]: field.type for field in columns.raw(schema)}
         return lambda value: line_to_json(value, self.header, kinds)
 
@@ -136,6 +150,16 @@ def _finite(value: Any) -> Any:
     return [_finite(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
+def _with_digits(row: Any, geometry: Path) -> Any:
+    """The same, with WKB as the hexadecimal digits that geometries are read from; other bytes are text."""
+    place = row
+    for name in geometry[:-1]:
+        place = place.get(name) if isinstance(place, dict) else None
+    if isinstance(place, dict) and isinstance(value := place.get(geometry[-1]), bytes):
+        place[geometry[-1]] = value.hex() if value[:1] in WKB_BEGINS else value.decode(errors="replace")
+    return row
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime | date | time_of_day):
         return value.isoformat()
@@ -153,9 +177,7 @@ def _plain(value: Any) -> Any:
 
 def feature_to_json(value: bytes) -> str:
     """The properties of a feature, its `id`, and where it is: `x` and `y` of a point, else its `geometry`."""
-    feature = json.loads(value)
-    if not isinstance(feature, dict) or feature.get("type") != "Feature":
-        raise UnreadableMessageError("it is no Feature of GeoJSON: send one feature a message")
+    feature = _feature_of(value)
     properties, geometry = feature.get("properties") or {}, feature.get("geometry")
     if not isinstance(properties, dict) or not isinstance(geometry, dict):
         raise UnreadableMessageError("its properties or its geometry are no object")
@@ -165,6 +187,27 @@ def feature_to_json(value: bytes) -> str:
     else:
         row["geometry"] = json.dumps(geometry)
     return to_json(row)
+
+
+def operation_to_json(value: bytes) -> str:
+    """The properties of a feature, its `id` as `sub_id`, and its region, as a file of regions has it."""
+    feature = _feature_of(value)
+    properties, region = feature.get("properties") or {}, read_feature(feature)
+    if not isinstance(properties, dict):
+        raise UnreadableMessageError("its properties are no object")
+    row = {"sub_id": feature.get("id"), **properties}
+    if region.sides is not None:
+        row |= dict(zip(SIDES, region.sides, strict=True))
+    elif region.geometry is not None:
+        row[GEOMETRY.name] = region.geometry
+    return to_json(row)
+
+
+def _feature_of(value: bytes) -> dict[str, Any]:
+    feature = json.loads(value)
+    if not isinstance(feature, dict) or feature.get("type") != "Feature":
+        raise UnreadableMessageError("it is no Feature of GeoJSON: send one feature a message")
+    return feature
 
 
 # -- CSV
@@ -205,7 +248,7 @@ def import_fastavro() -> Any:
     return fastavro
 
 
-def _avro(url: str) -> ToJson:
+def _avro(url: str, geometry: Path) -> ToJson:
     fastavro, registry = import_fastavro(), shared_registry(url)
 
     def convert(value: bytes) -> str:
@@ -217,7 +260,7 @@ def _avro(url: str) -> ToJson:
             raise UnreadableMessageError("it is no record")
         if stream.read(1):
             raise UnreadableMessageError("it has bytes behind its record")
-        return to_json(row)
+        return to_json(_with_digits(row, geometry))
 
     return convert
 
@@ -260,7 +303,7 @@ def _import_protobuf() -> Any:
     return protobuf, descriptor_pb2, descriptor_pool, message_factory
 
 
-def _protobuf(url: str) -> ToJson:
+def _protobuf(url: str, geometry: Path) -> ToJson:
     _import_protobuf()
     registry = shared_registry(url)
 
@@ -272,7 +315,7 @@ def _protobuf(url: str) -> ToJson:
             message.ParseFromString(value[at:])
         except Exception as why:  # DecodeError, which is no ValueError in every version
             raise UnreadableMessageError(str(why)) from None
-        return to_json(_fields_of(message))
+        return to_json(_with_digits(_fields_of(message), geometry))
 
     return convert
 

@@ -115,7 +115,8 @@ class Touched(NamedTuple):
 
 class Past:
     def __init__(self, checkpoint: str | Storage) -> None:
-        self._storage, self._grid = open_checkpoint(checkpoint)
+        self._storage, contract = open_checkpoint(checkpoint)
+        self._grid = Grid.of(contract)
         self._reader = KeptReader(self._storage)
         self._objects = ObjectReader(self._storage, self._grid)
 

@@ -42,6 +42,7 @@ from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.past import give_past, nullable_columns
 from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
+from geoswarm.flow.stages.show_ids import show_ids
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
 from geoswarm.run.answers import Answers
@@ -144,7 +145,7 @@ class Pipeline:
         matches = self._matches(batch.events, task).add_constant(VERSION, manifest.version)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
         with matches.keep() if is_shared else nullcontext():
-            given = self._with_pasts(matches, task, manifest)
+            given = self._shown(self._with_pasts(matches, task, manifest), task)
             self._sink.write(given, batch.number)
             reports = _whole_reports(given, state)
             self._keep(batch.number, manifest, reports.get("route", []))
@@ -293,10 +294,14 @@ class Pipeline:
             marked = pasts.add_constant(PAST.name, True).union(marked)
         return marked.map(as_they_are, columns)
 
+    def _shown(self, rows: Rows, task: BatchTask) -> Rows:
+        """Rows with ids of subscriptions as they were given."""
+        return rows if self._contract.subscription_ids == "integer" else rows.map(*show_ids(task, rows.schema))
+
     def _run_stages(self, events: Rows, matches: Rows, task: BatchTask) -> None:
         for stage, sink, keyed in self._stages:
             if stage.on == "matches":
-                rows = matches.map(*pairs_with_users(task, matches.schema))
+                rows = self._shown(matches.map(*pairs_with_users(task, matches.schema)), task)
             else:
                 rows = events.map(select_valid(task), task.events)
             sink.write(keyed.apply(rows, task.batch_id, task.now_us), task.batch_id)

@@ -10,11 +10,13 @@ from typing import Any, Literal, NamedTuple, SupportsIndex, cast
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.arrays.jit import SubIds
 from geoswarm.core.shapes.circle import METRES_MAX, is_degrees
 from geoswarm.core.shapes.points import Predicate
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import REGION, operation_table, registration
+from geoswarm.core.subscriptions.attributes import REGION, SubId, operation_table, registration
+from geoswarm.core.subscriptions.id_texts import id_text, numbers_of
 from geoswarm.core.subscriptions.since import EPOCH
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.where.read import read_where
@@ -26,7 +28,7 @@ from geoswarm.flow.recall import PastQuery
 from geoswarm.flow.validate import validate_operations
 from geoswarm.model import NEVER_US, PREDICATES
 from geoswarm.store.segments.open import segment_in_memory
-from geoswarm.store.subscriptions.collection import SUBSCRIPTION, Choice
+from geoswarm.store.subscriptions.collection import Choice
 from geoswarm.store.subscriptions.near import AskedRegion
 
 K_MAX = 10_000
@@ -74,14 +76,15 @@ def read_query(
 
 def read_choice(
     grid: Grid,
-    region: Rectangle | str | bytes | None = None,
+    region: Rectangle | str | bytes | None,
+    columns: pa.Schema,
     *,
     predicate: str | None = None,
     user: str | None = None,
     where: str | None = None,
-    sub_ids: Iterable[int] | None = None,
+    ids: "AskedIds | None" = None,
 ) -> Choice:
-    """Which subscriptions are asked for."""
+    """Which subscriptions, which have these columns, are asked for."""
     asked = None
     if predicate is not None and (region is None or predicate not in PREDICATES):
         remedy = f"with a region, ask for one of {', '.join(PREDICATES)}"
@@ -93,12 +96,8 @@ def read_choice(
         asked = AskedRegion.of(subs[REGION], cast(Predicate, predicate or PREDICATES[0]))
     clause = None if where is None else read_where(where)
     if clause is not None:
-        check_where(clause, SUBSCRIPTION)
-    return Choice(None if sub_ids is None else _read_ids(sub_ids), user, asked, clause)
-
-
-def read_after(after: int | None) -> int | None:
-    return None if after is None else _id("after", after)
+        check_where(clause, columns)
+    return Choice(None if ids is None else ids.numbers, user, asked, clause)
 
 
 def read_page_limit(limit: int) -> int:
@@ -155,16 +154,33 @@ def _read_subscription(grid: Grid, rectangle: Rectangle | None, **said: Any) -> 
     return validated.subs(np.zeros(1, np.int64))
 
 
-def _read_ids(sub_ids: Iterable[int]) -> SubIds:
-    if not isinstance(sub_ids, Iterable):
+class AskedIds(NamedTuple):
+    numbers: SubIds
+    """Ascending, each once."""
+    texts: pa.StringArray | None
+    """What they are of, where ids are texts."""
+
+
+def read_ids(sub_ids: Iterable[SubId], kind: SubIdKind) -> AskedIds:
+    if not isinstance(sub_ids, Iterable) or isinstance(sub_ids, str):
         raise InputError(f"sub_ids is {sub_ids!r}: give a list of ids")
-    ids = sorted({_id("sub_ids", each) for each in sub_ids})
+    given = list(sub_ids)
+    ids = sorted({read_id("sub_ids", each, kind) for each in given})
     if len(ids) > PAGE_ROWS_MAX:
         raise InputError(f"{len(ids)} sub_ids: ask for at most {PAGE_ROWS_MAX} at once")
-    return np.array(ids, np.int64)
+    texts = pa.array(map(id_text, given), pa.string()) if kind == "text" else None
+    return AskedIds(np.array(ids, np.int64), texts)
 
 
-def _id(name: str, value: object) -> int:
+def read_id(name: str, value: object, kind: SubIdKind) -> int:
+    """The number of an id."""
+    if kind == "text":
+        try:
+            if isinstance(text := id_text(value), str):
+                return int(numbers_of([text])[0])
+        except UnicodeEncodeError:
+            pass
+        raise InputError(f"{name} is {value!r}, which is no id: give a text, a UUID or an integer")
     if not -(1 << 63) <= (number := _whole(name, value)) < 1 << 63:
         raise InputError(f"{name} {number} is no id: ids are integers of 64 bits")
     return number

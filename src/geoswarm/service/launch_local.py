@@ -50,4 +50,5 @@ def _operations(settings: PipelineSettings) -> Source | None:
         format=operations.format,
         files_per_batch=operations.files_per_batch,
         columns=operations.columns,
+        sub_id=settings.contract.subscription_ids,
     )

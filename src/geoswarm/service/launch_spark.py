@@ -62,7 +62,15 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
         return None
     if isinstance(operations, KafkaSource):
         return sources.operations_from_kafka(
-            spark, operations.bootstrap, operations.topic, options=operations.options, columns=operations.columns
+            spark,
+            operations.bootstrap,
+            operations.topic,
+            options=operations.options,
+            columns=operations.columns,
+            sub_id=settings.contract.subscription_ids,
+            format=operations.format,
+            registry=operations.registry,
+            header=operations.header,
         )
     return sources.operations_from_files(
         spark,
@@ -70,4 +78,5 @@ def _operations(spark: Any, settings: PipelineSettings) -> Any:
         format=operations.format,
         files_per_batch=operations.files_per_batch,
         columns=operations.columns,
+        sub_id=settings.contract.subscription_ids,
     )

@@ -26,7 +26,6 @@ from geoswarm.run.collection import Subscriptions
 from geoswarm.service.past import as_json
 from geoswarm.store.local_files import sync_to_disk
 from geoswarm.store.region_files import RADIUS, RECTANGLE
-from geoswarm.store.subscriptions.collection import SUBSCRIPTION
 
 EXPORT_KINDS = (".parquet", ".geojson")
 CIRCLE = re.compile(PATTERN)
@@ -58,7 +57,7 @@ def export(subscriptions: Subscriptions, path: Path) -> int:
     incomplete = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         write = _write_parquet if path.suffix == ".parquet" else _write_geojson
-        count = write(subscriptions.pieces(), incomplete)
+        count = write(subscriptions.pieces(), subscriptions.schema, incomplete)
         sync_to_disk(incomplete)
         incomplete.replace(path)
     finally:
@@ -67,16 +66,16 @@ def export(subscriptions: Subscriptions, path: Path) -> int:
     return count
 
 
-def _write_parquet(pieces: Iterator[pa.Table], path: Path) -> int:
+def _write_parquet(pieces: Iterator[pa.Table], columns: pa.Schema, path: Path) -> int:
     count = 0
-    with pq.ParquetWriter(path, SUBSCRIPTION) as writer:
+    with pq.ParquetWriter(path, columns) as writer:
         for piece in pieces:
             writer.write_table(piece)
             count += len(piece)
     return count
 
 
-def _write_geojson(pieces: Iterator[pa.Table], path: Path) -> int:
+def _write_geojson(pieces: Iterator[pa.Table], columns: pa.Schema, path: Path) -> int:
     count = 0
     with path.open("w", encoding="utf-8") as file:
         file.write('{"type": "FeatureCollection", "features": [')

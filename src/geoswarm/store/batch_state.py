@@ -70,6 +70,9 @@ class StoredBatch:
     def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
         return _cache.view(self.storage, self.manifest).payloads(sub_ids, self.manifest.now_us)
 
+    def id_texts(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        return _cache.view(self.storage, self.manifest).known_id_texts(sub_ids, self.manifest.now_us)
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         return _cache.view(self.storage, self.manifest).regions(sub_ids, self.manifest.now_us)
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.config import EXECUTORS_MIN, Contract, Tuning
+from geoswarm.config import EXECUTORS_MIN, Contract, SubIdKind, Tuning
 from geoswarm.control.layout.uniform import uniform
 from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.jit import Floats
@@ -74,7 +74,7 @@ class Checkpoint:
         self.grid = Grid.of(contract)
         self.fence = Fence(self.storage)
         self._tuning = tuning
-        self._store = Store(self.storage, self.grid, tuning, TermCounts.empty())
+        self._store = Store(self.storage, self.grid, tuning, TermCounts.empty(), ids=contract.subscription_ids)
         self._janitor = Janitor(self.storage)
         try:
             self.identity = create_or_check(self.storage, contract, executors, first_plan, self.fence)
@@ -111,7 +111,7 @@ class Checkpoint:
                     f"{waiting} calls wait for a batch to take them in, the limit is {self._tuning.inbox_files_max}: "
                     "put more operations into one call, or send them as a stream"
                 )
-            inbox.put(self.storage, self._inbox_next, operations)
+            inbox.put(self.storage, self._inbox_next, operations, self.ids)
             self._inbox_next += 1
 
     def fold(self, now_us: int) -> Manifest:
@@ -206,6 +206,10 @@ class Checkpoint:
     def view(self) -> View:
         """The subscriptions of the newest version. Any thread may read it; it is replaced, never changed."""
         return self._view
+
+    @property
+    def ids(self) -> SubIdKind:
+        return self._store.ids
 
     def live_rects(self) -> Floats:
         """The rectangles of all subscriptions in force, by the newest version."""

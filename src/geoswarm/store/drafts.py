@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from geoswarm.core.subscriptions.id_texts import with_numbers
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations
 from geoswarm.store import dead_files
@@ -49,8 +50,9 @@ def make_draft(
         for removal in guarding.begin(now_us):
             draft, view = store.remove(draft.next(), view, removal, churn, guarding)
     for table in tables:
-        whole = conform_operations(table).combine_chunks()
+        whole = conform_operations(table, store.ids).combine_chunks()
         for rows in whole.to_batches(max_chunksize=store.tuning.operations_at_once_max):
+            rows = with_numbers(rows) if store.ids == "text" else rows
             draft, view = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
     draft = store.write_beside(draft, view, before)
     if guarding is not None:

@@ -69,9 +69,9 @@ def read_contract(storage: Storage) -> Contract:
     return Contract.model_validate(storage.read_document(CONTRACT))
 
 
-def open_checkpoint(checkpoint: str | Storage) -> tuple[Storage, Grid]:
+def open_checkpoint(checkpoint: str | Storage) -> tuple[Storage, Contract]:
     """To ask questions of it: without a lock, while an engine may run."""
     storage = checkpoint if isinstance(checkpoint, Storage) else Storage(checkpoint)
     if not storage.exists(CONTRACT):
         raise InputError(f"{storage.root} is no checkpoint of an engine: give the folder that one uses")
-    return storage, Grid.of(read_contract(storage))
+    return storage, read_contract(storage)

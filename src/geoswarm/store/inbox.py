@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import xxhash
 
+from geoswarm.config import SubIdKind
 from geoswarm.errors import CorruptState
 from geoswarm.flow.validate import conform_operations
 from geoswarm.store.storage import Storage
@@ -16,9 +17,9 @@ from geoswarm.store.storage import Storage
 INBOX_FOLDER = "inbox"
 
 
-def put(storage: Storage, number: int, operations: pa.Table) -> None:
+def put(storage: Storage, number: int, operations: pa.Table, ids: SubIdKind = "integer") -> None:
     sink = pa.BufferOutputStream()
-    table = conform_operations(operations)
+    table = conform_operations(operations, ids)
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
     data = sink.getvalue()

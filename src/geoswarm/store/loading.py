@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.errors import InputError, SchemaError
@@ -45,7 +46,7 @@ def load(checkpoint: Checkpoint, path: str, now_us: int, progress: LoadProgress 
         raise InputError(f"there is no file {path} to load subscriptions from") from None
     name = f"{Path(path).absolute()} {facts.st_size} {facts.st_mtime_ns}"
     done = taken = dead = 0
-    for table, rows_all in _regions(path) if _holds_regions(path) else _rows(path):
+    for table, rows_all in _regions(path, checkpoint.ids) if _holds_regions(path) else _rows(path):
         done += len(table)
         if done > checkpoint.manifest.loads.get(name, 0):
             dead += checkpoint.take_in(table, now_us, {name: done}).refused
@@ -82,7 +83,7 @@ def _rows(path: str) -> Iterator[tuple[pa.Table, int]]:
         yield _with_register(pa.table(batch)), file.metadata.num_rows
 
 
-def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
+def _regions(path: str, ids: SubIdKind) -> Iterator[tuple[pa.Table, int]]:
     """Batches of a GeoParquet or GeoJSON file, each with the number of all regions, estimated from the bytes read."""
     seen = [0, 0, 1]
 
@@ -96,6 +97,8 @@ def _regions(path: str) -> Iterator[tuple[pa.Table, int]]:
             place = table.schema.get_field_index("geometry")
             drawn = pc.if_else(table[SIDES[0]].is_valid(), pa.scalar(None, pa.binary()), table["geometry"])
             table = table.set_column(place, "geometry", drawn)
+        if "name" in table.schema.names and ids == "text":
+            table = table.set_column(table.schema.get_field_index("sub_id"), "sub_id", table["name"])
         known = [name for name in table.schema.names if name in OPERATION.names]
         yield _with_register(table.select(known)), int(rows * size_all / max(1, size))
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
 
+from geoswarm.core.arrays.uuids import is_uuid, uuid_texts
 from geoswarm.core.shapes.geoparquet import geo_columns
 from geoswarm.core.shapes.parse import CRS84, crs_of
 from geoswarm.core.shapes.survey import NESTED_MAX
@@ -87,11 +88,11 @@ def _geometry_column(path: Path, schema: pa.Schema) -> str:
 def _from_geojson(
     path: Path, id_name: str | None, rows_max: int, progress: ReadProgress | None
 ) -> Iterator[pa.RecordBatch]:
-    rows, chars, total, features = 0, 0, path.stat().st_size, list[_Feature]()
+    rows, chars, total, features = 0, 0, path.stat().st_size, list[Feature]()
     with path.open(encoding="utf-8", errors="replace") as file:
         reader = _Reader(file, path)
         for member in reader.features():
-            feature = _feature_of(member, id_name)
+            feature = read_feature(member, id_name)
             features.append(feature)
             chars += len(feature.geometry or "")
             if len(features) == rows_max or chars > BATCH_CHARS:
@@ -204,7 +205,7 @@ class _Reader:
         return bool(read)
 
 
-class _Feature(NamedTuple):
+class Feature(NamedTuple):
     """One feature. Its geometry is kept as text, which takes a tenth of the memory of Python's lists."""
 
     id: Any
@@ -213,14 +214,14 @@ class _Feature(NamedTuple):
     sides: list[float] | None = None
 
 
-def _feature_of(member: dict[str, Any], id_name: str | None) -> _Feature:
+def read_feature(member: dict[str, Any], id_name: str | None = None) -> Feature:
     given = member.get("properties")
     properties = given if isinstance(given, dict) else {}
     own = properties.get(id_name) if id_name is not None else member.get("id", properties.get("sub_id"))
     geometry = member.get("geometry")
     asked = {name: _as_text(properties[name]) for name in BESIDE_GEOMETRY if properties.get(name) is not None}
     circle = _circle(geometry, properties.get(RADIUS))
-    return _Feature(
+    return Feature(
         own,
         circle or (None if geometry is None else _as_text(geometry)),
         asked,
@@ -256,7 +257,7 @@ def _sides(given: Any, geometry: Any) -> list[float] | None:
     return [float(side) for side in given] if is_it else None
 
 
-def _batch_of(features: list[_Feature], first_row: int) -> pa.RecordBatch:
+def _batch_of(features: list[Feature], first_row: int) -> pa.RecordBatch:
     columns = _ids(_ids_column([feature.id for feature in features]), first_row, len(features))
     columns["geometry"] = _wkb([feature.geometry for feature in features])
     for name in BESIDE_GEOMETRY:
@@ -281,7 +282,9 @@ def _ids(ids: pa.Array | None, first_row: int, count: int) -> dict[str, pa.Array
     if ids is not None and pa.types.is_integer(ids.type):
         return {"sub_id": ids.cast(pa.int64())}
     numbers = {"sub_id": pa.array(np.arange(first_row, first_row + count))}
-    return numbers if ids is None else numbers | {"name": ids.cast(pa.string())}
+    return (
+        numbers if ids is None else numbers | {"name": uuid_texts(ids) if is_uuid(ids.type) else ids.cast(pa.string())}
+    )
 
 
 def _wkb(geometries: list[str | None]) -> pa.Array:

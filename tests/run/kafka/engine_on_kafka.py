@@ -19,10 +19,11 @@ def main(bootstrap: str, checkpoint: str, conf: str, options: str, given: str = 
     names = {"event_id": "trip.id", "ts": "at", "x": "lng", "y": "lat", "text": "note"}
     said = json.loads(given) or {"columns": names, "ts_unit": "us"}
     end = said.pop("topics", "")
+    asked = {"format": said.get("format")}
     events = sources.events_from_kafka(
         spark, bootstrap, f"events{end}", options={"maxOffsetsPerTrigger": "100"}, **said
     )
-    operations = sources.operations_from_kafka(spark, bootstrap, f"operations{end}")
+    operations = sources.operations_from_kafka(spark, bootstrap, f"operations{end}", **asked)
     engine = Engine(spark, Contract(columns=100, rows=100, executors=4), checkpoint=checkpoint)
     sink = sinks.Kafka(bootstrap, f"matches{end}", json.loads(options))
     engine.start(events=events, operations=operations, sink=sink).wait()

@@ -10,6 +10,7 @@ import pytest
 
 import geoswarm as gs
 import worlds
+from geoswarm.config import SubIdKind
 from geoswarm.lab.crash.broker import Broker
 from topics import messages_of
 
@@ -17,11 +18,19 @@ WORLD = gs.Contract(columns=90, rows=45, executors=4)
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(("key", "column"), [(None, "object_id"), ("object", "object_id"), ("subscription", "sub_id")])
+@pytest.mark.parametrize(
+    ("key", "column", "ids"),
+    [
+        (None, "object_id", "integer"),
+        ("object", "object_id", "text"),
+        ("subscription", "sub_id", "integer"),
+        ("subscription", "sub_id", "text"),
+    ],
+)
 def test_alerts_of_a_key_are_in_order_through_rebalances(
-    broker: Broker, tmp_path: Path, key: Literal["object", "subscription"] | None, column: str
+    broker: Broker, tmp_path: Path, key: Literal["object", "subscription"] | None, column: str, ids: SubIdKind
 ) -> None:
-    topic = f"alerts-{key}"
+    topic, world = f"alerts-{key}-{ids}", WORLD.model_copy(update={"subscription_ids": ids})
     broker.create_topic(topic, partitions=3)
     rng = np.random.default_rng(1)
     batches = [
@@ -29,7 +38,7 @@ def test_alerts_of_a_key_are_in_order_through_rebalances(
     ]
     tuning, state = gs.Tuning(matches="alerts", round_s=0.001, strategy="swarm"), str(tmp_path / "state")
     for number in range(1, len(batches) + 1):
-        with gs.LocalEngine(WORLD, tuning, checkpoint=state) as engine:
+        with gs.LocalEngine(world, tuning, checkpoint=state) as engine:
             if number == 1:
                 for sub in range(20):
                     corner = rng.integers(-4, 4, 2) * 5.0
@@ -44,6 +53,7 @@ def test_alerts_of_a_key_are_in_order_through_rebalances(
         row = json.loads(message.value())
         assert message.key() == str(row.get(column, row["event_id"])).encode()
         assert row["payload"] == f"[{row['sub_id']}]"
+        assert isinstance(row["sub_id"], str) == (ids == "text")
         if column in row:
             seen[message.key()].append(row)
             partitions[message.key()].add(message.partition())

@@ -157,7 +157,8 @@ def test_matches_reach_kafka_across_a_kill(broker: Broker, connector_conf: dict[
 def test_features_without_ids_come_out_with_ids_of_their_places(
     broker: Broker, connector_conf: dict[str, str], tmp_path: Path
 ) -> None:
-    """Messages in GeoJSON, whose further properties travel, too; the ids are those of partition and offset."""
+    """Messages in GeoJSON, of events and operations; further properties travel, too; the ids are those of partition and
+    offset."""
     for topic in ("events", "operations", "matches"):
         broker.create_topic(f"{topic}-of-features", partitions=2)
     xs = np.random.default_rng(2).uniform(-5, 5, 60).tolist()
@@ -169,8 +170,9 @@ def test_features_without_ids_come_out_with_ids_of_their_places(
         }
         for n, x in enumerate(xs)
     ]
-    region = {"op": "register", "sub_id": 1, "xmin": -9.0, "ymin": -9.0, "xmax": 9.0, "ymax": 9.0}
-    produce(broker, "operations-of-features", [region], "sub_id")
+    square = [[[-9.0, -9.0], [9.0, -9.0], [9.0, 9.0], [-9.0, 9.0], [-9.0, -9.0]]]
+    region = {"type": "Feature", "id": 1, "geometry": {"type": "Polygon", "coordinates": square}}
+    produce(broker, "operations-of-features", [region | {"properties": {"op": "register"}}, "7"], "id")
     produce(broker, "events-of-features", [*features, '{"type": "Feature"}'], "type")
     placed: dict[int, Any] = {}
     reader = Consumer({"bootstrap.servers": broker.bootstrap, "group.id": "places", "auto.offset.reset": "earliest"})
@@ -198,4 +200,4 @@ def test_features_without_ids_come_out_with_ids_of_their_places(
     consumer.close()
     assert got == want
     letters = pa.concat_tables(dead_files.read(Storage(str(tmp_path / "state")))).to_pylist()
-    assert ["no message in geojson" in letter["row"] for letter in letters if letter["kind"] == "event"] == [True]
+    assert ["no message in geojson" in letter["row"] for letter in letters] == [True] * 2

@@ -13,7 +13,8 @@ The table is in `core/`: it needs shapes and texts, which `model.py` may not imp
 import difflib
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, SupportsIndex
+from uuid import UUID
 
 import pyarrow as pa
 
@@ -21,6 +22,7 @@ from geoswarm.core.subscriptions.aggregate import AggregateAttribute
 from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAttribute
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
 from geoswarm.core.subscriptions.exit_buffer import ExitBufferAttribute
+from geoswarm.core.subscriptions.id_texts import IdTextAttribute, id_text
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
 from geoswarm.core.subscriptions.objects import ObjectsAttribute, objects_text
@@ -31,6 +33,8 @@ from geoswarm.core.subscriptions.trigger import OnAttribute
 from geoswarm.core.subscriptions.where import WhereAttribute
 from geoswarm.errors import InputError
 
+SubId = int | str | UUID
+"""The id of a subscription: an integer, or where a checkpoint has texts (`Contract.subscription_ids`) any of these."""
 OPS = ("register", "replace", "cancel")
 REGISTER, REPLACE, CANCEL = range(len(OPS))
 """The kinds of operations, as a word and as a number."""
@@ -44,7 +48,7 @@ USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
 KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
 WHERE, OBJECTS = WhereAttribute(), ObjectsAttribute()
 CONFIRM, COOLDOWN, EXIT_BUFFER = ConfirmAttribute(), CooldownAttribute(), ExitBufferAttribute()
-AGGREGATE, PAYLOAD, BIRTH = AggregateAttribute(), PayloadAttribute(), BirthAttribute()
+AGGREGATE, PAYLOAD, BIRTH, ID = AggregateAttribute(), PayloadAttribute(), BirthAttribute(), IdTextAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     USER,
@@ -61,6 +65,7 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     AGGREGATE,
     PAYLOAD,
     BIRTH,
+    ID,
 )
 """All attributes, in the order in which they are checked: a row with several faults is refused for the first."""
 
@@ -72,7 +77,7 @@ BESIDE_GEOMETRY = tuple(c.name for c in OPERATION_COLUMNS if c.name not in ("op"
 
 
 def registration(
-    sub_id: int, rectangle: tuple[float, float, float, float] | None = None, *, replace: bool = False, **said: Any
+    sub_id: SubId, rectangle: tuple[float, float, float, float] | None = None, *, replace: bool = False, **said: Any
 ) -> dict[str, Any]:
     """A row of `operation_table` that registers, or with `replace` replaces, a subscription. `said` are further columns
     by name, so that a call that hands them on needs no change for a new attribute."""
@@ -82,8 +87,16 @@ def registration(
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Operations from Python values; a column that is missing in a row is null. A geometry may be text, `since` a
-    datetime, objects a list, and a payload that is no text whatever has JSON."""
+    datetime, objects a list, and a payload that is no text whatever has JSON. Ids are texts if one of them is."""
     given = [dict(row) for row in rows]
+    schema = OPERATION
+    if any(isinstance(row.get("sub_id"), str | UUID) for row in given):
+        schema = OPERATION.set(OPERATION.get_field_index("sub_id"), pa.field("sub_id", pa.string(), nullable=False))
+        for row in given:
+            row["sub_id"] = id_text(row.get("sub_id"))
+    for row in given:
+        if not isinstance(row.get("sub_id"), SupportsIndex | str | None):  # of 1.5 Arrow would make 1
+            raise InputError(f"sub_id is {row['sub_id']!r}: ids are integers (or texts)")
     for row in given:
         unknown = [name for name in row if name not in OPERATION.names]
         if unknown:
@@ -97,8 +110,8 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
         if row.get("payload") is not None:
             row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:
-        return pa.Table.from_pylist(given, schema=OPERATION)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as why:
+        return pa.Table.from_pylist(given, schema=schema)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as why:
         raise InputError(
             f"an operation has a value of the wrong type ({why}): ids are integers, sides are numbers"
         ) from None

@@ -192,6 +192,8 @@ class TextAttribute(Attribute[pa.LargeStringArray, pa.LargeStringArray | None]):
         return pa.concat_arrays(parts)
 
     def write(self, values: pa.LargeStringArray, placement: Placement) -> Arrays:
+        if values.null_count == len(values):
+            return {}
         plain = pa.concat_arrays([values.fill_null("")])
         return text_arrays(self.name, plain) if pc.sum(pc.binary_length(plain)).as_py() else {}
 

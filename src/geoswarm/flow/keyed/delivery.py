@@ -24,6 +24,7 @@ DIGEST_MATCHES_MAX = 10_000
 
 _IDS = pa.list_(pa.field("element", pa.int64()))
 _TEXTS = pa.list_(pa.field("element", pa.string()))
+_NAMES = ("event", "sub")
 
 DELIVERY_BEFORE = pa.schema(
     [
@@ -34,8 +35,10 @@ DELIVERY_BEFORE = pa.schema(
     ]
 )
 """Version 0.1 had no ids that are texts."""
-DELIVERY_KEPT = DELIVERY_BEFORE.append(pa.field("event_texts", _TEXTS))
-"""A list beside `event_ids`, with null where the id is an integer; or null, if all are."""
+DELIVERY_WITH_EVENTS = DELIVERY_BEFORE.append(pa.field("event_texts", _TEXTS))
+"""Subscriptions had none for longer."""
+DELIVERY_KEPT = DELIVERY_WITH_EVENTS.append(pa.field("sub_texts", _TEXTS))
+"""A list of texts beside each list of ids, with null where the id is an integer; or null, if all are."""
 
 
 class Delivery(Operator):
@@ -70,26 +73,26 @@ class Delivery(Operator):
 
     @property
     def kept_before(self) -> tuple[pa.Schema, ...]:
-        return (DELIVERY_BEFORE,)
+        return (DELIVERY_BEFORE, DELIVERY_WITH_EVENTS)
 
     def given(self, fed: pa.Schema) -> pa.Schema:
-        event_id = fed.field("event_id").type
+        event_id, sub_id = (fed.field(name).type for name in ("event_id", "sub_id"))
         return pa.schema(
             [
                 pa.field("kind", pa.string(), nullable=False),
                 pa.field("user", fed.field(KEY).type, nullable=False),
                 pa.field("event_id", event_id),
-                pa.field("sub_id", pa.int64()),
+                pa.field("sub_id", sub_id),
                 pa.field("ts", TIMESTAMP),
                 pa.field("missed", pa.int64()),
-                pa.field("matches", _matches(event_id)),
+                pa.field("matches", _matches(event_id, sub_id)),
             ]
         )
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         users = key_column(rows, self.user, self.name)
         ts, events, subs = (column(rows, name, self.name) for name in self.order)
-        others = [ts.cast(TIMESTAMP), _event_ids(events), subs.cast(pa.int64())]
+        others = [ts.cast(TIMESTAMP), _ids(events), _ids(subs)]
         return pa.RecordBatch.from_arrays([users, *others], names=[KEY, *self.order])
 
     def update(self, turn: Turn) -> Answer:
@@ -106,12 +109,8 @@ class Delivery(Operator):
     def _rows_to_keep(self, turn: Turn, sent: Ints, is_remembered: Bools) -> pa.RecordBatch:
         rows = turn.rows.filter(pa.array(is_remembered))
         offsets = np.concatenate([[0], np.cumsum(is_remembered)])[turn.starts]
-        events, subs = rows.column("event_id"), rows.column("sub_id")
-        if pa.types.is_string(events.type):
-            ids, texts = pa.nulls(len(events), pa.int64()), _lists(offsets, events)
-        else:
-            ids, texts = events, pa.nulls(len(sent), _TEXTS)
-        lists = [_lists(offsets, ids), _lists(offsets, subs), texts]
+        kept = [_as_kept(offsets, rows.column(name)) for name in ("event_id", "sub_id")]
+        lists = [*(ids for ids, _ in kept), *(texts for _, texts in kept)]
         return make_batch([pa.array(sent), pa.array(turn.row_counts - sent), *lists], DELIVERY_KEPT)
 
     def _now(self, turn: Turn, rows: Ints) -> pa.RecordBatch:
@@ -129,12 +128,10 @@ class Delivery(Operator):
         missed = sum_groups(turn.held.column("missed").to_numpy(), turn.held_starts)
         users = np.flatnonzero(missed)
         schema = self.given(turn.rows.schema)
-        event_ids, sub_ids = (turn.held.column(name).flatten() for name in ("event_ids", "sub_ids"))
-        if pa.types.is_string(schema.field("event_id").type):
-            event_ids = pc.coalesce(_texts(turn.held).flatten(), event_ids.cast(pa.string()))
+        ids = [_held_ids(turn.held, name, schema.field(f"{name}_id").type) for name in _NAMES]
         offsets = _offsets(turn.held.column("event_ids"))[turn.held_starts]
         kind = schema.field("matches").type
-        pairs = pa.StructArray.from_arrays([event_ids, sub_ids], fields=list(kind.value_type))
+        pairs = pa.StructArray.from_arrays(ids, fields=list(kind.value_type))
         matches = pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pairs, type=kind).take(pa.array(users))
         blank = [pa.nulls(len(users), schema.field(name).type) for name in ("event_id", "sub_id", "ts")]
         columns = [
@@ -150,7 +147,7 @@ class Delivery(Operator):
         has_rows = np.diff(held.starts) > 0
         bounds = np.append(held.starts[:-1][has_rows], held.starts[-1])  # of the keys that have rows
         numbers = [pa.array(sum_groups(held.rows.column(name).to_numpy(), bounds)) for name in ("sent", "missed")]
-        lists = [*(held.rows.column(name) for name in ("event_ids", "sub_ids")), _texts(held.rows)]
+        lists = [*(held.rows.column(f"{name}_ids") for name in _NAMES), *(_texts(held.rows, name) for name in _NAMES)]
         joined = [_lists(_offsets(ids)[bounds], ids.flatten()) for ids in lists]
         starts = np.concatenate([[0], np.cumsum(has_rows)])
         return StateRows(make_batch([*numbers, *joined], DELIVERY_KEPT), starts, held.batches[bounds[1:] - 1])
@@ -171,9 +168,22 @@ def _lists(offsets: Ints, values: pa.Array) -> pa.ListArray:
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=kind)
 
 
-def _texts(held: pa.RecordBatch) -> pa.ListArray:
+def _as_kept(offsets: Ints, ids: pa.Array) -> tuple[pa.ListArray, pa.ListArray]:
+    """Ids as lists, and the texts beside them."""
+    if pa.types.is_string(ids.type):
+        return _lists(offsets, pa.nulls(len(ids), pa.int64())), _lists(offsets, ids)
+    return _lists(offsets, ids), pa.nulls(len(offsets) - 1, _TEXTS)
+
+
+def _held_ids(held: pa.RecordBatch, name: str, kind: pa.DataType) -> pa.Array:
+    """All ids in a held list, of the type that rows have now."""
+    ids = held.column(f"{name}_ids").flatten()
+    return pc.coalesce(_texts(held, name).flatten(), ids.cast(kind)) if pa.types.is_string(kind) else ids
+
+
+def _texts(held: pa.RecordBatch, name: str) -> pa.ListArray:
     """The texts beside the ids, null where there is none."""
-    ids, texts = held.column("event_ids"), held.column("event_texts")
+    ids, texts = held.column(f"{name}_ids"), held.column(f"{name}_texts")
     if not texts.null_count:
         return texts
     flat = pa.concat_arrays([texts.flatten(), pa.nulls(1, pa.string())])
@@ -184,13 +194,13 @@ def _texts(held: pa.RecordBatch) -> pa.ListArray:
     return _lists(_offsets(ids), flat.take(pa.array(place)))
 
 
-def _event_ids(ids: pa.Array) -> pa.Array:
+def _ids(ids: pa.Array) -> pa.Array:
     is_text = pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)
     return ids.cast(pa.string() if is_text else pa.int64())
 
 
-def _matches(event_id: pa.DataType) -> pa.DataType:
-    match = pa.struct([pa.field("event_id", event_id), pa.field("sub_id", pa.int64())])
+def _matches(event_id: pa.DataType, sub_id: pa.DataType) -> pa.DataType:
+    match = pa.struct([pa.field("event_id", event_id), pa.field("sub_id", sub_id)])
     return pa.list_(pa.field("element", match))
 
 

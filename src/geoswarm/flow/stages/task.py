@@ -73,6 +73,9 @@ class BatchState(Protocol):
     def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
         """The payload of each of ascending subscriptions."""
 
+    def id_texts(self, sub_ids: SubIds) -> pa.LargeStringArray:
+        """The text that each of ascending subscriptions has as its id; null where ids are integers."""
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         """The region of each of ascending subscriptions, at least one, all of which are live."""
 

@@ -15,8 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from geoswarm.errors import StreamError
+from geoswarm.config import SubIdKind
+from geoswarm.errors import SchemaError, StreamError
 from geoswarm.flow.conform import cast_columns, conform_events, without_malformed
+from geoswarm.flow.validate import check_operation_ids
+from geoswarm.model import SUB_ID
+from geoswarm.run.columns import check_declared_ids
 from geoswarm.run.engine import BaseEngine
 from geoswarm.run.kafka_sending import check_options
 from geoswarm.run.local.loop import LocalRun
@@ -57,6 +61,8 @@ class LocalEngine(BaseEngine):
             if isinstance(target, Kafka):
                 check_options(target.options)
         sources = [as_source(events), *([as_source(operations)] if operations is not None else [])]
+        for source in sources[1:]:
+            _check_ids(source, self.contract.subscription_ids)
         columns = conform_events(sources[0].schema)
         pipeline = self._prepare_stream(without_malformed(columns), sink, stages, aggregates, every_s)
         where = self._checkpoint.storage.address("spark")  # where the engine on Spark keeps its log
@@ -94,8 +100,20 @@ def as_source(given: SourceLike) -> Source:
     return TableSource(tables)
 
 
+def _check_ids(operations: Source, ids: SubIdKind) -> None:
+    if operations.declared_ids is not None:
+        check_declared_ids(operations.declared_ids, ids)
+    elif SUB_ID.name in operations.schema.names:
+        check_operation_ids(operations.schema.field(SUB_ID.name).type, ids)
+
+
 def _cast(task: ReadTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    return (cast_columns(batch, columns) for batch in task())
+    for batch in task():
+        try:
+            yield cast_columns(batch, columns)
+        except pa.ArrowInvalid as why:
+            remedy = "cast the column, ids beyond 63 bits to strings"
+            raise SchemaError(f"an event has a value that its column cannot have ({why}): {remedy}") from None
 
 
 def _tables(tasks: Sequence[ReadTask]) -> Iterator[pa.Table]:

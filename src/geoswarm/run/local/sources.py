@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError
 from geoswarm.flow.conform import cast_columns
@@ -35,6 +36,8 @@ ReadTask = Callable[[], Iterator[pa.RecordBatch]]
 class Source(ABC):
     schema: pa.Schema
     """The columns of its rows, with MALFORMED if rows may be unreadable."""
+    declared_ids: SubIdKind | None = None
+    """What ids of subscriptions are said to be, where the format has no types."""
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:  # noqa: B027 - most keep no log
         """Called before the first batch; `number` is the source's position in the stream. With `available_now`, rows
@@ -60,6 +63,7 @@ class FileSource(Source):
             raise SettingsError(f"there is no folder {path} to read from: create it first")
         self._kind, self.schema, self._files_per_batch = kind, schema, files_per_batch
         self._columns, self._numbers, self._left_out = columns, FileNumbers(), LeftOut()
+        self.declared_ids = None if kind == "parquet" else columns.sub_id
 
     def open(self, log: StreamLog, number: int, *, available_now: bool) -> None:
         self._log, self._number = log, number
@@ -209,11 +213,13 @@ def operations_from_files(
     format: str | None = None,
     files_per_batch: int | None = None,
     columns: Mapping[str, str] | None = None,
+    sub_id: str | None = None,
 ) -> FileSource:
     """Operations take effect in the order of the files' times, and in order within a file. `columns` is as for
-    events."""
+    events. `sub_id` is "text" where JSON or CSV has ids that are texts, for a checkpoint with
+    Contract(subscription_ids="text")."""
     as_text = [pa.field(f.name, pa.string() if f.name == "geometry" else f.type) for f in OPERATION]
-    return _from_files(path, format, as_text, files_per_batch, Columns.of(columns))
+    return _from_files(path, format, as_text, files_per_batch, Columns.of(columns, sub_id=sub_id))
 
 
 def _from_files(

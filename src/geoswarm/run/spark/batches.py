@@ -10,8 +10,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 
+from geoswarm.config import SubIdKind
 from geoswarm.errors import SchemaError, StreamError
 from geoswarm.flow.conform import without_malformed
+from geoswarm.run.columns import check_declared_ids
 from geoswarm.run.message_reading import VALUE
 from geoswarm.run.offsets import OffsetLog
 from geoswarm.run.pipeline import Batch
@@ -74,8 +76,11 @@ class Stream(NamedTuple):
     """Says which fields of events are left out; None: nobody is told."""
 
     @classmethod
-    def of(cls, events: DataFrame, operations: DataFrame | None, where: str) -> tuple["Stream", DataFrame]:
-        """The stream, whose log is in the folder `where`, and the DataFrame of it that Spark is to run."""
+    def of(
+        cls, events: DataFrame, operations: DataFrame | None, where: str, ids: SubIdKind = "integer"
+    ) -> tuple["Stream", DataFrame]:
+        """The stream, whose log is in the folder `where`, and the DataFrame of it that Spark is to run. `ids` are those
+        of subscriptions."""
         conformed = conform_events(events)
         columns = without_malformed(event_columns(events))
         came: FilesOf | MessagesOf | None = files_of(events) or messages_of(events)
@@ -92,7 +97,14 @@ class Stream(NamedTuple):
         asked: FilesOf | MessagesOf | None = files_of(operations) or messages_of(operations)
         unit = ts_unit_of(events)
         stream = cls(OffsetLog(where), columns, came and came.with_columns(columns), asked, unit)
-        rows_of_operations = conform_operations(operations) if operations is not None else None
+        rows_of_operations = conform_operations(operations, ids) if operations is not None else None
+        if asked is not None and (isinstance(asked, MessagesOf) or asked.kind != "parquet"):
+            check_declared_ids(asked.names.sub_id, ids)
+        if asked is None and operations is not None and made_by_tasks(operations):
+            raise SchemaError(
+                f"{made_by_tasks(operations)[0]} are not read by Spark: use the source as it comes from gs.sources, "
+                "and UTC as the session's time zone; or leave out the format"
+            )
         return stream, combine(
             came.values if isinstance(came, MessagesOf) else conformed,
             asked.values if isinstance(asked, MessagesOf) else rows_of_operations,

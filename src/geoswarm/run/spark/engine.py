@@ -125,7 +125,7 @@ class Engine(BaseEngine):
             if frame is not None and not frame.isStreaming:
                 raise SettingsError(f"{name} is no stream: read it with spark.readStream, or geoswarm.sources")
         where = self._spark_checkpoint or self._checkpoint.storage.uri("spark")
-        source, stream = Stream.of(events, operations, where)
+        source, stream = Stream.of(events, operations, where, self.contract.subscription_ids)
         source = source._replace(driver=Driver(self.tuning), has_operations=operations is not None, left_out=LeftOut())
         pipeline = self._prepare_stream(source.columns, sink, stages, aggregates, every_s)
 

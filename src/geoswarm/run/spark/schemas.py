@@ -28,11 +28,13 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.subscriptions import attributes as columns
 from geoswarm.errors import SchemaError
 from geoswarm.flow import conform
 from geoswarm.flow.dead_letters import MALFORMED
-from geoswarm.model import EVENT
+from geoswarm.flow.validate import check_operation_ids
+from geoswarm.model import EVENT, SUB_ID
 from geoswarm.run.made_ids import EVENT_ID
 from geoswarm.run.source_times import TS, TsUnit, check_unit, read_times, timed
 from geoswarm.run.spark.rows import SparkRows
@@ -54,6 +56,11 @@ _ACCEPTED: dict[type[DataType], tuple[type[DataType], ...]] = {
     TimestampType: _TIMES,
     StringType: (StringType,),
     BinaryType: (BinaryType, StringType),  # WKB, or as text WKT or GeoJSON
+}
+_TEXT_ID = StructField(SUB_ID.name, StringType())
+_OPERATION_OF: dict[SubIdKind, StructType] = {
+    "integer": SPARK_OPERATION,
+    "text": StructType([_TEXT_ID if field.name == SUB_ID.name else field for field in SPARK_OPERATION]),
 }
 ORDER = "_order"
 """A column by which operations of one batch are put back into the order they came in."""
@@ -95,10 +102,12 @@ def conform_events(frame: DataFrame) -> DataFrame:
     return frame.select(*required, *(F.col(f"`{name}`") for name in extra))
 
 
-def conform_operations(frame: DataFrame) -> DataFrame:
-    """All columns of operations; those that the source does not have are null."""
+def conform_operations(frame: DataFrame, ids: SubIdKind = "integer") -> DataFrame:
+    """All columns of operations; those that the source does not have are null. Where ids are texts, so is `sub_id`."""
+    if SUB_ID.name in frame.columns:
+        check_operation_ids(_arrow_schema_of(frame, frame.select(SUB_ID.name).schema).field(0).type, ids)
     required = [column.name for column in columns.OPERATION_COLUMNS if column.is_required]
-    chosen = [_column(frame, field, required=field.name in required) for field in SPARK_OPERATION]
+    chosen = [_column(frame, field, required=field.name in required) for field in _OPERATION_OF[ids]]
     extra = [name for name in frame.columns if name not in (*SPARK_OPERATION.names, MALFORMED, ORDER)]
     if extra:
         raise SchemaError(f"operations have unknown columns: {columns.unknown_columns(extra)}")
@@ -140,7 +149,7 @@ def _column(frame: DataFrame, wanted: StructField, *, required: bool) -> Column:
             f"operations have no column {wanted.name}, only {', '.join(frame.columns)}: "
             f"add it, for example with .withColumnRenamed(..., '{wanted.name}')"
         )
-    accepted = _ACCEPTED[type(wanted.dataType)]
+    accepted = (*_INTEGERS, StringType) if wanted == _TEXT_ID else _ACCEPTED[type(wanted.dataType)]
     if given is not None and not isinstance(given.dataType, accepted):
         names = " or ".join(t().simpleString() for t in accepted if t is not DecimalType)
         raise SchemaError(

@@ -60,12 +60,14 @@ def operations_from_files(
     format: str | None = None,
     files_per_batch: int | None = None,
     columns: Mapping[str, str] | None = None,
+    sub_id: str | None = None,
 ) -> DataFrame:
     """Operations take effect in the order of the files' times, and in order within a file. Spark itself reads the
-    largest file of a batch first. `columns` is as for events."""
+    largest file of a batch first. `columns` is as for events. `sub_id` is "text" where JSON or CSV has ids that are
+    texts, for a checkpoint with Contract(subscription_ids="text")."""
     time, block = "unix_micros(_metadata.file_modification_time)", "_metadata.file_block_start"
     place = f"concat_ws('/', lpad({time}, 20, '0'), _metadata.file_path, lpad({block}, 20, '0'))"
-    kind, names = format or guess_format(path), Columns.of(columns)
+    kind, names = format or guess_format(path), Columns.of(columns, sub_id=sub_id)
     operations = _from_files(spark, path, kind, AS_TEXT, files_per_batch, names).withColumn(ORDER, F.expr(place))
     return note_files(operations, path, kind, names)
 
@@ -102,9 +104,15 @@ def operations_from_kafka(
     *,
     options: dict[str, str] | None = None,
     columns: Mapping[str, str] | None = None,
+    sub_id: str | None = None,
+    format: str | None = None,
+    registry: str | None = None,
+    header: str | None = None,
 ) -> DataFrame:
-    """Key the messages by sub_id: operations on one subscription must stay in order."""
-    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {}, Columns.of(columns))
+    """Key the messages by sub_id: operations on one subscription must stay in order. `sub_id` is as for files, the rest
+    as for events."""
+    form, names = MessageFormat.of(format, registry, header, is_of_operations=True), Columns.of(columns, sub_id=sub_id)
+    return _from_kafka(spark, bootstrap, topic, AS_TEXT, options or {}, names, form)
 
 
 def rename_columns(frame: DataFrame, columns: Mapping[str, str], *, ts_unit: str | None = None) -> DataFrame:
@@ -206,7 +214,10 @@ def _from_kafka(
     parsed = values.select(F.from_json(text, with_malformed, parsing).alias("parsed")).select("parsed.*")
     ours = _rename(parsed, names)
     if form.name != "json":  # a mark that only tasks can read them
-        ours = ours.withMetadata(TS, {**ours.schema[TS].metadata, BY_TASKS: f"events of messages in {form.name}"})
+        first = ours.schema["op" if form.is_of_operations else TS]
+        what = "operations" if form.is_of_operations else "events"
+        mark = {**first.metadata, BY_TASKS: f"{what} of messages in {form.name}"}
+        ours = ours.withMetadata(first.name, mark)
     return note_messages(ours, values, wanted, names, form)
 
 

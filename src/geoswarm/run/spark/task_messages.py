@@ -21,7 +21,7 @@ from geoswarm.flow.stages.task import Body
 from geoswarm.run.columns import PLAIN, Columns
 from geoswarm.run.kafka_client import MessageRange, read_ranges
 from geoswarm.run.message_formats import JSON_MESSAGES, MessageFormat
-from geoswarm.run.message_reading import PLACE, VALUE, read_messages
+from geoswarm.run.message_reading import PLACE, VALUE
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.task_files import has_simple_columns
 
@@ -55,7 +55,8 @@ class MessagesOf(NamedTuple):
 
     def table(self, values: pa.ChunkedArray) -> pa.Table:
         """The same, parsed in this process."""
-        batches = [read_messages(chunk, self.columns, self.names) for chunk in values.chunks]
+        chunks = (pa.record_batch([chunk], names=[VALUE]) for chunk in values.chunks)
+        batches = [self.form.read(chunk, self.columns, self.names) for chunk in chunks]
         return pa.Table.from_batches(batches, self.columns)
 
     def tables(self, ranges: Sequence[MessageRange]) -> Iterator[pa.Table] | None:

@@ -217,11 +217,6 @@ class KafkaSource(Section):
     topic: Text
     options: Options = {}
     columns: Names = {}
-
-
-class KafkaEvents(KafkaSource, EventColumns):
-    """The columns of events, and what the messages are."""
-
     format: FormatName | None = None
     registry: Text | None = None
     header: Text | None = None
@@ -230,6 +225,10 @@ class KafkaEvents(KafkaSource, EventColumns):
     def _agree_on_format(self) -> Self:
         MessageFormat.of(self.format, self.registry, self.header)
         return self
+
+
+class KafkaEvents(KafkaSource, EventColumns):
+    """The columns of events, too."""
 
 
 class GeneratedEvents(Section):

@@ -22,8 +22,8 @@ def subscriptions(
     geometry: Shape = None,
     predicate: Annotated[str | None, typer.Option(help="intersects, or within the region; contains, covers.")] = None,
     where: Condition = None,
-    sub_ids: Annotated[list[int] | None, typer.Option("--id", help="Only this one; may be given again.")] = None,
-    after: Annotated[int | None, typer.Option(help="Only ids above this: the last one of the page before.")] = None,
+    sub_ids: Annotated[list[str] | None, typer.Option("--id", help="Only this one; may be given again.")] = None,
+    after: Annotated[str | None, typer.Option(help="Only ids behind this: the last one of the page before.")] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="How many; 20 in a table, else 1,000.")] = None,
     form: Form = "table",
     to: To = None,
@@ -36,19 +36,29 @@ def subscriptions(
 
     if rectangle is not None and geometry is not None:
         raise SettingsError("--rectangle and --geometry are two regions: leave one out")
-    found = Subscriptions(existing(checkpoint)).page(
+    held = Subscriptions(existing(checkpoint))
+    found = held.page(
         read_rectangle(rectangle) if rectangle else geometry,
         predicate=predicate,
         user=user,
         where=where,
-        sub_ids=sub_ids or None,
-        after=after,
+        sub_ids=[_id("--id", each, held.ids) for each in sub_ids] if sub_ids else None,
+        after=None if after is None else _id("--after", after, held.ids),
         limit=limit or (TABLE_ROWS if form == "table" else PAGE_ROWS),
     )
     if form == "table":  # a column without a value would take the place of the others
         has_value = [name for name in found.schema.names[1:] if found[name].null_count < len(found)]
         found = found.select(["sub_id", *has_value])
     show_rows(found, "subscriptions", "by ascending id", form, to, feature_of)
+
+
+def _id(option: str, given: str, kind: str) -> int | str:
+    if kind == "text":
+        return given
+    try:
+        return int(given)
+    except ValueError:
+        raise SettingsError(f"{option} {given} is no integer, and the ids of this checkpoint are: give one") from None
 
 
 def export(

@@ -15,17 +15,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from geoswarm.config import SubIdKind
 from geoswarm.core.arrays.jit import Ints, Ordinals, SubIds
 from geoswarm.core.subscriptions.attribute_kind import Attribute
-from geoswarm.core.subscriptions.attributes import ATTRIBUTES, OPERATION, REGION, USER
+from geoswarm.core.subscriptions.attributes import ATTRIBUTES, ID, OPERATION, REGION, USER
 from geoswarm.core.where.clause import Clause, columns_of
 from geoswarm.core.where.evaluate import truths
+from geoswarm.flow.stages.show_ids import shown_field
+from geoswarm.model import SUB_ID
 from geoswarm.store.segments.segment import Segment
 from geoswarm.store.subscriptions.near import AskedRegion, are_met, candidates
 from geoswarm.store.subscriptions.view import View
 
 SUBSCRIPTION = pa.schema([field for field in OPERATION if field.name != "op"])
 """The columns of a subscription: those of the operation that registers it, but for `op`."""
+_WITH_TEXTS = SUBSCRIPTION.set(SUBSCRIPTION.get_field_index(SUB_ID.name), shown_field(SUB_ID))
+
+
+def subscription_schema(ids: SubIdKind) -> pa.Schema:
+    """`SUBSCRIPTION`, with a text as `sub_id` where ids are texts."""
+    return _WITH_TEXTS if ids == "text" else SUBSCRIPTION
+
+
 WINDOW_ROWS_MIN, WINDOW_ROWS_MAX = 1 << 10, 1 << 16
 """Ids of each segment that are looked at together: few at first, since a page may need few."""
 
@@ -34,7 +45,7 @@ class Choice(NamedTuple):
     """Which subscriptions are asked for; all of it must hold."""
 
     ids: SubIds | None = None
-    """Ascending, each once."""
+    """Ascending, each once; numbers, where ids are texts."""
     user: str | None = None
     region: AskedRegion | None = None
     where: Clause | None = None
@@ -60,13 +71,14 @@ class _Found(NamedTuple):
 
 
 class Collection:
-    def __init__(self, view: View, now_us: int) -> None:
+    def __init__(self, view: View, now_us: int, ids: SubIdKind = "integer") -> None:
+        self.schema, self._are_texts = subscription_schema(ids), ids == "text"
         self._segments, self._now_us = list(view.segments.values()), now_us
         self._dead = [view.dead[name] for name in view.segments]
 
     def page(self, choice: Choice, after: int | None, limit: int) -> pa.Table:
         """The first `limit` of the chosen ones whose ids are above `after`."""
-        return next(self.pages(choice, after, limit), SUBSCRIPTION.empty_table())
+        return next(self.pages(choice, after, limit), self.schema.empty_table())
 
     def pages(self, choice: Choice, after: int | None, limit: int) -> Iterator[pa.Table]:
         """All of the chosen ones, `limit` at a time; none is empty."""
@@ -84,6 +96,7 @@ class Collection:
     def _chosen(self, choice: Choice, after: int | None, limit: int) -> Iterator[_Found]:
         asked = set[str]() if choice.where is None else columns_of(choice.where)
         needed = [attribute for attribute in ATTRIBUTES if asked & {column.name for column in attribute.columns}]
+        needed += [ID] if self._are_texts and SUB_ID.name in asked else []
         runs = [_behind(self._run(number, choice), after) for number in range(len(self._segments))]
         for found in _merge(runs, min(max(limit, WINDOW_ROWS_MIN), WINDOW_ROWS_MAX)):
             kept = found.take(self._are_kept(found, choice.region))
@@ -130,8 +143,11 @@ class Collection:
         columns: dict[str, pa.Array] = {"sub_id": pa.array(found.ids)}
         for each in attributes:
             parts = [each.read(self._segments[n].stored[each.name], ordinals) for n, ordinals in theirs.items()]
-            columns |= each.show(each.take(each.concatenate(parts), back))
-        schema = pa.schema([field for field in SUBSCRIPTION if field.name in columns])
+            values = each.take(each.concatenate(parts), back)
+            columns |= {SUB_ID.name: values.cast(pa.string())} if each is ID and self._are_texts else each.show(values)
+        schema = pa.schema([field for field in self.schema if field.name in columns])
+        if columns[SUB_ID.name].type != schema.field(SUB_ID.name).type:  # nobody asks for the texts
+            schema = schema.set(schema.get_field_index(SUB_ID.name), SUB_ID)
         return pa.table([columns[name] for name in schema.names], schema=schema)
 
 

@@ -6,12 +6,18 @@ committed first, and could meet ids that others chose. Of a hundred million live
 """
 
 from collections.abc import Callable
+from uuid import UUID
 
 import numpy as np
 
 from geoswarm.store.subscriptions.view import View, find_live
 
 ID_BITS = 63
+
+
+def fresh_text(draw: Callable[[int], int]) -> str:
+    """The same where ids are texts: a random UUID, which no other has."""
+    return str(UUID(int=draw(128), version=4))
 
 
 def fresh_id(view: View, now_us: int, draw: Callable[[int], int]) -> int:

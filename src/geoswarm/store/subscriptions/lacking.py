@@ -35,8 +35,8 @@ class Lacking(NamedTuple):
     asks: str
     """What the subscriptions ask for, in words."""
     subscriptions: int
-    sub_id: int
-    """The lowest id among them."""
+    sub_id: int | str
+    """The lowest id among them, or the text of the lowest number."""
     misfit: str = ""
     """Why the column cannot be compared with what they ask for; empty: there is no such column."""
 
@@ -78,11 +78,16 @@ def find_lacking(open_view: Callable[[], View], columns: pa.Schema, has_conditio
         asked = {what: ids for what, ids in asked.items() if len(ids)}
         ids = np.unique(np.concatenate([np.empty(0, np.int64), *asked.values()]))
         if len(ids):
-            told.append(Lacking(column, " or ".join(asked), len(ids), int(ids[0])))
+            told.append(Lacking(column, " or ".join(asked), len(ids), _shown(view, ids[0])))
     for column, (why, ids) in misfits.items():
         if len(ids):
-            told.append(Lacking(column, "a condition", len(ids), int(ids.min()), why))
+            told.append(Lacking(column, "a condition", len(ids), _shown(view, ids.min()), why))
     return told
+
+
+def _shown(view: View, sub_id: np.int64) -> int | str:
+    text: str | None = view.known_id_texts(np.array([sub_id]), 0)[0].as_py()
+    return int(sub_id) if text is None else text
 
 
 def put_columns(storage: Storage, columns: pa.Schema) -> None:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.config import Tuning
+from geoswarm.config import SubIdKind, Tuning
 from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.arrays.jit import Bools, Bytes, Ints
 from geoswarm.core.index.kernels import NONE_DEAD
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.aggregate import state_keys
-from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CANCEL, REGION
+from geoswarm.core.subscriptions.id_texts import ID_TEXT, are_strange
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.text.frequencies import TermCounts
@@ -52,6 +53,7 @@ class Store:
     """How common terms are in the stream, for the index of new segments; a restart counts from zero."""
     stream: AggregateStream | None = None
     """The running stream, for subscriptions with an aggregate; None: none runs."""
+    ids: SubIdKind = "integer"
 
     def apply(
         self,
@@ -70,6 +72,8 @@ class Store:
         if door is not None and asks:
             operations = door.enter(operations, draft.now_us, dead)
         validated = validate_operations(operations, self.grid, draft.now_us, dead, self.tuning.window, self.stream)
+        if ID_TEXT in validated.rows.schema.names:
+            validated = _without_strange_ids(validated, view, draft.now_us, dead)
         rows, fit = validated.rows, validated.fit
         if door is not None and asks:
             fit = door.admit(validated, view, draft.now_us, dead)
@@ -162,6 +166,26 @@ class Store:
             entries[number] = entry.without(mark(bits, ordinals), view.segments[entry.name], ordinals)
             fresh[entry.name] = bits
         return replace(draft, segments=tuple(entries)), view.with_dead(fresh)
+
+
+def _without_strange_ids(
+    validated: ValidatedOperations, view: View, now_us: int, dead: DeadLetters
+) -> ValidatedOperations:
+    """The same without operations on an id whose number another text has (`core/subscriptions/id_texts.py`)."""
+    rows, chosen = validated.rows, np.flatnonzero(validated.fit)
+    numbers = np.asarray(rows.column("sub_id").take(pa.array(chosen)), np.int64)
+    ids = np.unique(numbers)
+    live = view.id_texts(ids, now_us)
+    strange = chosen[are_strange(numbers, rows.column(ID_TEXT).take(pa.array(chosen)), ids, live)]
+    if not len(strange):
+        return validated
+    cancels = operation_codes(rows.column("op"))[strange] == CANCEL
+    _file(rows, strange[cancels], dead, "unknown-id", "subscription {sub_id} does not exist")
+    detail = "the id {sub_id} has the number of another subscription, which one in 2^63 has: give it another id"
+    _file(rows, strange[~cancels], dead, "id-taken", detail)
+    fit = validated.fit.copy()
+    fit[strange] = False
+    return replace(validated, fit=fit)
 
 
 def _file(rows: pa.RecordBatch, numbers: Ints, dead: DeadLetters, reason: str, detail: str) -> None:

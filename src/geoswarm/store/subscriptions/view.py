@@ -20,12 +20,14 @@ from geoswarm.core.subscriptions.attributes import (
     CONFIRM,
     COOLDOWN,
     EXIT_BUFFER,
+    ID,
     ON,
     OPERATION,
     PAYLOAD,
     REGION,
     USER,
 )
+from geoswarm.core.subscriptions.kinds import TextAttribute
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
 from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
@@ -148,12 +150,28 @@ class View:
 
     def payloads(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
         """The payload of each ascending id; null where there is none, or no live subscription has the id."""
+        return self._texts(PAYLOAD, ids, now_us)
+
+    def id_texts(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
+        """The text of each ascending id; null where ids are integers, or no live subscription has it."""
+        return self._texts(ID, ids, now_us)
+
+    def known_id_texts(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
+        """The same, also of those that are not live any more, while a segment has them."""
+        texts = self.id_texts(ids, now_us)
+        for held in self.segments.values() if texts.null_count else ():
+            ordinals = held.find(ids)
+            known = pa.array(np.cumsum(ordinals >= 0) - 1, mask=ordinals < 0)
+            texts = pc.coalesce(texts, ID.read(held[ID], ordinals[ordinals >= 0]).take(known))
+        return texts
+
+    def _texts(self, attribute: TextAttribute, ids: SubIds, now_us: int) -> pa.LargeStringArray:
         found, texts = find_live(self, ids, now_us), [pa.nulls(1, pa.large_string())]
         at = np.zeros(len(ids), np.int64)
         for number, held in enumerate(self.segments.values()):
             mine = np.flatnonzero(found[0] == number)
             at[mine] = sum(map(len, texts)) + np.arange(len(mine))
-            texts.append(PAYLOAD.read(held[PAYLOAD], found[1, mine]))
+            texts.append(attribute.read(held[attribute], found[1, mine]))
         return pa.concat_arrays(texts).take(pa.array(at))
 
     # -- where subscriptions are
