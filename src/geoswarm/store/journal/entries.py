@@ -38,6 +38,8 @@ class RunTotals:
     without_object: int = 0
     without_text: int = 0
     gaps: int = 0
+    late_fixes: int = 0
+    ahead_fixes: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -58,6 +60,8 @@ class RunTotals:
             self.without_object + report.without_object,
             self.without_text + report.without_text,
             self.gaps + followed.get("gaps", 0),
+            self.late_fixes + followed.get("late_fixes", 0),
+            self.ahead_fixes + followed.get("ahead_fixes", 0),
         )
 
 
@@ -132,6 +136,13 @@ class BatchEntry(JournalEntry):
     """Why that may be, once it has lasted (`flow/silence.py`)."""
     gaps: int = 0
     """Pairs of events of an object that are too far apart for a way, where subscriptions are on `cross`."""
+    late_fixes: int = 0
+    """Events of objects that were passed over for transitions, since they came too late (`reorder_s`)."""
+    ahead_fixes: int = 0
+    """Events of objects that were passed over for transitions, since they are too far ahead of the clock: where
+    events are held back."""
+    held_fixes: int = 0
+    """Events of objects that are held back after the batch, to go on in order."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -180,6 +191,9 @@ class BatchEntry(JournalEntry):
             silent_since_us=silence.since_us,
             silent_why=silence.why,
             gaps=followed.get("gaps", 0),
+            late_fixes=followed.get("late_fixes", 0),
+            ahead_fixes=followed.get("ahead_fixes", 0),
+            held_fixes=followed.get("held_fixes", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )
