@@ -73,17 +73,18 @@ class HeldRun:
         gone = {name for report in worked for name in report.gone}
         added = [file for report in worked for file in report.added]
         files = sorted([*(file for file in before.files if file.name not in gone), *added], key=lambda file: file.name)
-        times_us = [time_us for time_us in (before.watermark_us, newest_us) if time_us is not None]
-        # Without tasks, of a batch that had no rows at all, nothing has gone on.
-        closed_us = before.closed_us if not worked or reorder.watermark_us == -EVER_US else reorder.watermark_us
         after = replace(before, batch=batch, files=tuple(files))
         if reorder.is_on:
-            after = replace(after, watermark_us=max(times_us, default=None), closed_us=closed_us)
-        else:
-            after = replace(after, watermark_us=None, closed_us=None)
+            times_us = [time_us for time_us in (before.watermark_us, newest_us) if time_us is not None]
+            after = replace(after, watermark_us=max(times_us, default=None))
+        if worked:  # a batch that had no rows at all has no tasks, and nothing has gone on in it
+            has_watermark = reorder.is_on and reorder.watermark_us > -EVER_US
+            after = replace(after, closed_us=reorder.watermark_us if has_watermark else None)
+        if not files and not reorder.is_on:
+            after = replace(NOTHING_KEPT, batch=batch)
         self._state.commit(after)
         self._state.forget_reports(reorder.attempt)
-        self._may_hold, self._begun = True, None
+        self._may_hold, self._begun = reorder.is_on or bool(files), None
         late_by_us = max((report.counts.get(LATE_BY_US, 0) for report in worked), default=0)
         self._warn_of_late(late_by_us)
 

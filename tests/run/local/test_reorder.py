@@ -144,6 +144,17 @@ def test_matches_on_inside_go_out_at_once_and_once(tmp_path: Path) -> None:
     assert told == [[(1, 0)], [(2, 0)], [(1, 1)], []]
 
 
+def test_the_rows_of_an_object_go_out_in_order_within_a_batch(tmp_path: Path) -> None:
+    """Those of older fixes first, then those on inside."""
+    sink = gs.sinks.Memory()
+    batches = [fixes((0, 0, 1.0)), fixes((1, 30, -1.0)), fixes((4, 33, 1.0), (2, 31, 1.0), (3, 32, 1.0))]
+    with gs.LocalEngine(WORLD, gs.Tuning(reorder_s=10.0), checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(0, BOX)
+        engine.subscribe(1, BOX, on="enter")
+        engine.start(events=batches, sink=sink, available_now=True).wait()
+    assert [table["event_id"].to_pylist() for _, table in sorted(sink.batches.items())] == [[0], [], [0, 2, 3, 4]]
+
+
 def test_a_fix_is_about_the_subscriptions_of_its_arrival(tmp_path: Path) -> None:
     """Who registers later did not meet it; who is cancelled is told no more; who was on inside had it already."""
     sink = gs.sinks.Memory()

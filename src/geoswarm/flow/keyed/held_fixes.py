@@ -1,8 +1,9 @@
 """The work of one executor where fixes are put in order: hold those that arrive, and hand on those that are due.
 
-    arrived ── late, ahead of the clock: counted
-       └─────► a new file, by time ──┐
     files before ── [since, watermark) of each ──► transitions       a file that the watermark has passed is gone
+    arrived ──┬── late, or ahead of the clock: counted
+              ├── in time ──► a new file, by time
+              └── what it met on `inside` ───────► out
 
 A file is written once and read in slices: nothing in it changes while the watermark goes through it. It says of what
 time its first fix is, so that most files are not opened. One of an older plan is divided anew among the executors of
@@ -47,9 +48,14 @@ class ReorderWork(ExecutorWork):
         self._holding = Holding(self._operator.reorder, task, executor)
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The transitions of all fixes that are due."""
-        due = self._holding.take(batches)
-        yield from super().run([without_inside(rows, self._operator.lookup) for rows in due])
+        """The transitions of all fixes that are due, then what is on `inside` of those that arrived: the older ones
+        first, and those of an object in order, also where it goes out by its key."""
+        operator, lookup = self._operator, self._operator.lookup
+        due = self._holding.take([without_inside(rows, lookup) for rows in batches])
+        yield from super().run([without_inside(rows, lookup) for rows in due])
+        inside = pa.Table.from_batches(map(operator.give_inside, batches), operator.given(self._task.fed))
+        yield from inside.sort_by([(name, "ascending") for name in operator.order]).to_batches()
+        self.report.given += len(inside)
         self.report.rows = sum(map(len, batches))
         self.report.counts = add_counts([self.report.counts, self._holding.counts])
         self._holding.send_report()
@@ -71,18 +77,15 @@ class Holding:
         stay, due, fresh = list[StateFile](), list[pa.RecordBatch](), list[pa.RecordBatch]()
         for file in self._reorder.held:
             if file.epoch != self._task.plan.epoch:
-                of_file = self._divide(file)
+                given, kept = self._divide(file)
+                due.append(self._as_fed(given))
+                fresh.append(self._as_fed(kept))
             elif file.executor == self._executor:
-                of_file = self._slice(file, stay)
-            else:
-                continue
-            due += (self._as_fed(part) for part in of_file[:1])
-            fresh += (self._as_fed(part) for part in of_file[1:])
-        for rows in arrived:
-            if self._reorder.is_on:
-                fresh.append(self._sift(rows))
-            else:
-                due.append(rows)
+                due += map(self._as_fed, self._slice(file, stay))
+        if self._reorder.is_on:
+            fresh += map(self._sift, arrived)
+        else:
+            due += arrived
         self._file(fresh, stay)
         return [rows for rows in due if len(rows)]
 
@@ -90,7 +93,7 @@ class Holding:
         self._reorder.store.report(self._reorder.attempt, "work", self._executor, self._report)
 
     def _slice(self, file: StateFile, stay: list[StateFile]) -> tuple[pa.RecordBatch, ...]:
-        """The fixes of an own file that are due."""
+        """The fixes of an own file that are due, if it has reached them."""
         if file.due_us is not None and file.due_us >= self._until_us:
             stay.append(file)
             self.counts["held_fixes"] += file.rows

@@ -1,7 +1,7 @@
 """Puts the fixes of objects in order: they are held back, with what they met, until a watermark has passed them.
 
-    events with what they met ──┬── subscriptions on `inside` ───────────────────────────────────► out, in their batch
-                                └── fixes ──► late: counted     held, in files ── (watermark) ──► transitions
+    fixes with what they met ──┬── subscriptions on `inside` ──────────────────────────► out, in their batch
+                               └── late: counted     in time: held, in files ── (watermark) ──► transitions
 
 Only what is older than the watermark goes on, so `transitions.py` gets all fixes in the order of (ts, event_id), from
 batch to batch. `ordered_transitions.py` is the operator, `held_fixes.py` the work of an executor, `store/held_fixes.py`
