@@ -119,6 +119,15 @@ def test_with_reorder_s_of_0_all_that_is_held_goes_on(tmp_path: Path) -> None:
     assert (status["late_fixes"], status["last_batch"]["held_fixes"]) == (1, 0)
 
 
+def test_what_is_held_is_dropped_when_nobody_follows_objects(tmp_path: Path) -> None:
+    batches = [fixes((1, 0, -1.0), (2, 1, 1.0)), fixes((3, 60, 1.0)), fixes((4, 90, -1.0)), fixes((5, 120, -1.0))]
+    assert start(tmp_path, batches[:1])[1]["last_batch"]["held_fixes"] == 2
+    nameless = [batch.drop_columns(["object_id"]) for batch in batches[:2]]
+    assert start(tmp_path, nameless, reorder_s=0.0)[1]["last_batch"]["held_fixes"] == 0
+    told, status = start(tmp_path, batches)
+    assert (told, status["last_batch"]["held_fixes"]) == ([[], []], 2)
+
+
 def test_a_wrong_clock_makes_nothing_late(tmp_path: Path) -> None:
     """The clock of the engine is that of today, and `ahead_s` a minute."""
     in_50_years = 60 * 365 * 86_400 + 1_600_000_000

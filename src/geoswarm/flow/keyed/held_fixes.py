@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 HELD_FILES_MAX = 16
 """Files of one executor before some are merged: each that is due is looked at in every batch."""
+ROWS_MAX = 1 << 62
+"""Rows that are put together are limited by their bytes only."""
 MERGED_BYTES_MAX = GATHERED_BYTES_MAX // 4
 """Larger files are not merged."""
 LATE_BY_US = "late_by_us"
@@ -51,12 +53,13 @@ class ReorderWork(ExecutorWork):
         """The transitions of all fixes that are due, then what is on `inside` of those that arrived: the older ones
         first, and those of an object in order, also where it goes out by its key."""
         operator, lookup = self._operator, self._operator.lookup
-        due = self._holding.take([without_inside(rows, lookup) for rows in batches])
-        yield from super().run([without_inside(rows, lookup) for rows in due])
-        inside = pa.Table.from_batches(map(operator.give_inside, batches), operator.given(self._task.fed))
+        arrived = [*gather(iter(batches), ROWS_MAX)]
+        due = self._holding.take([without_inside(rows, lookup) for rows in arrived])
+        yield from super().run([without_inside(rows, lookup) for rows in gather(iter(due), ROWS_MAX)])
+        inside = pa.Table.from_batches(map(operator.give_inside, arrived), operator.given(self._task.fed))
         yield from inside.sort_by([(name, "ascending") for name in operator.order]).to_batches()
         self.report.given += len(inside)
-        self.report.rows = sum(map(len, batches))
+        self.report.rows = sum(map(len, arrived))
         self.report.counts = add_counts([self.report.counts, self._holding.counts])
         self._holding.send_report()
 
@@ -141,7 +144,7 @@ class Holding:
         swallowed = files_to_merge(small, count) if len(stay) >= HELD_FILES_MAX else []
         self._report.gone += [file.name for file in swallowed]
         every = chain(fresh, (self._as_fed(self._rest(file)) for file in swallowed))
-        for number, rows in enumerate(gather((part for part in every if len(part)), 1 << 62)):
+        for number, rows in enumerate(gather((part for part in every if len(part)), ROWS_MAX)):
             ts_us = _times(rows)
             order = np.argsort(ts_us, kind="stable")
             rows = rows.take(pa.array(order))
