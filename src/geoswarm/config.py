@@ -22,6 +22,10 @@ LATENESS_S_MAX = 366 * 86_400.0
 """As long as the longest window."""
 
 
+REORDER_S_MAX = 86_400.0
+"""A day. Objects are forgotten after `object_ttl_s` without events, so what is later is rarely about the same stay."""
+
+
 class _Settings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -154,7 +158,8 @@ class AggregateSettings(_Settings):
     lateness_s: float = Field(default=10.0, ge=0, le=LATENESS_S_MAX)
     """How late events may come: a window stays open so long after the newest event has passed its end."""
     ahead_s: float = Field(default=60.0, ge=0, le=LATENESS_S_MAX)
-    """How far ahead of the clock an event may be and still close windows."""
+    """How far ahead of the clock an event may be and still close windows, and let go events that are held back
+    (`reorder_s`)."""
 
     @property
     def lateness_us(self) -> int:
@@ -191,6 +196,14 @@ class Tuning(_Settings):
     """For "cross", the straight way from one event of an object to the next. One of more metres is a gap, in which
     nobody knows where the object was: a minute of an airliner is 15 km, that of a ship 0.6. In a world that is not in
     degrees, the unit is that of its coordinates."""
+    reorder_s: float = Field(default=0.0, ge=0, le=REORDER_S_MAX)
+    """For subscriptions that follow objects: seconds of event time for which events of objects are held back, to go on
+    in the order of their `ts`. What comes later than that is late. 0: nothing is held back, and what is older than the
+    newest event of its object in an earlier batch is late. How far ahead of the clock they may be is `ahead_s` of
+    `aggregates`."""
+    reorder_bytes_max: int = Field(default=4 << 30, ge=1 << 20)
+    """Bytes on disk of events that are held back, about 40 million of a hundred bytes. With more, all of them go on in
+    the next batch, and what is older than they are is late."""
     matches: Literal["arrays", "pairs", "alerts"] = "arrays"
     """One row per event with the array of its subscriptions, or one row per (event, subscription): with "alerts" these
     say what happened, since when, whose the subscription is, and what it was registered with (`payload`)."""

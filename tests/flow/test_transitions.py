@@ -157,13 +157,16 @@ def test_transitions_are_those_of_the_oracle(tmp_path: Path, seed: int) -> None:
         told = pairs_of(map(pa.table, out))
         want = oracle.deliver(events, now_us, interval, window)
         assert sorted(told) == sorted(want)
-        assert (store.counts["cooled"], store.counts["vague"]) == (oracle.following.cooled, oracle.following.vague)
+        counted, following = store.counts, oracle.following
+        assert (counted["cooled"], counted["vague"]) == (following.cooled, following.vague)
+        assert counted["late_fixes"] == following.late
         assert all(ids == sorted(ids) != [] for part in out for ids in part.column("sub_ids").to_pylist())
         kinds.update(str(oracle.on.get(sub, "inside")) for _, sub in told)
         checkpoint.finish(batch_id)
     assert kinds.keys() >= {"inside", "enter", "exit"}
     transitions = sum(count for kind, count in kinds.items() if kind != "inside")
     assert store.counts["reported"] == transitions > 0
+    assert store.counts["late_fixes"] > 50
     assert store.counts["vague"] > 50 if has_rules else not store.counts["vague"] + store.counts["cooled"]
     checkpoint.close()
 

@@ -6,13 +6,13 @@ Rows are given after the matches and before the batch is committed, and the stat
 a batch that is run again sees the same state and counts the same events.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 from geoswarm.config import Tuning
 from geoswarm.errors import SettingsError
 from geoswarm.flow.keyed.work import KeyedTask
-from geoswarm.flow.observe import LoadReport, TaskName
+from geoswarm.flow.observe import TaskName
 from geoswarm.flow.stages.show_ids import show_ids
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import VERSION
@@ -57,14 +57,13 @@ class Answers:
         """By what the tasks of a batch in which some subscription counts route what they count; None: nobody asks."""
         return None if self.sink is None else self._run.begin(batch, state.manifest.now_us, state, name_task)
 
-    def give(self, events: Rows, task: BatchTask, state: StoredBatch, routed: Sequence[LoadReport]) -> Given:
-        """`events` are those of the batch; `routed` are the reports of the tasks that have validated them."""
+    def give(self, events: Rows, task: BatchTask, state: StoredBatch, newest_us: int | None) -> Given:
+        """`events` are those of the batch, and `newest_us` the time of the newest."""
         if task.counting is not None and self.sink is not None:
             names = state.counted_names()
             rows = self._run.give(events, task, names)
             if task.contract.subscription_ids == "text":
                 rows = rows.map(*show_ids(task, rows.schema))
             self.sink.write(rows.add_constant(VERSION, state.manifest.version), task.batch_id)
-        times_us = [report.newest_us for report in routed if report.newest_us is not None]
-        entry = self._run.finish(task.batch_id, max(times_us, default=None))
+        entry = self._run.finish(task.batch_id, newest_us)
         return Given() if entry is None else Given(entry.given, entry.state_rows)

@@ -34,7 +34,7 @@ from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST, SUB_ID
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, OBJECT, PAST, SUB_ID
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
@@ -214,6 +214,11 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             raise SchemaError(
                 f"accuracy_max_m is set and events have no column {ACCURACY.name}, only {', '.join(columns.names)}: "
                 "add it, rename one, or leave accuracy_max_m out"
+            )
+        if self.tuning.reorder_s and OBJECT.name not in columns.names:
+            raise SchemaError(
+                f"reorder_s is set and events have no column {OBJECT.name}, only {', '.join(columns.names)}: add it, "
+                "rename one, or leave reorder_s out"
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
         beside = [target] if answers is None else [target, answers]

@@ -149,9 +149,11 @@ class Pipeline:
             self._sink.write(given, batch.number)
             reports = _whole_reports(given, state)
             self._keep(batch.number, manifest, reports.get("route", []))
-            followed = self._following.finish(batch.number)
+            times_us = [each.newest_us for each in reports.get("route", []) if each.newest_us is not None]
+            newest_us = max(times_us, default=None)
+            followed = self._following.finish(batch.number, newest_us)
             self._run_stages(batch.events, matches, task)
-            answers = self._answers.give(batch.events, task, state, reports.get("route", []))
+            answers = self._answers.give(batch.events, task, state, newest_us)
         said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
         self._checkpoint.finish(batch.number, [quote.text for quote in said])
         state.forget_reports()

@@ -8,6 +8,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -16,15 +17,18 @@ from geoswarm.config import KeyTuning, Tuning
 from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
+from geoswarm.flow.keyed.ordered_transitions import OrderedTransitions
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
 from geoswarm.flow.keyed.ways import Crossings
 from geoswarm.flow.stages.beside import drop_followers, split_into_pairs
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import SUB_ID, SUB_IDS, USER
+from geoswarm.run.held_fixes import HeldRun
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.sinks import Console, Delta, Kafka, Parquet, Sink, SinkLike, as_sink
+from geoswarm.store import held_fixes
 from geoswarm.store.checkpoint import Checkpoint
 
 OBJECT_INTERVALS = 4
@@ -75,7 +79,8 @@ def check_stages(
 def _check_names(stages: Sequence[Stage]) -> None:
     """Refuse two operators with one name: they would use the same folder for their state."""
     names = [stage.operator.name for stage in stages]
-    taken = sorted({name for name in names if names.count(name) > 1 or name in (Transitions.name, Aggregates.name)})
+    own = (Transitions.name, Aggregates.name, held_fixes.FOLDER)
+    taken = sorted({name for name in names if names.count(name) > 1 or name in own})
     if taken:
         raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")
 
@@ -91,6 +96,7 @@ class TransitionRun:
         )
         idle = Transitions(all_inside, OBJECT_INTERVALS)
         self._run = KeyedRun(checkpoint.storage, checkpoint.journal, idle, keys, checkpoint.fence.check)
+        self._held = HeldRun(checkpoint.storage, tuning, checkpoint.fence.check)
         self._is_under_way = False
 
     def apply(self, matches: Rows, task: BatchTask) -> Rows:
@@ -102,9 +108,9 @@ class TransitionRun:
             sequence_us = round(task.tuning.object_ttl_s * 1e6) if task.tuning.matches == "alerts" else None
             state = task.state
             crossings = Crossings(state.on_cross, task.grid, task.now_us, task.tuning.cross_way_m_max)
-            operator = Transitions(
-                state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings
-            )
+            reorder = self._held.begin(task.batch_id, task.now_us)
+            make = Transitions if reorder is None else partial(OrderedTransitions, reorder)
+            operator = make(state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings)
             changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
         else:
             changed = matches.map(drop_followers(task), matches.schema)
@@ -116,11 +122,14 @@ class TransitionRun:
     def scale(self, executors: int) -> None:
         self._run.scale(executors)
 
-    def finish(self, batch_id: int) -> Mapping[str, int]:
-        """Commit what is known about objects; while no subscription asks for it, it is outdated, and dropped. Returns
-        what was counted."""
+    def finish(self, batch_id: int, newest_us: int | None) -> Mapping[str, int]:
+        """Commit what is known about objects, and what is held back of them; while no subscription asks for it, it is
+        outdated, and dropped. `newest_us` is the time of the newest event. Returns what was counted."""
         if self._is_under_way:
             self._is_under_way = False
-            return self._run.finish().counts
+            counts = self._run.finish().counts
+            self._held.finish(batch_id, newest_us)
+            return counts
         self._run.forget(batch_id)
+        self._held.forget(batch_id)
         return {}

@@ -193,9 +193,10 @@ CONTRACT = Contract(columns=30, rows=30, executors=3)
 def test_objects_enter_leave_and_stay(
     spark: SparkSession, tmp_path: Path, seed: int, matches: str, terms: bool, noisy: bool
 ) -> None:
-    """With noise also where alerts wait for a confirmation, have pauses, and fixes are vague."""
+    """With noise also where alerts wait for a confirmation, have pauses, and fixes are vague, and put in order."""
     rng, oracle, want = np.random.default_rng(seed), Oracle(BOUNDS), list[Pair]()
     oracle.following.accuracy_max_m = 20.0 if noisy else None
+    oracle.waiting.reorder_us = 12_000_000 if noisy else 0
     batches, storms = [], []
     for b in range(5):
         batch = wandering_events(rng, 250, near=20.0, objects=25, first_id=1000 * b, at_us=10_000_000 * b)
@@ -211,6 +212,7 @@ def test_objects_enter_leave_and_stay(
     write_files(tmp_path / "events", batches)
     write_files(tmp_path / "operations", storms)
     said = {"matches": matches, "accuracy_max_m": oracle.following.accuracy_max_m}
+    said |= {"reorder_s": oracle.waiting.reorder_us / 1e6}
     memory, tuning = sinks.Memory(), Tuning.model_validate(said)
     with Engine(spark, CONTRACT, tuning, checkpoint=str(tmp_path / "state"), clock=ticking_clock()) as engine:
 
@@ -234,6 +236,8 @@ def test_objects_enter_leave_and_stay(
     assert status["events"] == 5 * 250
     assert (status["cooled"], status["vague"]) == (oracle.following.cooled, oracle.following.vague)
     assert (status["cooled"] > 5, status["vague"] > 50) == (noisy, noisy)
+    assert status["late_fixes"] == oracle.following.late + oracle.waiting.late > 10
+    assert status["last_batch"]["held_fixes"] == len(oracle.waiting.fixes)
     assert len({oracle.on.get(sub) for _, sub in want}) > 4, "transitions of all kinds were asked for"
     if matches == "arrays":
         assert all(table[SUB_IDS.name].to_pylist()), "an event without a subscription does not go out"

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attribute_kind import Column, Inspection
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
+from geoswarm.core.subscriptions.region import SIDES
 from geoswarm.model import CROSS, ENTER, EXIT, INSIDE, PREDICATES
 
 DWELL_S_MAX = 1e9
@@ -43,7 +44,7 @@ class OnAttribute(RareNumberAttribute):
     default = INSIDE
     columns = (Column("on", pa.string(), "inside, enter, exit, cross or dwell(SECONDS); null: inside"),)
     reasons: ClassVar[Mapping[str, str]] = {
-        "on": "what the subscription is on cannot be read, or does not go with its words or its predicate"
+        "on": "what the subscription is on cannot be read, or does not go with its predicate, or has no place"
     }
 
     def parse(self, inspection: Inspection) -> Ints:
@@ -70,10 +71,13 @@ class OnAttribute(RareNumberAttribute):
         return codes
 
     def _refuse_of_ways(self, inspection: Inspection, crosses: Bools) -> None:
-        """A way is a line between two events: it has no columns of an event, and no area that a region could lie in."""
-        for name in ("keywords", "where", "objects"):
-            detail = f"subscription {{sub_id}} is on cross with {name} {{{name}!r}}: a way has only a place, so "
-            inspection.refusals.turn_away(crosses & ~inspection.is_null(name), "on", f"{detail}leave {name} out")
+        """A way is a line, so no area that a region could lie in; and every way begins in the world."""
+        nowhere = np.logical_and.reduce([inspection.is_null(name) for name in (*SIDES, "geometry")])
+        detail = (
+            "subscription {sub_id} is on cross with keywords {keywords!r} and without a place: every way begins in "
+        )
+        detail += "the world, so none crosses it; send a region"
+        inspection.refusals.turn_away(crosses & nowhere & ~inspection.is_null("keywords"), "on", detail)
         predicates = inspection.rows.column("predicate").cast(pa.binary())
         plain = pc.match_substring_regex(predicates, rf"^\s*{PREDICATES[0]}\s*$").fill_null(True)
         detail = "subscription {sub_id} is on cross with predicate {predicate!r}: a way only intersects a region, so "

@@ -11,6 +11,7 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Array, Ints
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.flow.keyed.operator import KEY
+from geoswarm.model import OBJECT
 
 NAME_CHARS_MAX = 64
 """Characters of an operator's name: its state is in a folder of that name."""
@@ -57,3 +58,9 @@ def sum_groups(values: Array, starts: Ints) -> Array:
     running = np.zeros(len(values) + 1, np.int64)
     np.cumsum(values, out=running[1:])
     return running[starts[1:]] - running[starts[:-1]]
+
+
+def swap_key(name: str) -> str:
+    """The object becomes the key; a user's column `key` has the name of the object column meanwhile."""
+    names: dict[str, str] = {OBJECT.name: KEY, KEY: OBJECT.name}
+    return names.get(name, name)

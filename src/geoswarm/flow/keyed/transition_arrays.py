@@ -108,6 +108,7 @@ class Counts(NamedTuple):
 
     cooled: Ints
     vague: Ints
+    late: Ints
 
 
 class CurrentStays(NamedTuple):

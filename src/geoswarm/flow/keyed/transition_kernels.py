@@ -70,7 +70,7 @@ def follow(
     scratch, told = np.empty((6, most), np.int64), np.empty((most, 2), np.int64)
     place = np.full(most, NO_PLACE, np.int64)
     here = CurrentStays(scratch[0], scratch[1], scratch[2], scratch[3], scratch[4], scratch[5], told, place)
-    counts = Counts(np.zeros(1, np.int64), np.zeros(1, np.int64))
+    counts = Counts(np.zeros(1, np.int64), np.zeros(1, np.int64), np.zeros(1, np.int64))
     work = np.empty(objects)
     known = n = m = int(np.int64(0))  # no literal: what they are given to would be compiled for 0 alone, too
     for i in range(objects):
@@ -80,7 +80,8 @@ def follow(
             count = _recall(stays, known, interests, here, sequence_us)
             looked += stays.offsets[known + 1] - stays.offsets[known]
             looked += stays.open_offsets[known + 1] - stays.open_offsets[known]
-            while first < last and events.ts_us[first] < stays.seen_us[known]:  # late
+            while first < last and events.ts_us[first] < stays.seen_us[known]:
+                counts.late[0] += 1
                 n = _write_inside(events, first, interests, notices, n)
                 first += 1
             known += 1

@@ -14,8 +14,9 @@ who is where. Keyed state is as in Mixed §II; transitions are in none of the pa
 
 The exact rules. An event of an object is a fix of it here:
  - inside means the whole condition: an event in the rectangle without the keywords is outside;
- - fixes of an object are ordered by (ts, event_id). One that is older than the newest of an earlier batch is late: it
-   meets subscriptions on `inside` as usual, and neither begins nor ends a stay, nor counts in a run or breaks one;
+ - fixes of an object are ordered by (ts, event_id). One that is older than the newest of an earlier batch is late and
+   counted (`late_fixes`): it meets subscriptions on `inside` as usual, and neither begins nor ends a stay, nor counts
+   in a run or breaks one. With `reorder_s`, fixes come here in order from batch to batch (`reorder.py`);
  - a run are consecutive fixes on the other side than the object counts as. With `confirm` the object changes sides with
    the fix with which its run has so many fixes, or is so long from its first one; without, with the first. A fix on
    the old side breaks the run, and nothing is left of it;
@@ -26,9 +27,10 @@ The exact rules. An event of an object is a fix of it here:
    outside than so many metres, on the sphere; the place alone decides then, not the words. An area is measured by its
    `x` and `y`. For an object that is outside, the region ends at its border;
  - `cross` is of ways (`ways.py`): the straight line from one fix to the next touches the region, and does not begin in
-   it. So who comes in has crossed; who goes on inside, or goes out, has not. A way longer than `cross_way_m_max` is a
-   gap, and to the first fix of an object there is no way. Areas go their way by their `x` and `y`. There are neither
-   stays nor runs of it;
+   it; and the fix at its end has the object, the words and the columns that the subscription asks for, wherever it is.
+   So who comes in has crossed; who goes on inside, or goes out, has not. A way longer than `cross_way_m_max` is a gap,
+   and to the first fix of an object there is no way. Areas go their way by their `x` and `y`. There are neither stays
+   nor runs of it;
  - an alert begins a pause of `cooldown`: what the subscription would be told of the object at a `ts` before its end is
    left out, not put off, and counted (`cooled`). Stays and runs go on meanwhile;
  - a vague fix (`Vagueness`) is passed over and counted: it is neither inside nor outside, yet the newest fix;
@@ -54,14 +56,14 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Array, Bools, Ints, SubIds
 from geoswarm.core.subscriptions.trigger import FollowRules
-from geoswarm.flow.keyed.columns import sum_groups
+from geoswarm.flow.keyed.columns import sum_groups, swap_key
 from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
 from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
 from geoswarm.flow.keyed.turn_ways import ways_of
 from geoswarm.flow.keyed.ways import Crossings
-from geoswarm.model import ACCURACY, INSIDE, OBJECT, SUB_IDS, TIMESTAMP
+from geoswarm.model import ACCURACY, INSIDE, SUB_IDS, TIMESTAMP
 
 Lookup = Callable[[SubIds], FollowRules]
 """Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
@@ -151,20 +153,23 @@ class Transitions(Operator):
 
     def given(self, fed: pa.Schema) -> pa.Schema:
         told = TOLD if self.sequence_us != NO_SEQUENCE else ()
-        return pa.schema([*(field.with_name(_swap_name(field.name)) for field in fed), *told])
+        return pa.schema([*(field.with_name(swap_key(field.name)) for field in fed), *told])
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """`rows` have a column `object_id`, which becomes the key."""
-        return rows.rename_columns([_swap_name(name) for name in rows.schema.names])
+        return rows.rename_columns([swap_key(name) for name in rows.schema.names])
 
     def aside(self, fed: pa.RecordBatch) -> tuple[pa.RecordBatch, pa.RecordBatch | None]:
         """Events without an object have no stays, and go out at once."""
         keys = fed.column(KEY)
         if not keys.null_count:
             return fed, None
-        tells, given = self.sequence_us != NO_SEQUENCE, self.given(fed.schema)
-        passing = without_object(fed.filter(keys.is_null()), self.lookup, tells)
-        return fed.filter(keys.is_valid()), passing.rename_columns(given.names).cast(given)
+        return fed.filter(keys.is_valid()), self.give_inside(fed.filter(keys.is_null()))
+
+    def give_inside(self, fed: pa.RecordBatch) -> pa.RecordBatch:
+        """What goes out of events for subscriptions on `inside`."""
+        passing, given = without_object(fed, self.lookup, self.sequence_us != NO_SEQUENCE), self.given(fed.schema)
+        return passing.rename_columns(given.names).cast(given)
 
     def update(self, turn: Turn) -> Answer:
         rows, (subs, offsets) = turn.rows, _lists(turn.rows.column(SUB_IDS.name))
@@ -207,6 +212,7 @@ class Transitions(Operator):
                 "vague": int(counts.vague[0]),
                 "gaps": ways.gaps,
                 "reported": _count_transitions(notices.subs, interests),
+                "late_fixes": int(counts.late[0]),
             },
         )
 
@@ -217,7 +223,7 @@ class Transitions(Operator):
 
 
 def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) -> pa.RecordBatch:
-    """Events without an object, with only their subscriptions on `inside`, ascending; and what these are told."""
+    """Events as if they had no object: with their subscriptions on `inside`, ascending; and what these are told."""
     subs, offsets = _lists(rows.column(SUB_IDS.name))
     numbers, interests, _ = _look_up_interests(subs, lookup)
     notices = notices_inside(offsets, numbers, interests, tells)
@@ -227,12 +233,6 @@ def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) ->
 def all_inside(sub_ids: SubIds) -> FollowRules:
     """The `Lookup` where no subscription follows objects."""
     return FollowRules.inside(len(sub_ids))
-
-
-def _swap_name(name: str) -> str:
-    """The object becomes the key; a user's column `key` has the name of the object column meanwhile."""
-    names: dict[str, str] = {OBJECT.name: KEY, KEY: OBJECT.name}
-    return names.get(name, name)
 
 
 def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, Ints]:

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
+from geoswarm.flow.keyed.columns import swap_key
 from geoswarm.flow.keyed.operator import Turn
-from geoswarm.flow.keyed.ways import Crossings, Ways
+from geoswarm.flow.keyed.ways import Crossings, Ends, Ways
+from geoswarm.model import SUB_IDS
 
 BEGINS = ("from_us", "from_x", "from_y")
 """The columns of state with the fix at which an object's next way begins."""
@@ -57,7 +59,13 @@ def ways_of(turn: Turn, held: pa.RecordBatch, ts_us: Ints, vague: Bools, crossin
         fixes, ways = fixes[moved], Ways(before[moved], at[moved])
         is_way = crossings.metres(ways) <= crossings.way_m_max
         gaps = int(np.count_nonzero(~is_way))
-        found = crossings.find(ways.take(is_way))
+        found = crossings.find(ways.take(is_way), Ends(_events(turn.rows), fixes[is_way]))
         rows, crossed = fixes[is_way][found.ways], found.subs
         offsets[1:] = np.cumsum(np.bincount(rows, minlength=len(ts_us)))
     return TurnWays(offsets, crossed, began_us, begins, gaps)
+
+
+def _events(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """The rows of a turn as the events that they were."""
+    events = rows.drop_columns([SUB_IDS.name])
+    return events.rename_columns([swap_key(name) for name in events.schema.names])

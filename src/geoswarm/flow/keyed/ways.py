@@ -10,7 +10,8 @@ cut into pieces first, whose boxes are smaller.
     │   │   ╲  │
     └───┘ a  ── ...
 
-Over the antimeridian a way leads where that is the nearer way round.
+Over the antimeridian a way leads where that is the nearer way round. Words, objects and conditions are asked of the fix
+at the end of a way, last: few ways are left by then.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 import shapely
 
 from geoswarm.core.arrays.jit import Bools, Floats, Ints, SubIds, kernel
@@ -27,7 +29,11 @@ from geoswarm.core.shapes.circle import distance_m, is_degrees
 from geoswarm.core.shapes.points import points_in
 from geoswarm.core.shapes.shapes import Geometries, Shapes
 from geoswarm.core.space.grid import Grid
+from geoswarm.core.text.tokens import tokenize
 from geoswarm.flow.match.area_kernels import find_boxes
+from geoswarm.flow.match.areas import are_asked_for
+from geoswarm.flow.match.facts import Facts
+from geoswarm.model import TEXT
 
 PIECES_MAX = 16
 """Pieces of a way."""
@@ -48,6 +54,21 @@ class Ways(NamedTuple):
 
     def take(self, rows: Ints | Bools) -> "Ways":
         return Ways(self.begins[rows], self.ends[rows])
+
+
+class Ends(NamedTuple):
+    """The fixes at the ends of some ways: rows[i] of these events is that of way i."""
+
+    events: pa.RecordBatch
+    rows: Ints
+
+    def meet(self, segment: Searchable, ways: Ints, ordinals: Ints) -> Bools:
+        """Whether the fix of each pair, by way, has the words and the columns that the subscription asks for."""
+        asked, of_asked = np.unique(ways, return_inverse=True)
+        fixes = self.events.take(pa.array(self.rows[asked]))
+        has_words = segment.text is not None and TEXT.name in fixes.schema.names
+        tokens = tokenize(fixes.column(TEXT.name)) if has_words else None
+        return are_asked_for(of_asked, ordinals, segment, tokens, Facts(fixes))
 
 
 class Crossed(NamedTuple):
@@ -74,14 +95,18 @@ class Crossings:
         metres: Floats = np.hypot(*(ways.ends - ways.begins).T)
         return metres
 
-    def find(self, ways: Ways) -> Crossed:
-        """The live subscriptions on `cross` whose region each way touches and does not begin in. No way is a gap."""
+    def find(self, ways: Ways, ends: Ends) -> Crossed:
+        """The live subscriptions on `cross` whose region each way touches and does not begin in, and that get the fix
+        at its end. No way is a gap."""
         rows, drawn = self._draw(ways)
         found = [Crossed(np.empty(0, np.int64), np.empty(0, np.int64))]
         for segment, ordinals in self.on_cross():
             for line, ordinal in self._candidates(rows, drawn, segment, ordinals):
                 way = rows[line]
-                met = _touches(segment, ordinal, ways.take(way), drawn.take(line))
+                met = np.flatnonzero(_touches(segment, ordinal, ways.take(way), drawn.take(line)))
+                if segment.demands is not None or segment.conditions is not None:
+                    met = met[np.argsort(way[met], kind="stable")]
+                    met = met[ends.meet(segment, way[met], ordinal[met])]
                 found.append(Crossed(way[met], segment.records.ids[ordinal[met]]))
         way, sub = (np.concatenate(part) for part in zip(*found, strict=True))
         way, sub = np.unique(np.stack([way, sub]), axis=1)  # over the antimeridian a region may meet both lines

@@ -145,11 +145,11 @@ def _candidates(
     return _Candidates(end, [_Part(p.owners[:n], p.ordinals[:n]) for p, n in zip(parts, kept, strict=True)])
 
 
-def are_met(
-    areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None, facts: Facts | None
+def are_asked_for(
+    owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None, facts: Facts | None
 ) -> Bools:
-    """Whether each pair of an area and a subscription, whose rectangles meet, is a match; pairs are by area. Without
-    `facts` nothing is asked of columns."""
+    """Whether the event of each pair with a subscription, by event, has the words and the columns that it asks for.
+    Without `facts` nothing is asked of columns."""
     kept = np.ones(len(owners), np.bool_)
     if segment.demands is not None and facts is not None:
         kept = facts.meet(segment.demands, owners, ordinals)
@@ -159,6 +159,15 @@ def are_met(
         kept[worded] = False
         if len(worded) and tokens is not None and segment.text is not None:
             kept[worded] = are_satisfied(tokens, segment.text, segment.conditions, owners[worded], ordinals[worded])
+    return kept
+
+
+def are_met(
+    areas: Areas, owners: Ints, ordinals: Ints, segment: Searchable, tokens: Tokens | None, facts: Facts | None
+) -> Bools:
+    """Whether each pair of an area and a subscription, whose rectangles meet, is a match; pairs are by area. Without
+    `facts` nothing is asked of columns."""
+    kept = are_asked_for(owners, ordinals, segment, tokens, facts)
     numbers = np.full(len(ordinals), -1, np.int64)
     regions = segment.regions
     if regions is not None:

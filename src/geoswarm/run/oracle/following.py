@@ -72,6 +72,7 @@ class Follower:
     cooled: int = 0
     vague: int = 0
     gaps: int = 0
+    late: int = 0
 
     def forget(self, interval: int) -> None:
         """Forget the objects whose last event is of this interval or older."""
@@ -94,7 +95,8 @@ class Follower:
         subscriptions that the way between two places passes through; None: it is a gap."""
         here = self.objects.setdefault(name, ObjectState())
         if here.newest_us is not None and ts_us < here.newest_us:
-            return {}  # late
+            self.late += 1
+            return {}
         here.newest_us, here.interval = ts_us, interval
         here.known = {sub: known for sub, known in here.known.items() if sub in rules}
         for sub, known in here.known.items():

@@ -27,6 +27,7 @@ from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
 from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
 from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
+from geoswarm.run.oracle.reorder import Fix, Waiting
 from geoswarm.run.oracle.where import truth
 
 Pair = tuple[int, int]
@@ -71,7 +72,7 @@ class Oracle:
         """"enter", "exit", or the seconds of a dwell, by subscription; "inside" where it is missing."""
         self.rules: dict[int, Rules] = {}
         """Of the subscriptions that are in `on`."""
-        self.following = Follower()
+        self.following, self.waiting = Follower(), Waiting()
         self.way_m_max = 10_000.0
         """A longer way between two fixes is a gap."""
         self.users: dict[int, str] = {}
@@ -133,7 +134,7 @@ class Oracle:
         objects, names = _objects(row.get("objects"))
         if not says or not names:
             return False
-        if on == "cross" and (row["keywords"] is not None or where is not None or objects is not None):
+        if on == "cross" and row["geometry"] is None and row["xmin"] is None:
             return False
         if on == "cross" and predicate != "intersects":
             return False
@@ -245,22 +246,19 @@ class Oracle:
         pairs = {(event, sub): INSIDE for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
         self.following.forget(interval - window)
-        names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
-        has_accuracy = "accuracy_m" in events.schema.names
-        accuracies = events.column("accuracy_m").to_pylist() if has_accuracy else [None] * len(names)
         times = events.column("ts").cast(pa.int64()).to_pylist()
-        ids = events.column("event_id").to_pylist()
         rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
-        places = [self._place(row) for row in events.to_pylist()]
-        fixes = sorted(zip(times, ids, names, accuracies, places, strict=False), key=lambda row: row[:2])
-        for ts_us, event, name, accuracy_m, place in fixes:
+        arrived = list[Fix]()
+        for ts_us, row in zip(times, events.to_pylist(), strict=True):
+            event, name, accuracy_m = row["event_id"], row.get("object_id"), row.get("accuracy_m")
+            inside = frozenset(sub for sub in rules if (event, sub) in met)
             if name is not None:
-                inside = {sub for sub in rules if (event, sub) in met}
-                near = {sub for sub, asked in rules.items() if asked.buffer_m and self._is_near(sub, place)}
-                told = self.following.see(
-                    name, ts_us, interval, accuracy_m, inside, rules, near, place, partial(self._cross, rules)
-                )
-                pairs |= {(event, sub): said for sub, said in told.items()}
+                arrived.append(Fix(ts_us, event, name, accuracy_m, self._place(row), row, inside))
+        for ts_us, event, name, accuracy_m, place, row, was_inside in self.waiting.next_batch(arrived, times, now_us):
+            cross = partial(self._cross, rules, row, events.schema)
+            near = {sub for sub, asked in rules.items() if asked.buffer_m and self._is_near(sub, place)}
+            told = self.following.see(name, ts_us, interval, accuracy_m, was_inside, rules, near, place, cross)
+            pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
 
     def _place(self, event: dict[str, object]) -> shapely.Point:
@@ -279,8 +277,16 @@ class Oracle:
             x, y = (west + east) / 2 if x is None else x, (south + north) / 2 if y is None else y
         return shapely.Point(x, y)
 
-    def _cross(self, rules: dict[int, Rules], begin: shapely.Point, end: shapely.Point) -> set[int] | None:
-        """The subscriptions that the straight way passes through; None: there are some on cross, and it is a gap."""
+    def _cross(
+        self,
+        rules: dict[int, Rules],
+        row: dict[str, object],
+        columns: pa.Schema,
+        begin: shapely.Point,
+        end: shapely.Point,
+    ) -> set[int] | None:
+        """The subscriptions that the straight way passes through to an event, which has what they ask for; None: there
+        are some on cross, and it is a gap."""
         asked = [sub for sub in rules if rules[sub].on == "cross"]
         if asked and distance_m(begin, end) > self.way_m_max:
             return None
@@ -288,7 +294,16 @@ class Oracle:
             sub
             for sub in asked
             if passes(begin, end, self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4])))
+            and self._is_asked_for(sub, row, columns)
         }
+
+    def _is_asked_for(self, sub: int, row: dict[str, object], columns: pa.Schema) -> bool:
+        """Whether an event has the object, the columns and the words that a subscription asks for."""
+        if sub in self.wheres and not (_fits(self.wheres[sub], columns) and truth(self.wheres[sub], row) is True):
+            return False
+        if sub in self.objects and (row["object_id"] is None or str(row["object_id"]) not in self.objects[sub]):
+            return False
+        return sub not in self.words or satisfied(self.words[sub], set(terms_of(str(row.get("text") or ""))))
 
     def _is_near(self, sub: int, place: shapely.Point) -> bool:
         region = self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4]))

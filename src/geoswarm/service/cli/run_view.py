@@ -162,6 +162,12 @@ def status_table(found: dict[str, Any]) -> Table:
             f"{found['reported']:,} reported, {found['cooled']:,} left out by a cooldown, {found['vague']:,} events "
             "too inaccurate to decide by"
         )
+    held = last["held_fixes"] if last else 0
+    if found["late_fixes"] or found["ahead_fixes"] or held:
+        rows["order of events"] = (
+            f"{found['late_fixes']:,} events of objects came too late, {found['ahead_fixes']:,} were ahead of the "
+            f"clock, {held:,} are held back (reorder_s)"
+        )
     if found["without_object"] or found["without_text"]:
         rows["events without"] = (
             f"an object_id, while subscriptions follow objects: {found['without_object']:,}; a text, while "

@@ -39,6 +39,8 @@ class RunTotals:
     without_text: int = 0
     gaps: int = 0
     reported: int = 0
+    late_fixes: int = 0
+    ahead_fixes: int = 0
 
     def after(
         self, report: LoadReport, operations_refused: int, answers: int, followed: Mapping[str, int]
@@ -60,6 +62,8 @@ class RunTotals:
             self.without_text + report.without_text,
             self.gaps + followed.get("gaps", 0),
             self.reported + followed.get("reported", 0),
+            self.late_fixes + followed.get("late_fixes", 0),
+            self.ahead_fixes + followed.get("ahead_fixes", 0),
         )
 
 
@@ -136,6 +140,13 @@ class BatchEntry(JournalEntry):
     """Pairs of events of an object that are too far apart for a way, where subscriptions are on `cross`."""
     reported: int = 0
     """Transitions that went out; `matches` has every event inside instead, whatever its subscription is on."""
+    late_fixes: int = 0
+    """Events of objects that were passed over for transitions, since they came too late (`reorder_s`)."""
+    ahead_fixes: int = 0
+    """Events of objects that were passed over for transitions, since they are too far ahead of the clock: where
+    events are held back."""
+    held_fixes: int = 0
+    """Events of objects that are held back after the batch, to go on in order."""
     rates: CostRates | None = None
     """What match tasks spend beyond matching, as it was fitted when this batch was charged."""
 
@@ -185,6 +196,9 @@ class BatchEntry(JournalEntry):
             silent_why=silence.why,
             gaps=followed.get("gaps", 0),
             reported=followed.get("reported", 0),
+            late_fixes=followed.get("late_fixes", 0),
+            ahead_fixes=followed.get("ahead_fixes", 0),
+            held_fixes=followed.get("held_fixes", 0),
             rates=rates,
             **{name: getattr(report, name) for name in COUNT_NAMES},
         )
