@@ -32,11 +32,12 @@ from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, PAST
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, EVENT_ALERT, PAST
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
 from geoswarm.run.collection import Subscriptions
+from geoswarm.run.limits import check_alerts
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle
@@ -142,7 +143,8 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
         `attributes` are further columns of operations (`core/subscriptions/attributes.py`): `objects`, a list of the
         ids whose events count; `where`, a condition on columns such as "speed > 80 AND status = 'free'"; `confirm`, "3
-        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert.
+        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert;
+        `max_events`, the alerts after which it ends; `notify=["ended"]`, to be told of its end.
         Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`)."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
         counts = {"aggregate": aggregate, "window": window, "group_by": group_by, "when": when}
@@ -211,14 +213,15 @@ class BaseEngine(AsksPast, AsksSubscriptions):
                 "add it, rename one, or leave accuracy_max_m out"
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
+        check_alerts(self.tuning, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
-        check_stages(stages, beside, columns, ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS)
+        check_stages(stages, beside, columns, EVENT_ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS)
         for each in (*beside, *(as_sink(stage.sink) for stage in stages)):
             each.bind(self._checkpoint.identity)
         made, held = self._make_strategy(), self._checkpoint
         if self._run is not None:
             self._run.stop()  # it has ended, but perhaps nobody has waited for its end
-        held.stream = AggregateStream(columns, answers is not None)
+        held.stream = AggregateStream(columns, answers is not None, self.tuning.matches == "alerts")
         put_columns(held.storage, columns)
         for lacking in held.lacking():
             _LOG.warning("%s", lacking.sentence)

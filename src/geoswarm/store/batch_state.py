@@ -70,6 +70,15 @@ class StoredBatch:
     def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
         return _cache.view(self.storage, self.manifest).payloads(sub_ids, self.manifest.now_us)
 
+    def limits(self, sub_ids: SubIds) -> tuple[Ints, Ints]:
+        return _cache.view(self.storage, self.manifest).limits(sub_ids, self.manifest.now_us)
+
+    def notify(self, sub_ids: SubIds) -> Ints:
+        return _cache.view(self.storage, self.manifest).notify(sub_ids, self.manifest.now_us)
+
+    def ends(self) -> pa.RecordBatch:
+        return _cache.view(self.storage, self.manifest).ends
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         return _cache.view(self.storage, self.manifest).regions(sub_ids, self.manifest.now_us)
 

@@ -20,6 +20,7 @@ import pyarrow as pa
 from geoswarm.core.subscriptions.aggregate import AggregateAttribute
 from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAttribute
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
+from geoswarm.core.subscriptions.ending import CountedFromAttribute, MaxEventsAttribute, NotifyAttribute, notify_text
 from geoswarm.core.subscriptions.exit_buffer import ExitBufferAttribute
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
 from geoswarm.core.subscriptions.kinds import BirthAttribute, ExpiryAttribute, UserAttribute
@@ -44,6 +45,7 @@ USER, REGION, EXPIRY = UserAttribute(), RegionAttribute(), ExpiryAttribute()
 KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
 WHERE, OBJECTS = WhereAttribute(), ObjectsAttribute()
 CONFIRM, COOLDOWN, EXIT_BUFFER = ConfirmAttribute(), CooldownAttribute(), ExitBufferAttribute()
+MAX_EVENTS, COUNTED_FROM, NOTIFY = MaxEventsAttribute(), CountedFromAttribute(), NotifyAttribute()
 AGGREGATE, PAYLOAD, BIRTH = AggregateAttribute(), PayloadAttribute(), BirthAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
@@ -57,6 +59,9 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     CONFIRM,
     COOLDOWN,
     EXIT_BUFFER,
+    MAX_EVENTS,
+    COUNTED_FROM,
+    NOTIFY,
     SINCE,
     AGGREGATE,
     PAYLOAD,
@@ -82,7 +87,7 @@ def registration(
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Operations from Python values; a column that is missing in a row is null. A geometry may be text, `since` a
-    datetime, objects a list, and a payload that is no text whatever has JSON."""
+    datetime, objects and notify lists, and a payload that is no text whatever has JSON."""
     given = [dict(row) for row in rows]
     for row in given:
         unknown = [name for name in row if name not in OPERATION.names]
@@ -94,6 +99,8 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             row["since"] = row["since"].isoformat()
         if row.get("objects") is not None:
             row["objects"] = objects_text(row.get("sub_id"), row["objects"])
+        if row.get("notify") is not None:
+            row["notify"] = notify_text(row["notify"])
         if row.get("payload") is not None:
             row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:

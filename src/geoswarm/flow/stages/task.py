@@ -73,6 +73,16 @@ class BatchState(Protocol):
     def payloads(self, sub_ids: SubIds) -> pa.LargeStringArray:
         """The payload of each of ascending subscriptions."""
 
+    def limits(self, sub_ids: SubIds) -> tuple[Ints, Ints]:
+        """The alerts after which each of ascending subscriptions ends, or 0, and the version from which on they are
+        counted."""
+
+    def notify(self, sub_ids: SubIds) -> Ints:
+        """What each of ascending subscriptions is told beside events, as a code of `core/subscriptions/ending.py`."""
+
+    def ends(self) -> pa.RecordBatch:
+        """The last rows of subscriptions that have ended, with the columns ENDS."""
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         """The region of each of ascending subscriptions, at least one, all of which are live."""
 
@@ -114,6 +124,8 @@ class BatchTask:
     """The task that calls it."""
     asks_for_transitions: bool = False
     """Whether some subscription is not on `inside`."""
+    limits_alerts: bool = False
+    """Whether some subscription ends after `max_events`."""
     counts_events: bool = False
     """Whether some subscription has an aggregate."""
     watermark_us: int | None = None

@@ -25,6 +25,7 @@ from geoswarm.core.where.read import read_where
 from geoswarm.core.where.types import check_where
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
+from geoswarm.run.oracle.endings import End, Endings, InForce, read_asked
 from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
 from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 from geoswarm.run.oracle.where import truth
@@ -79,16 +80,31 @@ class Oracle:
         self.counting: dict[int, Counting] = {}
         """By subscription; those that are missing report matches."""
         self._beginnings = 0
+        self.endings = Endings()
         self.since_us: dict[int, int] = {}
         """From when on subscriptions that took effect in this batch want kept events; cleared by who ends it."""
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
-        """Applies operations. Returns how many were refused."""
+        """Applies operations, once for a batch. Returns how many were refused."""
+        in_force = self._in_force(now_us)
         refused = 0
         expires = operations.column("expires").cast(pa.int64()).to_pylist()
         for row, expires_us in zip(operations.to_pylist(), expires, strict=True):
             refused += not self._operate(row, expires_us, now_us)
+        self.endings.settle(in_force, set(self.live), now_us)
         return refused
+
+    def _in_force(self, now_us: int) -> dict[int, InForce]:
+        """Remove what is over by now; returns what was in force in the batch before and told no end."""
+        for sub in self.endings.reached:
+            self.live.pop(sub, None)
+        self.endings.reached.clear()
+        found = {
+            sub: InForce(self.endings.asked[sub].tells, held[4], self.users[sub], self.payloads[sub])
+            for sub, held in self.live.items()
+        }
+        self.live = {sub: held for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
+        return found
 
     def _operate(self, row: dict[str, object], expires_us: int | None, now_us: int) -> bool:
         sub_id, op = row["sub_id"], row["op"]
@@ -137,6 +153,9 @@ class Oracle:
             return False
         if on == "cross" and predicate != "intersects":
             return False
+        asked = read_asked(row)
+        if asked is None:
+            return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
         rules = read_rules(on, row.get("confirm"), row.get("cooldown"), row.get("exit_buffer_m"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
@@ -148,6 +167,7 @@ class Oracle:
             self._beginnings += not goes_on
             began = before.began if before is not None and goes_on else self._beginnings
             self.counting[sub_id] = Counting(spec, began, str(row.get("user") or ""))
+        self.endings.begin(sub_id, asked)
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
         self.users[sub_id] = str(row.get("user") or "")
         payload = row.get("payload")
@@ -396,14 +416,28 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
 
 
 def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
-    """The alerts in an engine's output."""
+    """The alerts of events in an engine's output."""
     alerts = list[Alert]()
     for table in tables:
         since = table.column("since").cast(pa.int64()).to_pylist()
         for row, since_us in zip(table.to_pylist(), since, strict=True):
+            if row["event_id"] is None:
+                continue
             told = Told(row["transition"], since_us, row["sequence"])
             alerts.append(((row["event_id"], row["sub_id"]), told, row["user"], row["payload"]))
     return alerts
+
+
+def ends_of(tables: Iterable[pa.Table]) -> list[End]:
+    """The last rows of subscriptions in an engine's output."""
+    ends = list[End]()
+    for table in tables:
+        rows = table.append_column("ts_us", table.column("ts").cast(pa.int64())).to_pylist()
+        for row in rows:
+            if row["transition"] == "ended":
+                assert row["event_id"] is row["x"] is row["since"] is row["sequence"] is None
+                ends.append(End(row["sub_id"], row["ended_reason"], row["ts_us"], row["user"], row["payload"]))
+    return sorted(ends)
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:

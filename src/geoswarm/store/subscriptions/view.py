@@ -3,7 +3,7 @@
 A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -19,7 +19,10 @@ from geoswarm.core.subscriptions.attributes import (
     BIRTH,
     CONFIRM,
     COOLDOWN,
+    COUNTED_FROM,
     EXIT_BUFFER,
+    MAX_EVENTS,
+    NOTIFY,
     ON,
     OPERATION,
     PAYLOAD,
@@ -31,10 +34,12 @@ from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.guard.door import Removal
+from geoswarm.model import SUB_ID
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions.ends import NOBODY_ENDED, ends_at, open_ends
 from geoswarm.store.subscriptions.pasts import NONE_WAITS, Pasts, open_pasts
 
 
@@ -46,6 +51,8 @@ class View:
     dead: dict[str, Bytes]
     pasts: Pasts = NONE_WAITS
     """Who waits for kept events."""
+    ends: pa.RecordBatch = field(default_factory=lambda: NOBODY_ENDED)
+    """Who has ended and is to be told so."""
 
     @classmethod
     def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
@@ -54,7 +61,7 @@ class View:
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
         bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         dead = {name: bitmaps.get(name, NONE_DEAD) for name in names}
-        return cls(opened, dead, open_pasts(storage, manifest.pasts))
+        return cls(opened, dead, open_pasts(storage, manifest.pasts), open_ends(storage, manifest.ends))
 
     def with_segment(self, name: str, held: Segment) -> "View":
         return replace(self, segments=self.segments | {name: held}, dead=self.dead | {name: NONE_DEAD})
@@ -73,6 +80,28 @@ class View:
 
     def with_pasts(self, pasts: Pasts) -> "View":
         return replace(self, pasts=pasts)
+
+    def with_ended(self, found: Ints, reason: str, now_us: int) -> "View":
+        """With the last rows of the subscriptions at some places that asked for them."""
+        told = ends_at(list(self.segments.values()), found, reason, now_us) if found.size else NOBODY_ENDED
+        return replace(self, ends=pa.concat_batches([self.ends, told])) if len(told) else self
+
+    def settle_ends(self, before: "View", since_us: int, now_us: int) -> "View":
+        """One last row for each that was live in the version before, at `since_us`, or had its last row there, and is
+        not live now: who was registered again has not ended, and who came and went meanwhile was never in force."""
+        if not len(self.ends):
+            return self
+        ids, first = np.unique(self.ends.column(SUB_ID.name).to_numpy(), return_index=True)
+        ended = np.isin(ids, before.ends.column(SUB_ID.name).to_numpy()) | (find_live(before, ids, since_us)[0] >= 0)
+        ended &= find_live(self, ids, now_us)[0] < 0
+        if ended.all() and len(ids) == len(self.ends):
+            return self
+        return replace(self, ends=self.ends.take(pa.array(np.sort(first[ended]))))
+
+    def without_ended(self, ids: SubIds) -> "View":
+        """Without the last rows of some subscriptions."""
+        left = ~np.isin(self.ends.column(SUB_ID.name).to_numpy(), ids)
+        return self if left.all() else replace(self, ends=self.ends.filter(pa.array(left)))
 
     # -- attributes of subscriptions, by id
 
@@ -103,6 +132,22 @@ class View:
         live."""
         rules = (ON, CONFIRM, COOLDOWN, EXIT_BUFFER)
         return FollowRules(*(self._numbers(attribute, ids, now_us) for attribute in rules))
+
+    def limits(self, ids: SubIds, now_us: int) -> tuple[Ints, Ints]:
+        """The alerts after which each ascending id ends, or 0, and the version from which on they are counted."""
+        return self._numbers(MAX_EVENTS, ids, now_us), self._numbers(COUNTED_FROM, ids, now_us)
+
+    def notify(self, ids: SubIds, now_us: int) -> Ints:
+        """What each ascending id is told beside events, as a code of `core/subscriptions/ending.py`."""
+        return self._numbers(NOTIFY, ids, now_us)
+
+    def asks_for(self, attribute: RareNumberAttribute, now_us: int) -> bool:
+        """Whether some live subscription has more than the default."""
+        asking = ((name, held) for name, held in self.segments.items() if len(held[attribute].ids))
+        return any(
+            are_live(held[attribute].ordinals.astype(np.int64), held.records(self.dead[name]), now_us).any()
+            for name, held in asking
+        )
 
     def _numbers(self, attribute: RareNumberAttribute, ids: SubIds, now_us: int) -> Ints:
         """The number of each ascending id; the default also where it is not live."""

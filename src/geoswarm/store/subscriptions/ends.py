@@ -1,0 +1,60 @@
+"""The subscriptions that have ended since the last batch and asked to be told so, with what their last row says.
+
+A version has those that were cancelled or have expired in making it. The batch that runs with it tells them
+(`flow/stages/ends.py`), so the version after it begins with none; a replay finds them with the version of its batch.
+They are kept whole: the segments that had them may be merged away by then.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.subscriptions.attributes import NOTIFY, PAYLOAD, USER
+from geoswarm.core.subscriptions.ending import TELLS_ENDED
+from geoswarm.model import ENDS, NEVER_US, TIMESTAMP
+from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment
+from geoswarm.store.storage import Storage
+
+KIND = "ends"
+"""The ending of the file's name."""
+NOBODY_ENDED = pa.RecordBatch.from_pylist([], schema=ENDS)
+
+
+def ends_at(segments: Sequence[Segment], found: Ints, reason: str, now_us: int) -> pa.RecordBatch:
+    """The rows of those at some places who asked for them. The end of what has expired is its expiry, of others now."""
+    parts = [NOBODY_ENDED]
+    for number in np.unique(found[0]).tolist():
+        held, ordinals = segments[number], found[1, found[0] == number]
+        ordinals = ordinals[NOTIFY.read(held[NOTIFY], ordinals) & TELLS_ENDED > 0]
+        if len(ordinals):
+            users = held[USER].names.take(pa.array(held[USER].codes[ordinals]))
+            payloads = PAYLOAD.read(held[PAYLOAD], ordinals)
+            expires_us = held.expires_us[ordinals] if len(held.expires_us) else np.full(len(ordinals), NEVER_US)
+            parts.append(end_rows(held.ids[ordinals], users, payloads, reason, np.minimum(expires_us, now_us)))
+    return pa.concat_batches(parts)
+
+
+def end_rows(
+    ids: SubIds, users: pa.StringArray, payloads: pa.LargeStringArray, reason: str, ts_us: Ints
+) -> pa.RecordBatch:
+    columns = [pa.array(ids), users, payloads, pa.repeat(reason, len(ids)), pa.array(ts_us, TIMESTAMP)]
+    return pa.record_batch([column.cast(field.type) for column, field in zip(columns, ENDS, strict=True)], schema=ENDS)
+
+
+def write_ends(storage: Storage, stem: str, ends: pa.RecordBatch) -> str | None:
+    """Returns the name of the file; None if nobody has ended. The checkpoint makes it durable."""
+    if not len(ends):
+        return None
+    name = f"{stem}.{KIND}"
+    rows = np.frombuffer(ends.serialize(), np.uint8)
+    storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", {"rows": rows}, durable=False)
+    return name
+
+
+def open_ends(storage: Storage, name: str | None) -> pa.RecordBatch:
+    if name is None:
+        return NOBODY_ENDED
+    rows = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}")["rows"]
+    return pa.ipc.read_record_batch(pa.py_buffer(rows), ENDS)

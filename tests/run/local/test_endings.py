@@ -1,0 +1,206 @@
+"""Subscriptions end after `max_events`, exactly, and are told why they end, once: as brute force says, over worlds in
+which they come and go, plans change, batches are run again, and each batch has a start of its own."""
+
+import re
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import geoswarm as gs
+import worlds
+from geoswarm.config import WindowSettings
+from geoswarm.core.subscriptions.attributes import operation_table, registration
+from geoswarm.errors import InputError, SettingsError
+from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of
+from geoswarm.run.side_stages import OBJECT_INTERVALS
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.storage import Storage
+
+WORLD = gs.Contract(columns=90, rows=45, executors=3)
+BATCHES, BATCH_S, INTERVAL_S, STEP = 8, 10.0, 20.0, 5.0
+STRATEGIES = ("auto", "ps2-hybrid", "swarm")
+TUNING = gs.Tuning(matches="alerts", object_ttl_s=(OBJECT_INTERVALS - 1) * INTERVAL_S, round_s=5.0, deltas_max=2)
+
+
+def batch(seed: int, number: int) -> pa.Table:
+    rng, at_us = np.random.default_rng((seed, number)), round(number * BATCH_S * 1e6)
+    return worlds.border_walks(rng, 200, step=STEP, objects=12, first_id=1000 * number, at_us=at_us)
+
+
+def storm(seed: int, number: int) -> pa.Table:
+    rng, now_us = np.random.default_rng((seed, 1000 + number)), round(number * BATCH_S * 1e6)
+    asked = worlds.operations(rng, 40, ids=40, now_us=now_us, near=20.0, lasts_us=5 * 10**7)
+    asked = worlds.with_on(rng, worlds.with_borders(asked, STEP))
+    return worlds.with_endings(rng, worlds.with_payloads(rng, asked))
+
+
+class Dies(gs.sinks.Memory):
+    """Fails at a batch, after it has written it, as if the process had ended there."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__()
+        self.at = at
+
+    def write(self, matches: Any, batch_id: int) -> None:
+        super().write(matches, batch_id)
+        if batch_id == self.at:
+            raise RuntimeError("the process ended")
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> None:
+    told, oracle, reasons, counted = dict[int, pa.Table](), Oracle(worlds.BOUNDS), Counter[str](), 0
+    oracle.following.sequence_us = round(TUNING.object_ttl_s * 1e6)
+    for number in range(BATCHES):
+        tables, storms = ([make(seed, k) for k in range(number + 1)] for make in (batch, storm))
+        chosen = TUNING.model_copy(update={"strategy": STRATEGIES[(number // 2 + seed) % len(STRATEGIES)]})
+        for dies in [True, False] if number in (2, 5) else [False]:
+            sink, clock = Dies(number if dies else -1), partial(float, number * BATCH_S)
+            with gs.LocalEngine(WORLD, chosen, checkpoint=str(tmp_path), clock=clock) as engine:
+                if number in (3, 6):
+                    engine.scale(5 if number == 3 else 2)
+                run = engine.start(events=tables, operations=storms, sink=sink, available_now=True)
+                if dies:
+                    with pytest.raises(RuntimeError, match="the process ended"):
+                        run.wait()
+                else:
+                    run.wait()
+            for known, table in sink.batches.items():
+                assert told.setdefault(known, table).equals(table), "a batch that is run again gives the same rows"
+        now_us, events = round(number * BATCH_S * 1e6), batch(seed, number)
+        refused = oracle.operate(storm(seed, number), now_us)
+        entry = [e for e in JournalReader(Storage(str(tmp_path))).read(BatchEntry) if e.batch == number][-1]
+        assert refused == entry.operations_refused
+        met = oracle.tell(events, now_us, int(number * BATCH_S // INTERVAL_S), OBJECT_INTERVALS)
+        times = dict(zip(events["event_id"].to_pylist(), events["ts"].cast(pa.int64()).to_pylist(), strict=True))
+        want = oracle.endings.limit(met, times, oracle.users, oracle.payloads)
+        counted += len(met) - len(want)
+        assert sorted(alerts_of([told[number]])) == oracle.alerts(want)
+        ends = ends_of([told[number]])
+        assert ends == oracle.endings.take()
+        reasons.update(end.reason for end in ends)
+    assert set(reasons) == {"expired", "cancelled", "max_events"}
+    assert min(reasons.values()) > 1
+    assert counted > 20, "some alerts are left out in the batch in which their subscription ends"
+
+
+BOX = (0.0, 0.0, 2.0, 2.0)
+
+
+def fixes(*numbers: int) -> pa.Table:
+    """An event inside the box at each of these seconds."""
+    return pa.table(
+        {
+            "event_id": pa.array(numbers, pa.int64()),
+            "ts": pa.array(numbers, pa.timestamp("s", "UTC")),
+            "x": np.ones(len(numbers)),
+            "y": np.ones(len(numbers)),
+            "object_id": ["van"] * len(numbers),
+        }
+    )
+
+
+def seconds(alerts: pa.Table, sub: int) -> list[Any]:
+    """The events of the alerts of a subscription; in place of an event that there is not, why it ended."""
+    rows = [row for row in alerts.to_pylist() if row["sub_id"] == sub]
+    return [row["ended_reason"] if row["event_id"] is None else row["event_id"] for row in rows]
+
+
+def test_a_replace_counts_anew_and_the_id_is_free_after_the_end(tmp_path: Path) -> None:
+    sink, tables = gs.sinks.Memory(), [fixes(0, 1), fixes(2, 3), fixes(4, 5)]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        for sub in (1, 2, 3):
+            engine.subscribe(sub, BOX, max_events=3, notify="ended")
+        for number in range(3):
+            engine.start(events=tables[: number + 1], sink=sink, available_now=True).wait()
+            if number == 0:
+                engine.subscribe(2, BOX, max_events=3, replace=True)
+            elif number == 1:
+                assert sorted(engine.subscriptions()["sub_id"].to_pylist()) == [1, 2, 3]
+                engine.subscribe(1, BOX)
+                engine.cancel(2)
+        assert engine.status()["operations_refused"] == 0
+        assert sorted(engine.subscriptions()["sub_id"].to_pylist()) == [1]
+    told = sink.table()
+    assert seconds(told, 1) == [0, 1, 2, "max_events", 4, 5]
+    assert seconds(told, 2) == [0, 1, 2, 3], "it asked for no end when it was replaced"
+    assert seconds(told, 3) == [0, 1, 2, "max_events"]
+
+
+def test_who_comes_again_before_the_next_batch_has_not_ended(tmp_path: Path) -> None:
+    sink = gs.sinks.Memory()
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        for sub in (1, 2):
+            engine.subscribe(sub, BOX, notify="ended")
+        engine.start(events=[fixes(0)], sink=sink, available_now=True).wait()
+        engine.cancel(1, 2)
+        engine.subscribe(1, BOX, user="ana")
+        engine.start(events=[fixes(0), fixes(1), fixes(2)], sink=sink, available_now=True).wait()
+    assert seconds(sink.table(), 1) == [0, 1, 2]
+    assert seconds(sink.table(), 2) == [0, "cancelled"]
+
+
+@pytest.mark.parametrize("executors", [1, 3])
+def test_of_events_that_were_sent_twice_no_more_count_than_may(tmp_path: Path, executors: int) -> None:
+    sink, world = gs.sinks.Memory(), gs.Contract(columns=90, rows=45, executors=executors)
+    twice = pa.concat_tables([fixes(1, 1, 0, 1, 2), fixes(1, 2)])
+    names = pa.array(["van", "bus", "van", "van", "bus", None, None])
+    twice = twice.set_column(4, "object_id", names)
+    with gs.LocalEngine(world, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, max_events=3)
+        engine.start(events=[twice], sink=sink, available_now=True).wait()
+    assert sorted(seconds(sink.table(), 1)) == [0, 1, 1]
+
+
+def test_a_stage_is_given_the_alerts_of_events_with_columns_as_before(tmp_path: Path) -> None:
+    sink, counted = gs.sinks.Memory(), gs.sinks.Memory()
+    stage = gs.Stage(gs.operators.Count(key="transition"), counted, on="matches")
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, max_events=2, notify="ended")
+        engine.start(events=fixes(0, 1, 2), sink=sink, stages=[stage], available_now=True).wait()
+    assert seconds(sink.table(), 1) == [0, 1, "max_events"]
+    assert [(row["key"], row["count"]) for row in counted.table().to_pylist()] == [("inside", 2)]
+
+
+def test_a_stream_without_alerts_is_refused_and_refuses(tmp_path: Path) -> None:
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, notify="ended")
+        with pytest.raises(SettingsError, match=r'have notify, and this stream gives arrays: .* matches = "alerts"'):
+            engine.start(events=fixes(0), sink=gs.sinks.Memory(), available_now=True)
+        engine.cancel(1)
+        asked = operation_table([registration(2, BOX, max_events=5), registration(3, BOX, notify=["ended"])])
+        engine.start(events=fixes(0), operations=asked, sink=gs.sinks.Memory(), available_now=True).wait()
+        details = engine.dead_letters().to_pydict()
+    assert sorted(details["reason"]) == ["max_events", "notify"]
+    assert all("and the stream gives no alerts: set [tuning]" in detail for detail in details["detail"])
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "max_events = 0": {"max_events": 0},
+    "max_events = 2000000000": {"max_events": 2_000_000_000},
+    'max_events = 5` with `aggregate = "count"': {"max_events": 5, "aggregate": "count", "window": "tumbling(1 s)"},
+    'max_events = 5` with `since = "1 hour"': {"max_events": 5, "since": "1 hour"},
+    'notify = ""': {"notify": ""},
+    'notify = "end"': {"notify": "end"},
+    'notify = "ended,"': {"notify": "ended,"},
+    'notify = "ended, ended"': {"notify": ["ended", "ended"]},
+    'notify = "Ended"': {"notify": "Ended"},
+}
+
+
+@pytest.mark.parametrize("shown", WRONG)
+def test_what_cannot_be_used_is_refused_as_the_docs_say(tmp_path: Path, shown: str) -> None:
+    running = (Path(__file__).parents[3] / "docs/running.md").read_text().split("### How a subscription ends")[1]
+    says = next(line for line in running.splitlines() if line.startswith(f"| `{shown}`")).split(" | ")[1]
+    tuning = TUNING.model_copy(update={"window": WindowSettings(keep="1 hour", marks_past=True)})
+    with (
+        gs.LocalEngine(WORLD, tuning, checkpoint=str(tmp_path)) as engine,
+        pytest.raises(InputError, match=re.escape(says.removesuffix(" |"))),
+    ):
+        engine.subscribe(7, BOX, **WRONG[shown])
