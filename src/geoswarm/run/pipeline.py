@@ -262,7 +262,7 @@ class Pipeline:
 
     def _with_ends(self, matches: Rows, reached: pa.RecordBatch, task: BatchTask, manifest: Manifest) -> Rows:
         """Alerts, then the last rows of subscriptions that have ended; `reached` are those that end with this batch."""
-        if task.tuning.matches != "alerts" or not (manifest.ends is not None or len(reached)):
+        if task.tuning.matches != "alerts" or not (len(task.state.ends()) or len(reached)):
             return matches
         alerts = pa.schema([field for field in matches.schema if field.name != VERSION])
         ends = matches.numbers(1).map(tell_ends(task, alerts, reached), alerts)

@@ -47,7 +47,7 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging import Merging
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
-from geoswarm.store.subscriptions.ends import NOBODY_ENDED
+from geoswarm.store.subscriptions.ends import NOBODY_BEGAN, NOBODY_ENDED
 from geoswarm.store.subscriptions.lacking import Lacking, columns_of_stream, find_lacking, may_have_conditions
 from geoswarm.store.subscriptions.pasts import NONE_WAITS
 
@@ -269,7 +269,7 @@ class Checkpoint:
         begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token)
         if before.batch is not None:  # which gives those their past who waited for it, and tells those who have ended
             begun = replace(begun, pasts=None, ends=None)
-            view = replace(view, pasts=NONE_WAITS, ends=NOBODY_ENDED)
+            view = replace(view, pasts=NONE_WAITS, ends=NOBODY_ENDED, begun=NOBODY_BEGAN)
         store = replace(self._store, stream=self.stream) if batch >= 0 else self._store
         return make_draft(
             store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted

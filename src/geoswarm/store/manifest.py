@@ -48,7 +48,7 @@ class Manifest:
     pasts: str | None = None
     """The file with who waits for kept events, if anybody does (`subscriptions/pasts.py`)."""
     ends: str | None = None
-    """The file with who has ended and is to be told so, if anybody is (`subscriptions/ends.py`)."""
+    """The file with who has begun or ended and is to be told, if anybody is (`subscriptions/ends.py`)."""
     reached_mark: int = -1
     """Who reached `max_events` in batches up to this one has ended in it (`subscriptions/reached.py`)."""
 

@@ -16,27 +16,35 @@ import worlds
 from geoswarm.config import WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SettingsError
-from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of
+from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of, unprompted_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
 
 WORLD = gs.Contract(columns=90, rows=45, executors=3)
-BATCHES, BATCH_S, INTERVAL_S, STEP = 8, 10.0, 20.0, 5.0
+BATCHES, BATCH_S, INTERVAL_S, STEP = 8, 10.0, 5.0, 5.0
 STRATEGIES = ("auto", "ps2-hybrid", "swarm")
-TUNING = gs.Tuning(matches="alerts", object_ttl_s=(OBJECT_INTERVALS - 1) * INTERVAL_S, round_s=5.0, deltas_max=2)
+WAY_M_MAX = 600_000.0
+TUNING = gs.Tuning(
+    matches="alerts",
+    object_ttl_s=(OBJECT_INTERVALS - 1) * INTERVAL_S,
+    round_s=5.0,
+    deltas_max=2,
+    cross_way_m_max=WAY_M_MAX,
+)
 
 
 def batch(seed: int, number: int) -> pa.Table:
     rng, at_us = np.random.default_rng((seed, number)), round(number * BATCH_S * 1e6)
-    return worlds.border_walks(rng, 200, step=STEP, objects=12, first_id=1000 * number, at_us=at_us)
+    return worlds.border_walks(rng, 300, step=STEP, objects=60, first_id=1000 * number, at_us=at_us)
 
 
 def storm(seed: int, number: int) -> pa.Table:
     rng, now_us = np.random.default_rng((seed, 1000 + number)), round(number * BATCH_S * 1e6)
-    asked = worlds.operations(rng, 40, ids=40, now_us=now_us, near=20.0, lasts_us=5 * 10**7)
-    asked = worlds.with_on(rng, worlds.with_borders(asked, STEP))
+    asked = worlds.operations(rng, 60, ids=50, now_us=now_us, near=20.0, lasts_us=5 * 10**7)
+    asked = worlds.with_alert_rules(rng, worlds.with_on(rng, worlds.with_borders(asked, STEP)))
+    asked = worlds.with_ways(rng, worlds.with_buffers(rng, worlds.with_shapes(rng, asked)))
     return worlds.with_endings(rng, worlds.with_payloads(rng, asked))
 
 
@@ -56,6 +64,8 @@ class Dies(gs.sinks.Memory):
 @pytest.mark.parametrize("seed", range(3))
 def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> None:
     told, oracle, reasons, counted = dict[int, pa.Table](), Oracle(worlds.BOUNDS), Counter[str](), 0
+    kinds = Counter[str]()
+    oracle.way_m_max = WAY_M_MAX
     oracle.following.sequence_us = round(TUNING.object_ttl_s * 1e6)
     for number in range(BATCHES):
         tables, storms = ([make(seed, k) for k in range(number + 1)] for make in (batch, storm))
@@ -82,11 +92,15 @@ def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> Non
         want = oracle.endings.limit(met, times, oracle.users, oracle.payloads)
         counted += len(met) - len(want)
         assert sorted(alerts_of([told[number]])) == oracle.alerts(want)
+        said = unprompted_of([told[number]])
+        assert sorted(said, key=str) == sorted(oracle.unprompted, key=str)
+        kinds.update(each.told.transition for each in said)
         ends = ends_of([told[number]])
         assert ends == oracle.endings.take()
         reasons.update(end.reason for end in ends)
     assert set(reasons) == {"expired", "cancelled", "max_events"}
-    assert min(reasons.values()) > 1
+    assert min(reasons.values()) > 0
+    assert min(kinds["initial"], kinds["ended"]) > 2, f"{reasons} {kinds} {counted}"
     assert counted > 20, "some alerts are left out in the batch in which their subscription ends"
 
 
@@ -158,6 +172,63 @@ def test_of_events_that_were_sent_twice_no_more_count_than_may(tmp_path: Path, e
     assert sorted(seconds(sink.table(), 1)) == [0, 1, 1]
 
 
+def drive(*places: tuple[float, str]) -> pa.Table:
+    """An event a second, each at x = its number, of an object."""
+    rows = fixes(*range(len(places)))
+    rows = rows.set_column(2, "x", pa.array([float(x) for x, _ in places]))
+    return rows.set_column(4, "object_id", pa.array([name for _, name in places]))
+
+
+def lives(alerts: pa.Table, sub: int) -> list[tuple[Any, ...]]:
+    """The object, the transition, the second since when, the number and the second of each alert."""
+    rows = [row for row in alerts.to_pylist() if row["sub_id"] == sub]
+    at = [(row["since"].timestamp(), row["sequence"], row["ts"].timestamp()) for row in rows]
+    return [(row["object_id"], row["transition"], *times) for row, times in zip(rows, at, strict=True)]
+
+
+def test_who_is_inside_when_a_subscription_begins_is_told_once_and_can_leave(tmp_path: Path) -> None:
+    sink = gs.sinks.Memory()
+    ways = drive((1, "van"), (9, "bus"), (1, "van"), (1, "bus"), (9, "van"), (1, "van"))
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=ways.slice(0, 2), sink=sink, available_now=True).wait()
+        for sub, on in enumerate(("enter", "exit", "dwell(2)"), 1):
+            engine.subscribe(sub, BOX, on=on, confirm="2 fixes", notify="initial")
+        engine.subscribe(4, BOX, on="exit", objects=["bus"], notify="initial")
+        parts = [ways.slice(0, 2), ways.slice(2, 1), ways.slice(3)]
+        engine.start(events=parts[:2], sink=sink, available_now=True).wait()
+        engine.subscribe(1, BOX, on="enter", notify="initial", replace=True)
+        engine.start(events=parts, sink=sink, available_now=True).wait()
+    told = sink.table()
+    assert lives(told, 1) == [
+        ("van", "initial", 0, 1, 0),
+        ("bus", "enter", 3, 1, 3),
+        ("van", "enter", 5, 2, 5),
+    ], "a stay that a replace continues is not told again"
+    assert lives(told, 2) == [("van", "initial", 0, 1, 0)], "one fix outside does not confirm an exit"
+    assert lives(told, 3) == [("van", "initial", 0, 1, 0), ("van", "dwell", 0, 2, 2)]
+    assert lives(told, 4) == []
+
+
+def test_an_object_that_falls_silent_inside_has_ended_and_enters_anew(tmp_path: Path) -> None:
+    sink, now_s = gs.sinks.Memory(), [0.0]
+    ways = drive((1, "van"), (1, "bus"), (9, "bus"), (1, "van"), (1, "van"))
+    tables = [ways.slice(0, 2), ways.slice(2, 1), ways.slice(3, 1), ways.slice(4)]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path), clock=lambda: now_s[0]) as engine:
+        engine.subscribe(1, BOX, on="exit", notify="ended")
+        engine.subscribe(2, BOX, on="enter", notify="ended")
+        engine.subscribe(3, BOX, on="exit")
+        engine.subscribe(4, BOX, notify="ended")
+        for number in range(4):
+            now_s[0] = number * TUNING.object_ttl_s * 0.7
+            engine.start(events=tables[: number + 1], sink=sink, available_now=True).wait()
+    told = sink.table()
+    reasons = Counter(zip(told["sub_id"].to_pylist(), told["ended_reason"].to_pylist(), strict=True))
+    assert {key: n for key, n in reasons.items() if key[1]} == {(1, "silent"): 1, (2, "silent"): 1}
+    assert lives(told, 1) == [("bus", "exit", 1, 1, 2), ("van", "ended", 0, 1, 0)]
+    assert lives(told, 2)[-2:] == [("van", "ended", 0, 2, 0), ("van", "enter", 3, 1, 3)]
+    assert lives(told, 3) == [("bus", "exit", 1, 1, 2)]
+
+
 def test_a_stage_is_given_the_alerts_of_events_with_columns_as_before(tmp_path: Path) -> None:
     sink, counted = gs.sinks.Memory(), gs.sinks.Memory()
     stage = gs.Stage(gs.operators.Count(key="transition"), counted, on="matches")
@@ -191,6 +262,10 @@ WRONG: dict[str, dict[str, Any]] = {
     'notify = "ended,"': {"notify": "ended,"},
     'notify = "ended, ended"': {"notify": ["ended", "ended"]},
     'notify = "Ended"': {"notify": "Ended"},
+    'notify = "initial"`, `on = "inside"': {"notify": "initial"},
+    'notify = "initial"`, `on = "cross"': {"notify": "initial", "on": "cross"},
+    'notify = "initial"` with `keywords = "flood"': {"notify": "initial", "on": "enter", "keywords": "flood"},
+    'notify = "initial"` with `where = "speed > 80"': {"notify": "initial", "on": "enter", "where": "speed > 80"},
 }
 
 

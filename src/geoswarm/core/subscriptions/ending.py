@@ -13,13 +13,14 @@ import pyarrow as pa
 from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.core.subscriptions.attribute_kind import Column, Inspection
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
+from geoswarm.core.subscriptions.trigger import is_on, is_on_inside
 from geoswarm.errors import InputError
 from geoswarm.parameters import suggestion
 
 MAX_EVENTS_MAX = 1_000_000_000
 """More than a stream gives one subscriber in a year: so many are no limit."""
-TELLS_ENDED = 1
-NOTIFY_WORDS = {"ended": TELLS_ENDED}
+TELLS_ENDED, TELLS_INITIAL = 1, 2
+NOTIFY_WORDS = {"ended": TELLS_ENDED, "initial": TELLS_INITIAL}
 """What a subscription may ask to be told, by the bit of its code."""
 
 
@@ -94,15 +95,26 @@ class NotifyAttribute(RareNumberAttribute):
         faulty = np.flatnonzero(inspection.puts & given & np.array([bool(why) for why in whys])[at])
         detail = "notify of subscription {sub_id} is {notify!r}: {why}"
         inspection.refusals.turn_away_each(faulty, self.name, detail, [whys[code] for code in at[faulty].tolist()])
+        self._refuse_initial(inspection, inspection.puts & (values & TELLS_INITIAL > 0))
         refuse_without_alerts(inspection, inspection.puts & given, self.name)
         return values
+
+    def _refuse_initial(self, inspection: Inspection, chosen: Bools) -> None:
+        """Who is inside is told by a last place: of stays, and where nothing else is asked of an event."""
+        who, turn_away = "notify of subscription {sub_id} is {notify!r}, and it ", inspection.refusals.turn_away
+        stays = "in which no object has a stay: send on = enter, exit or dwell(SECONDS), or leave initial out"
+        turn_away(chosen & is_on_inside(inspection), self.name, f"{who}is on inside, {stays}")
+        turn_away(chosen & is_on("cross", inspection), self.name, f"{who}is on cross, {stays}")
+        for column, lacks in (("keywords", "text"), ("where", "columns")):
+            detail = f"{who}has {column} {{{column}!r}}: a last place has no {lacks}, so leave {column} or initial out"
+            turn_away(chosen & ~inspection.is_null(column), self.name, detail)
 
     def show(self, values: Ints) -> dict[str, pa.Array]:
         return {self.name: pa.array([show_notify(code) for code in values.tolist()], pa.string())}
 
 
 def read_notify(text: str) -> int:
-    """The code of words such as "ended"."""
+    """The code of words such as "ended, initial"."""
     words, code = [word.strip() for word in text.split(",")], 0
     example = f'write "{", ".join(NOTIFY_WORDS)}"'
     if words == [""]:

@@ -80,6 +80,12 @@ class BatchState(Protocol):
     def notify(self, sub_ids: SubIds) -> Ints:
         """What each of ascending subscriptions is told beside events, as a code of `core/subscriptions/ending.py`."""
 
+    def asks_to_be_told(self) -> bool:
+        """Whether some subscription may be told more than its alerts of events."""
+
+    def begun(self) -> Searchable | None:
+        """The subscriptions that begin with the batch and want to be told who is inside; None if there are none."""
+
     def ends(self) -> pa.RecordBatch:
         """The last rows of subscriptions that have ended, with the columns ENDS."""
 

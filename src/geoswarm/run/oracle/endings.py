@@ -37,6 +37,7 @@ class Asked(NamedTuple):
 
     max_events: int | None = None
     tells: bool = False
+    initial: bool = False
 
 
 @dataclass
@@ -46,11 +47,14 @@ class Endings:
     """The number of alerts that each has had."""
     reached: set[int] = field(default_factory=set)
     """Those that are over with the next batch."""
+    begun: set[int] = field(default_factory=set)
+    """Those that were registered or replaced since the last batch."""
     ends: list[End] = field(default_factory=list)
 
     def begin(self, sub: int, asked: Asked) -> None:
         """It was registered or replaced."""
         self.asked[sub], self.told[sub] = asked, 0
+        self.begun.add(sub)
 
     def settle(self, in_force: Mapping[int, InForce], live: Collection[int], now_us: int) -> None:
         """Those that were in force in the batch before, and are not any more."""
@@ -88,7 +92,7 @@ class Endings:
         return ends
 
 
-def read_asked(row: Mapping[str, object]) -> Asked | None:
+def read_asked(row: Mapping[str, object], on: object) -> Asked | None:
     """What the columns of an operation say; None if it cannot be read, or does not go together."""
     most, notify = row.get("max_events"), row.get("notify")
     if most is not None and not 1 <= int(str(most)) <= 1_000_000_000:
@@ -96,6 +100,8 @@ def read_asked(row: Mapping[str, object]) -> Asked | None:
     if most is not None and (row.get("aggregate") is not None or row.get("since") is not None):
         return None
     words = [] if notify is None else [word.strip() for word in str(notify).split(",")]
-    if len(set(words)) < len(words) or not set(words) <= {"ended"}:
+    if len(set(words)) < len(words) or not set(words) <= {"ended", "initial"}:
         return None
-    return Asked(None if most is None else int(str(most)), "ended" in words)
+    if "initial" in words and (on in ("inside", "cross") or not row.get("keywords") is row.get("where") is None):
+        return None
+    return Asked(None if most is None else int(str(most)), "ended" in words, "initial" in words)

@@ -26,7 +26,7 @@ from geoswarm.core.where.types import check_where
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
 from geoswarm.run.oracle.endings import End, Endings, InForce, read_asked
-from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
+from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, Unprompted, read_rules
 from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 from geoswarm.run.oracle.where import truth
 
@@ -81,6 +81,8 @@ class Oracle:
         """By subscription; those that are missing report matches."""
         self._beginnings = 0
         self.endings = Endings()
+        self.unprompted = list[Unprompted]()
+        """What the last batch told of objects that sent nothing."""
         self.since_us: dict[int, int] = {}
         """From when on subscriptions that took effect in this batch want kept events; cleared by who ends it."""
 
@@ -153,7 +155,7 @@ class Oracle:
             return False
         if on == "cross" and predicate != "intersects":
             return False
-        asked = read_asked(row)
+        asked = read_asked(row, on)
         if asked is None:
             return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
@@ -264,13 +266,17 @@ class Oracle:
         met = self.match(events, now_us) if met is None else met
         pairs = {(event, sub): INSIDE for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
-        self.following.forget(interval - window)
+        rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
+        stays = {sub: self.endings.asked[sub] for sub, asked in rules.items() if asked.on != "cross"}
+        self.unprompted = self.following.forget(interval - window, [sub for sub, asked in stays.items() if asked.tells])
+        begun = [sub for sub, asked in stays.items() if asked.initial and sub in self.endings.begun]
+        self.unprompted += self.following.begin(begun, self._is_inside)
+        self.endings.begun.clear()
         names = events.column("object_id").to_pylist() if "object_id" in events.schema.names else []
         has_accuracy = "accuracy_m" in events.schema.names
         accuracies = events.column("accuracy_m").to_pylist() if has_accuracy else [None] * len(names)
         times = events.column("ts").cast(pa.int64()).to_pylist()
         ids = events.column("event_id").to_pylist()
-        rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
         places = [self._place(row) for row in events.to_pylist()]
         fixes = sorted(zip(times, ids, names, accuracies, places, strict=False), key=lambda row: row[:2])
         for ts_us, event, name, accuracy_m, place in fixes:
@@ -282,6 +288,13 @@ class Oracle:
                 )
                 pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
+
+    def _is_inside(self, sub: int, name: object, place: shapely.Point) -> bool:
+        """Whether an object counts as inside by its place alone."""
+        if sub in self.objects and str(name) not in self.objects[sub]:
+            return False
+        region = self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4]))
+        return region.satisfies(self.predicates.get(sub, "intersects"), Region(place))
 
     def _place(self, event: dict[str, object]) -> shapely.Point:
         """A fit event as a point."""
@@ -428,13 +441,26 @@ def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
     return alerts
 
 
+def unprompted_of(tables: Iterable[pa.Table]) -> list[Unprompted]:
+    """What an engine's output says of objects that sent nothing."""
+    found = list[Unprompted]()
+    for table in tables:
+        times = [table.column(name).cast(pa.int64()).to_pylist() for name in ("ts", "since")]
+        for row, ts_us, since_us in zip(table.to_pylist(), *times, strict=True):
+            if row["event_id"] is None and row.get("object_id") is not None:
+                assert row["ended_reason"] == ("silent" if row["transition"] == "ended" else None)
+                told, place = Told(row["transition"], since_us, row["sequence"]), shapely.Point(row["x"], row["y"])
+                found.append(Unprompted(row["sub_id"], row["object_id"], told, ts_us, place))
+    return found
+
+
 def ends_of(tables: Iterable[pa.Table]) -> list[End]:
     """The last rows of subscriptions in an engine's output."""
     ends = list[End]()
     for table in tables:
         rows = table.append_column("ts_us", table.column("ts").cast(pa.int64())).to_pylist()
         for row in rows:
-            if row["transition"] == "ended":
+            if row["transition"] == "ended" and row.get("object_id") is None:
                 assert row["event_id"] is row["x"] is row["since"] is row["sequence"] is None
                 ends.append(End(row["sub_id"], row["ended_reason"], row["ts_us"], row["user"], row["payload"]))
     return sorted(ends)

@@ -1,6 +1,7 @@
-"""The subscriptions that have ended since the last batch and asked to be told so, with what their last row says.
+"""The subscriptions that have ended since the last batch and asked to be told so, with what their last row says; and
+those that have begun, and asked who is inside.
 
-A version has those that were cancelled or have expired in making it. The batch that runs with it tells them
+A version has those that began, were cancelled or have expired in making it. The batch that runs with it tells them
 (`flow/stages/ends.py`), so the version after it begins with none; a replay finds them with the version of its batch.
 They are kept whole: the segments that had them may be merged away by then.
 """
@@ -20,6 +21,7 @@ from geoswarm.store.storage import Storage
 KIND = "ends"
 """The ending of the file's name."""
 NOBODY_ENDED = pa.RecordBatch.from_pylist([], schema=ENDS)
+NOBODY_BEGAN: SubIds = np.empty(0, np.int64)
 
 
 def ends_at(segments: Sequence[Segment], found: Ints, reason: str, now_us: int) -> pa.RecordBatch:
@@ -43,18 +45,19 @@ def end_rows(
     return pa.record_batch([column.cast(field.type) for column, field in zip(columns, ENDS, strict=True)], schema=ENDS)
 
 
-def write_ends(storage: Storage, stem: str, ends: pa.RecordBatch) -> str | None:
-    """Returns the name of the file; None if nobody has ended. The checkpoint makes it durable."""
-    if not len(ends):
+def write_ends(storage: Storage, stem: str, ends: pa.RecordBatch, begun: SubIds) -> str | None:
+    """Returns the name of the file; None if nobody is to be told. The checkpoint makes it durable."""
+    if not len(ends) and not len(begun):
         return None
     name = f"{stem}.{KIND}"
     rows = np.frombuffer(ends.serialize(), np.uint8)
-    storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", {"rows": rows}, durable=False)
+    storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}", {"rows": rows, "begun": begun}, durable=False)
     return name
 
 
-def open_ends(storage: Storage, name: str | None) -> pa.RecordBatch:
+def open_ends(storage: Storage, name: str | None) -> tuple[pa.RecordBatch, SubIds]:
+    """The last rows, and the ids of those that have begun, ascending."""
     if name is None:
-        return NOBODY_ENDED
-    rows = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}")["rows"]
-    return pa.ipc.read_record_batch(pa.py_buffer(rows), ENDS)
+        return NOBODY_ENDED, NOBODY_BEGAN
+    arrays = storage.map_arrays(f"{SEGMENTS_FOLDER}/{name}")
+    return pa.ipc.read_record_batch(pa.py_buffer(arrays["rows"]), ENDS), arrays["begun"]

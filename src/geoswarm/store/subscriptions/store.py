@@ -107,7 +107,7 @@ class Store:
             churn.came.append(subs[REGION].rects)
             if door is not None:
                 door.came(subs)
-            draft, view = self._add(draft, view.with_pasts(view.pasts.born(subs)), subs)
+            draft, view = self._add(draft, view.with_pasts(view.pasts.born(subs)).with_begun(subs), subs)
         return draft, view
 
     def _begin_counting(
@@ -146,8 +146,8 @@ class Store:
         stem = f"{draft.version:012d}-{draft.token[:8]}"
         if view.pasts is not before.pasts:
             draft = replace(draft, pasts=write_pasts(self.storage, stem, view.pasts))
-        if view.ends is not before.ends:
-            draft = replace(draft, ends=write_ends(self.storage, stem, view.ends))
+        if view.ends is not before.ends or view.begun is not before.begun:
+            draft = replace(draft, ends=write_ends(self.storage, stem, view.ends, view.begun))
         if all(before.dead.get(name, NONE_DEAD) is bits for name, bits in view.dead.items()):
             return draft
         name = f"{stem}.dead"
@@ -166,6 +166,8 @@ class Store:
         churn.went.append(view.rects_at(found))
         if len(view.pasts.ids):
             view = view.with_pasts(view.pasts.without(view.ids_at(found)))
+        if len(view.begun):
+            view = view.without_begun(view.ids_at(found))
         if door is not None:
             door.went(view, found)
         return self._mark_dead(draft, view, found)

@@ -29,6 +29,7 @@ from geoswarm.core.subscriptions.attributes import (
     REGION,
     USER,
 )
+from geoswarm.core.subscriptions.ending import TELLS_INITIAL
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
 from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
@@ -39,7 +40,7 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
-from geoswarm.store.subscriptions.ends import NOBODY_ENDED, ends_at, open_ends
+from geoswarm.store.subscriptions.ends import NOBODY_BEGAN, NOBODY_ENDED, ends_at, open_ends
 from geoswarm.store.subscriptions.pasts import NONE_WAITS, Pasts, open_pasts
 
 
@@ -53,6 +54,8 @@ class View:
     """Who waits for kept events."""
     ends: pa.RecordBatch = field(default_factory=lambda: NOBODY_ENDED)
     """Who has ended and is to be told so."""
+    begun: SubIds = field(default_factory=lambda: NOBODY_BEGAN)
+    """Who has begun and is to be told who is inside; ascending."""
 
     @classmethod
     def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
@@ -61,7 +64,7 @@ class View:
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
         bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         dead = {name: bitmaps.get(name, NONE_DEAD) for name in names}
-        return cls(opened, dead, open_pasts(storage, manifest.pasts), open_ends(storage, manifest.ends))
+        return cls(opened, dead, open_pasts(storage, manifest.pasts), *open_ends(storage, manifest.ends))
 
     def with_segment(self, name: str, held: Segment) -> "View":
         return replace(self, segments=self.segments | {name: held}, dead=self.dead | {name: NONE_DEAD})
@@ -85,6 +88,20 @@ class View:
         """With the last rows of the subscriptions at some places that asked for them."""
         told = ends_at(list(self.segments.values()), found, reason, now_us) if found.size else NOBODY_ENDED
         return replace(self, ends=pa.concat_batches([self.ends, told])) if len(told) else self
+
+    def with_begun(self, subs: Subs) -> "View":
+        """With those of new subscriptions that want to be told who is inside."""
+        asks = subs.ids[subs[NOTIFY] & TELLS_INITIAL > 0]
+        return replace(self, begun=np.union1d(self.begun, asks)) if len(asks) else self
+
+    def without_begun(self, ids: SubIds) -> "View":
+        """Without some, which were cancelled, or replaced by others."""
+        left = ~np.isin(self.begun, ids)
+        return self if left.all() else replace(self, begun=self.begun[left])
+
+    def asks_to_be_told(self) -> bool:
+        """Whether some subscription may have `notify`."""
+        return any(len(held[NOTIFY].ids) for held in self.segments.values())
 
     def settle_ends(self, before: "View", since_us: int, now_us: int) -> "View":
         """One last row for each that was live in the version before, at `since_us`, or had its last row there, and is
