@@ -43,6 +43,8 @@ EVERY_KIND = [
     register(402, geometry="POLYGON((2 48, 3 48, 3 49, 2 48))", predicate="within"),
     register(403, geometry="CIRCLE(2.25 48.5, 1500.5)", on="exit", confirm="3 fixes", cooldown="1.5 min"),
     register(408, on="enter", confirm="0.5 s"),
+    register(412, on="exit", max_events=5, notify="ended, initial"),
+    register(413, max_events=1_000_000_000, notify=" ended"),
     register(
         404, geometry="MULTIPOLYGON(((2 48, 3 48, 3 49, 2 48)), ((5 5, 7 5, 7 7, 5 7, 5 5), (6 6, 6.5 6, 6 6.5, 6 6)))"
     ),

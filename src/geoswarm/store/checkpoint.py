@@ -7,6 +7,7 @@
     journal/         what happened (`journal/`)              spark/            Spark's own offsets
     guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
     scale/           executors that were asked for (`scale_requests.py`)
+    reached/         who has had its `max_events`, by batch (`subscriptions/reached.py`)
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same

@@ -15,6 +15,7 @@ from geoswarm.store.segments.open import repair_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import ends, pasts
+from geoswarm.store.subscriptions.reached import REACHED_FOLDER
 
 
 def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[str]:
@@ -30,6 +31,7 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
         manifest.MANIFESTS_FOLDER,
         SEGMENTS_FOLDER,
         guard_files.GUARD_FOLDER,
+        REACHED_FOLDER,
     ):
         storage.sweep(folder)
     # Also those of the version that the last batch had: it may be run again.

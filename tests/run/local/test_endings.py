@@ -16,8 +16,12 @@ import worlds
 from geoswarm.config import WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SettingsError
+from geoswarm.flow.stages.in_order import in_order, route_by
+from geoswarm.run import limits
+from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of, unprompted_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
+from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage
@@ -48,21 +52,25 @@ def storm(seed: int, number: int) -> pa.Table:
     return worlds.with_endings(rng, worlds.with_payloads(rng, asked))
 
 
-class Dies(gs.sinks.Memory):
-    """Fails at a batch, after it has written it, as if the process had ended there."""
+DEATHS = {
+    2: (gs.sinks.Memory, "write"),
+    3: (limits, "write_reached"),
+    4: (KeyedRun, "finish"),
+    5: (Checkpoint, "finish"),
+}
+"""After what the process ends, in the batch with this number."""
 
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self.at = at
 
-    def write(self, matches: Any, batch_id: int) -> None:
-        super().write(matches, batch_id)
-        if batch_id == self.at:
-            raise RuntimeError("the process ended")
+def and_die(act: Any) -> Any:
+    def last(*given: Any) -> None:
+        act(*given)
+        raise RuntimeError("the process ended")
+
+    return last
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> None:
+def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     told, oracle, reasons, counted = dict[int, pa.Table](), Oracle(worlds.BOUNDS), Counter[str](), 0
     kinds = Counter[str]()
     oracle.way_m_max = WAY_M_MAX
@@ -70,8 +78,11 @@ def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> Non
     for number in range(BATCHES):
         tables, storms = ([make(seed, k) for k in range(number + 1)] for make in (batch, storm))
         chosen = TUNING.model_copy(update={"strategy": STRATEGIES[(number // 2 + seed) % len(STRATEGIES)]})
-        for dies in [True, False] if number in (2, 5) else [False]:
-            sink, clock = Dies(number if dies else -1), partial(float, number * BATCH_S)
+        for dies in [True, False] if number in DEATHS else [False]:
+            sink, clock = gs.sinks.Memory(), partial(float, number * BATCH_S)
+            if dies:
+                place, name = DEATHS[number]
+                monkeypatch.setattr(place, name, and_die(getattr(place, name)))
             with gs.LocalEngine(WORLD, chosen, checkpoint=str(tmp_path), clock=clock) as engine:
                 if number in (3, 6):
                     engine.scale(5 if number == 3 else 2)
@@ -79,6 +90,7 @@ def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int) -> Non
                 if dies:
                     with pytest.raises(RuntimeError, match="the process ended"):
                         run.wait()
+                    monkeypatch.undo()
                 else:
                     run.wait()
             for known, table in sink.batches.items():
@@ -279,3 +291,19 @@ def test_what_cannot_be_used_is_refused_as_the_docs_say(tmp_path: Path, shown: s
         pytest.raises(InputError, match=re.escape(says.removesuffix(" |"))),
     ):
         engine.subscribe(7, BOX, **WRONG[shown])
+
+
+def test_alerts_of_a_subscription_are_sorted_with_those_without_an_event() -> None:
+    rows = pa.record_batch(
+        {
+            "event_id": pa.array([2, None, 1, None], pa.int64()),
+            "ts": pa.array([5, 5, 5, 5], pa.timestamp("us", "UTC")),
+            "object_id": ["van", None, "van", "van"],
+            "sub_id": pa.array([7, 7, 7, 7], pa.int64()),
+        }
+    )
+    parcels = route_by("sub_id", 1)(0, iter([rows]))
+    (table,) = in_order(rows.schema)(0, parcels)
+    assert table["event_id"].to_pylist() == [None, 1, 2, None]
+    assert table["object_id"].to_pylist() == ["van", "van", "van", None]
+    assert table.schema == rows.schema

@@ -8,7 +8,7 @@ The rules, of a subscription that asks for `initial` and was registered or repla
  - an object that counts as inside already, by a stay that a `replace` continues, is not told again;
  - it has the next number of its sequence. It begins no pause, and none leaves it out;
  - it does not prolong how long the object is remembered (`object_ttl_s`).
-`initial_work.py` calls this beside the turns of a batch, `run/oracle/following.py` has the same by brute force.
+`life_work.py` calls this beside the turns of a batch, `run/oracle/following.py` has the same by brute force.
 """
 
 import numpy as np

@@ -1,9 +1,9 @@
 """The work of an executor where subscriptions are told of objects that send nothing: who is inside when a subscription
 begins (`initial.py`), and who was inside when it was forgotten (`silence.py`).
 
-    endings of intervals ── silent ──┐
-    state of all its objects ── initial ──┼──► rows of alerts without an event, then those of events
-    events ── turns ─────────────────┘
+    end of an interval ──────── silent ──┐
+    state of all its objects ── initial ─┼──► rows of alerts without an event, then those of events
+    events ──────────────────── turns ───┘
 
 Streams in which nobody asks for either have `ExecutorWork` itself.
 """
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools
 from geoswarm.flow.keyed.initial import find_begun
 from geoswarm.flow.keyed.operator import KEY, Answer, Turn
-from geoswarm.flow.keyed.silence import find_silent
+from geoswarm.flow.keyed.silence import RulesLookup, find_silent
 from geoswarm.flow.keyed.state import StateFile
 from geoswarm.flow.keyed.told_rows import Telling, told_rows
 from geoswarm.flow.keyed.turn import KeyGroups, Shelf, group, make_shelf, turn_of
@@ -26,9 +26,9 @@ from geoswarm.model import OF_ENDED, OF_INITIAL
 
 
 class LifeWork(ExecutorWork):
-    def __init__(self, task: KeyedTask, executor: int) -> None:
+    def __init__(self, telling: Telling, lookup: RulesLookup, task: KeyedTask, executor: int) -> None:
         super().__init__(task, executor)
-        self._telling: Telling = task.operator.telling  # type: ignore[attr-defined]
+        self._telling, self._lookup = telling, lookup
         self._begun: list[Shelf] = []
         """The state of objects with stays that begin with this batch, by interval."""
         self._kept = list[pa.Array]()
@@ -66,7 +66,7 @@ class LifeWork(ExecutorWork):
         newest = turn.held_starts[1:] - 1
         gone = np.flatnonzero(turn.held_intervals[newest] <= last)
         held = turn.held.take(pa.array(newest[gone]))
-        silent = find_silent(held, operator.lookup, self._telling)  # type: ignore[attr-defined]
+        silent = find_silent(held, self._lookup, self._telling)
         if len(silent.subs):
             yield told_rows(turn.keys.take(pa.array(gone)), held, silent, OF_ENDED, operator.given(task.fed))
 

@@ -20,8 +20,12 @@ from geoswarm.flow.keyed.state_lists import flat_lists
 from geoswarm.flow.keyed.told_rows import Telling, ToldPairs
 from geoswarm.model import CROSS, INSIDE
 
+RulesLookup = Callable[[SubIds], FollowRules]
+"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
+`View.follow_rules` in `store/subscriptions/view.py` is one."""
 
-def find_silent(held: pa.RecordBatch, lookup: Callable[[SubIds], FollowRules], telling: Telling) -> ToldPairs:
+
+def find_silent(held: pa.RecordBatch, lookup: RulesLookup, telling: Telling) -> ToldPairs:
     """`held` is the newest state of the objects that are forgotten."""
     subs, offsets = flat_lists(held.column("subs"))
     since_us = flat_lists(held.column("since_us"))[0]

@@ -48,6 +48,7 @@ For alerts (`flow/stages/alerts.py`), each transition also says:
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -59,17 +60,15 @@ from geoswarm.flow.keyed.columns import sum_groups
 from geoswarm.flow.keyed.life_work import LifeWork
 from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
+from geoswarm.flow.keyed.silence import RulesLookup
 from geoswarm.flow.keyed.state_lists import LONGS, flat_lists, lists_beside, to_lists
 from geoswarm.flow.keyed.told_rows import TOLD, Telling
 from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
 from geoswarm.flow.keyed.turn_ways import ways_of
 from geoswarm.flow.keyed.ways import Crossings
+from geoswarm.flow.keyed.work import KeyedTask
 from geoswarm.model import ACCURACY, OBJECT, SUB_IDS, TIMESTAMP
-
-Lookup = Callable[[SubIds], FollowRules]
-"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
-`View.follow_rules` in `store/subscriptions/view.py` is one."""
 
 
 class Vagueness(NamedTuple):
@@ -100,7 +99,7 @@ class Transitions(Operator):
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: RulesLookup,
         window: int = 1,
         vagueness: Vagueness = NEVER_VAGUE,
         sequence_us: int | None = None,
@@ -171,8 +170,8 @@ class Transitions(Operator):
         passing = without_object(fed.filter(keys.is_null()), self.lookup, tells)
         return fed.filter(keys.is_valid()), passing.rename_columns(given.names).cast(given)
 
-    def work(self) -> type[LifeWork] | None:
-        return None if self.telling is None else LifeWork
+    def work(self) -> Callable[[KeyedTask, int], LifeWork] | None:
+        return None if self.telling is None else partial(LifeWork, self.telling, self.lookup)
 
     def update(self, turn: Turn) -> Answer:
         rows, (subs, offsets) = turn.rows, flat_lists(turn.rows.column(SUB_IDS.name))
@@ -221,7 +220,7 @@ class Transitions(Operator):
         return StateRows(held.rows.take(pa.array(newest)), np.arange(len(newest) + 1), held.batches[newest])
 
 
-def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) -> pa.RecordBatch:
+def without_object(rows: pa.RecordBatch, lookup: RulesLookup, tells: bool = False) -> pa.RecordBatch:
     """Events without an object, with only their subscriptions on `inside`, ascending; and what these are told."""
     subs, offsets = flat_lists(rows.column(SUB_IDS.name))
     numbers, interests, _ = _look_up_interests(subs, lookup)
@@ -230,7 +229,7 @@ def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) ->
 
 
 def all_inside(sub_ids: SubIds) -> FollowRules:
-    """The `Lookup` where no subscription follows objects."""
+    """The `RulesLookup` where no subscription follows objects."""
     return FollowRules.inside(len(sub_ids))
 
 
@@ -240,7 +239,7 @@ def _swap_name(name: str) -> str:
     return names.get(name, name)
 
 
-def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, Ints]:
+def _look_up_interests(subs: SubIds, lookup: RulesLookup) -> tuple[Ints, Interests, Ints]:
     """Subscriptions as numbers, and the rules and the exit buffer of each number. Each is looked up once."""
     numbers, ids = number_subs(subs)
     order = np.argsort(ids)
