@@ -3,6 +3,7 @@ which they come and go, plans change, batches are run again, and each batch has 
 
 import re
 from collections import Counter
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -307,3 +308,17 @@ def test_alerts_of_a_subscription_are_sorted_with_those_without_an_event() -> No
     assert table["event_id"].to_pylist() == [None, 1, 2, None]
     assert table["object_id"].to_pylist() == ["van", "van", "van", None]
     assert table.schema == rows.schema
+
+
+def test_who_has_had_its_most_and_expires_is_told_once(tmp_path: Path) -> None:
+    sink, now_s = gs.sinks.Memory(), [0.0]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path), clock=lambda: now_s[0]) as engine:
+        for sub in (1, 2):
+            engine.subscribe(
+                sub, BOX, max_events=1 + sub, notify="ended", expires=datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+            )
+        engine.start(events=[fixes(0, 1)], sink=sink, available_now=True).wait()
+        now_s[0] = 10.0
+        engine.start(events=[fixes(0, 1), fixes(2), fixes(3)], sink=sink, available_now=True).wait()
+    assert seconds(sink.table(), 1) == [0, 1, "max_events"]
+    assert seconds(sink.table(), 2) == [0, 1, "expired"]
