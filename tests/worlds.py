@@ -287,6 +287,17 @@ def with_payloads(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
     return operations.append_column("payload", pa.array([PAYLOADS[i] for i in chosen], pa.string()))
 
 
+def with_endings(rng: np.random.Generator, operations: pa.Table) -> pa.Table:
+    """Some end after a few alerts, and some want to be told of their end; a few are nonsense."""
+    n = len(operations)
+    drawn = rng.choice([1, 2, 5, 20, 200, 0, -1], n, p=[0.2, 0.2, 0.2, 0.2, 0.16, 0.02, 0.02])
+    most = pa.array(drawn, pa.int64(), mask=rng.random(n) < 0.5)
+    words = ["", "ended", " initial,ended ", "initial", "ended,", "ended, ended"]
+    notify = rng.choice(words, n, p=[0.2, 0.3, 0.3, 0.16, 0.02, 0.02])
+    notify = pa.array([word or None for word in notify], pa.string())
+    return operations.append_column("max_events", most).append_column("notify", notify)
+
+
 PREDICATES = [None, "intersects", "contains", "within", "covers", " covers ", "inside"]
 
 

@@ -60,11 +60,19 @@ SINCE = pa.field("since", TIMESTAMP)
 SEQUENCE = pa.field("sequence", pa.int64())
 """The number of an alert among those of its subscription about its object; null: of each event alike, `inside`."""
 PAYLOAD = pa.field("payload", pa.string())
-ALERT = pa.schema([SUB_ID, USER, TRANSITION, SINCE, SEQUENCE, PAYLOAD])
-"""The columns of an alert beside those of its event."""
-ALERT_KINDS = ("inside", "enter", "exit", "dwell", "cross")
-OF_INSIDE, OF_ENTER, OF_EXIT, OF_DWELL, OF_CROSS = range(len(ALERT_KINDS))
+ENDED_REASON = pa.field("ended_reason", pa.string())
+"""Why a subscription, or an object's stay, has ended, one of ENDED_REASONS; null: the alert is of something else."""
+EVENT_ALERT = pa.schema([SUB_ID, USER, TRANSITION, SINCE, SEQUENCE, PAYLOAD])
+"""The columns of an alert of an event, beside the event's own."""
+ALERT = EVENT_ALERT.append(ENDED_REASON)
+"""The columns of any alert; those of events are null where there is none, but for `ts`."""
+ALERT_KINDS = ("inside", "enter", "exit", "dwell", "cross", "ended", "initial")
+OF_INSIDE, OF_ENTER, OF_EXIT, OF_DWELL, OF_CROSS, OF_ENDED, OF_INITIAL = range(len(ALERT_KINDS))
 """What an alert is of, as a number."""
+ENDED_REASONS = ("expired", "cancelled", "max_events", "silent")
+EXPIRED, CANCELLED, MAX_EVENTS_REACHED, SILENT = ENDED_REASONS
+ENDS = pa.schema([SUB_ID, USER, PAYLOAD, ENDED_REASON, EVENT.field("ts")])
+"""The last rows of subscriptions, which are alerts without an event."""
 VERSION = "version"
 """The column of matches with the version of the subscriptions, the same in all rows of a batch."""
 PAST = pa.field("past", pa.bool_(), nullable=False)

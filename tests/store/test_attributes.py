@@ -43,6 +43,8 @@ EVERY_KIND = [
     register(402, geometry="POLYGON((2 48, 3 48, 3 49, 2 48))", predicate="within"),
     register(403, geometry="CIRCLE(2.25 48.5, 1500.5)", on="exit", confirm="3 fixes", cooldown="1.5 min"),
     register(408, on="enter", confirm="0.5 s"),
+    register(412, on="exit", max_events=5, notify="ended, initial"),
+    register(413, max_events=1_000_000_000, notify=" ended"),
     register(
         404, geometry="MULTIPOLYGON(((2 48, 3 48, 3 49, 2 48)), ((5 5, 7 5, 7 7, 5 7, 5 5), (6 6, 6.5 6, 6 6.5, 6 6)))"
     ),
@@ -87,13 +89,18 @@ def test_what_was_said_is_shown(tmp_path: Path) -> None:
     held.submit(operation_table(EVERY_KIND))
     held.fold(0)
     rows = {row["sub_id"]: row for row in live_table(held).to_pylist()}
-    assert list(rows) == [401, 402, 403, 404, 405, 406, 407, 408, 409, 410, 411]
+    assert list(rows) == list(range(401, 414))
     assert rows[401]["keywords"] == '"and" AND flood OR flood AND river'
     assert (rows[401]["user"], rows[401]["on"], rows[401]["expires"]) == ("ana", "dwell(2.5)", None)
     assert rows[402]["predicate"] == "within"
     assert [(rows[n]["confirm"], rows[n]["cooldown"]) for n in (403, 408, 401)] == [
         ("3 fixes", "90 s"),
         ("0.5 s", None),
+        (None, None),
+    ]
+    assert [(rows[n]["max_events"], rows[n]["notify"]) for n in (412, 413, 401)] == [
+        (5, "ended, initial"),
+        (1_000_000_000, "ended"),
         (None, None),
     ]
     assert rows[403]["geometry"] == b"CIRCLE(2.25 48.5, 1500.5)"

@@ -34,11 +34,12 @@ from geoswarm.flow.validate import conform_operations, validate_operations
 from geoswarm.guard.commands import Command
 from geoswarm.guard.limits import Removes
 from geoswarm.guard.rules import GuardRules
-from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, OBJECT, PAST, SUB_ID
+from geoswarm.model import ACCURACY, ALERT, DEAD_LETTER, EVENT_ALERT, OBJECT, PAST, SUB_ID
 from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
 from geoswarm.run.collection import Subscriptions
+from geoswarm.run.limits import check_alerts
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle
@@ -144,7 +145,8 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         (`docs/aggregates.md`). A `payload` is kept with it: JSON as text, or what json.dumps takes.
         `attributes` are further columns of operations (`core/subscriptions/attributes.py`): `objects`, a list of the
         ids whose events count; `where`, a condition on columns such as "speed > 80 AND status = 'free'"; `confirm`, "3
-        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert.
+        fixes" or "20 s" before an enter or exit counts, `exit_buffer_m`, and `cooldown`, a pause after each alert;
+        `max_events`, the alerts after which it ends; `notify=["ended"]`, to be told of its end.
         Returns the id; without a `sub_id`, one that is free (`store/subscriptions/fresh_ids.py`). Where ids are texts
         (`Contract.subscription_ids`) it is a text, a UUID or an integer, of which its text is the id."""
         said = {"user": user, "expires": expires, "geometry": geometry, "keywords": keywords, "on": on, "since": since}
@@ -221,8 +223,9 @@ class BaseEngine(AsksPast, AsksSubscriptions):
                 "rename one, or leave reorder_s out"
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
+        check_alerts(self.tuning, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
-        matched = ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS
+        matched = EVENT_ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS
         if self._ids == "text":
             matched = pa.schema([shown_field(f) if f.name == SUB_ID.name else f for f in matched])
         check_stages(stages, beside, columns, matched)
@@ -231,7 +234,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         made, held = self._make_strategy(), self._checkpoint
         if self._run is not None:
             self._run.stop()  # it has ended, but perhaps nobody has waited for its end
-        held.stream = AggregateStream(columns, answers is not None)
+        held.stream = AggregateStream(columns, answers is not None, self.tuning.matches == "alerts")
         put_columns(held.storage, columns)
         for lacking in held.lacking():
             _LOG.warning("%s", lacking.sentence)

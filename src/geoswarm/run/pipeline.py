@@ -10,7 +10,7 @@ crash. `steering.py` passes the counts of a batch to the control plane, `scaling
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import chain
 
@@ -38,6 +38,7 @@ from geoswarm.flow.stages.count import (
     sum_cells,
     thin_out,
 )
+from geoswarm.flow.stages.ends import tell_ends
 from geoswarm.flow.stages.match import match_events, match_parts
 from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.past import give_past, nullable_columns
@@ -47,6 +48,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
 from geoswarm.run.answers import Answers
 from geoswarm.run.keyed import KeyedRun, fresh_name
+from geoswarm.run.limits import LimitRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
@@ -102,7 +104,7 @@ class Pipeline:
         self._has_matched = False
         self._unmatched: LoadReport | None = None  # of the newest batch with events, if none of this run has matched
         self._check_pasts()
-        self._following = TransitionRun(checkpoint, tuning)
+        self._following, self._limits = TransitionRun(checkpoint, tuning), LimitRun(checkpoint)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
         self._answers = Answers(checkpoint, tuning, aggregates)
         self._stages = [(stage, as_sink(stage.sink), self._keyed_run(stage)) for stage in stages]
@@ -142,16 +144,21 @@ class Pipeline:
         state = kind(self._checkpoint.storage, batch.number, manifest, fresh_name())
         state.forget_attempt()  # files of an attempt that crashed
         task = self._task(batch, state)
-        matches = self._matches(batch.events, task).add_constant(VERSION, manifest.version)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
-        with matches.keep() if is_shared else nullcontext():
-            given = self._shown(self._with_pasts(matches, task, manifest), task)
+        with ExitStack() as kept:
+            matches, ends = kept.enter_context(self._limits.apply(self._matches(batch.events, task), task))
+            matches = matches.add_constant(VERSION, manifest.version)
+            if is_shared:
+                kept.enter_context(matches.keep())
+            given = self._with_pasts(self._with_ends(matches, ends, task, manifest), task, manifest)
+            given = self._shown(given, task)
             self._sink.write(given, batch.number)
             reports = _whole_reports(given, state)
             self._keep(batch.number, manifest, reports.get("route", []))
             times_us = [each.newest_us for each in reports.get("route", []) if each.newest_us is not None]
             newest_us = max(times_us, default=None)
             followed = self._following.finish(batch.number, newest_us)
+            self._limits.finish()
             self._run_stages(batch.events, matches, task)
             answers = self._answers.give(batch.events, task, state, newest_us)
         said = chain.from_iterable(report.said for report in chain.from_iterable(reports.values()))
@@ -258,6 +265,7 @@ class Pipeline:
             time.thread_time,
             name_task,
             any(entry.transitions for entry in state.manifest.segments),
+            any(entry.limited for entry in state.manifest.segments),
             counts_events,
             self._answers.watermark_us(batch.number),
             self._answers.begin(batch.number, state, name_task) if counts_events else None,
@@ -281,6 +289,14 @@ class Pipeline:
         if task.asks_for_transitions or task.follows:
             matches = self._following.apply(matches, task)
         return matches.map(*make_alerts(task, matches.schema)) if task.tuning.matches == "alerts" else matches
+
+    def _with_ends(self, matches: Rows, reached: pa.RecordBatch, task: BatchTask, manifest: Manifest) -> Rows:
+        """Alerts, then the last rows of subscriptions that have ended; `reached` are those that end with this batch."""
+        if task.tuning.matches != "alerts" or not (len(task.state.ends()) or len(reached)):
+            return matches
+        alerts = pa.schema([field for field in matches.schema if field.name != VERSION])
+        ends = matches.numbers(1).map(tell_ends(task, alerts, reached), alerts)
+        return matches.union(ends.add_constant(VERSION, manifest.version))
 
     def _with_pasts(self, matches: Rows, task: BatchTask, manifest: Manifest) -> Rows:
         """What the sink gets: the past of new subscriptions, then the matches, if the settings mark which is which."""

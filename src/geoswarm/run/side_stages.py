@@ -19,6 +19,7 @@ from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.ordered_transitions import OrderedTransitions
 from geoswarm.flow.keyed.route import feed_schema
+from geoswarm.flow.keyed.told_rows import Telling
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
 from geoswarm.flow.keyed.ways import Crossings
 from geoswarm.flow.stages.beside import drop_followers, split_into_pairs
@@ -108,9 +109,14 @@ class TransitionRun:
             sequence_us = round(task.tuning.object_ttl_s * 1e6) if task.tuning.matches == "alerts" else None
             state = task.state
             crossings = Crossings(state.on_cross, task.grid, task.now_us, task.tuning.cross_way_m_max)
+            telling = None
+            if sequence_us is not None and state.asks_to_be_told():
+                telling = Telling(state.notify, state.begun, task.grid, task.now_us, sequence_us)
             reorder = self._held.begin(task.batch_id, task.now_us)
             make = Transitions if reorder is None else partial(OrderedTransitions, reorder)
-            operator = make(state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings)
+            operator = make(
+                state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings, telling
+            )
             changed = self._run.apply(matches, task.batch_id, task.now_us, operator)
         else:
             changed = matches.map(drop_followers(task), matches.schema)

@@ -73,6 +73,23 @@ class StoredBatch:
     def id_texts(self, sub_ids: SubIds) -> pa.LargeStringArray:
         return _cache.view(self.storage, self.manifest).known_id_texts(sub_ids, self.manifest.now_us)
 
+    def limits(self, sub_ids: SubIds) -> tuple[Ints, Ints]:
+        return _cache.view(self.storage, self.manifest).limits(sub_ids, self.manifest.now_us)
+
+    def notify(self, sub_ids: SubIds) -> Ints:
+        return _cache.view(self.storage, self.manifest).notify(sub_ids, self.manifest.now_us)
+
+    def asks_to_be_told(self) -> bool:
+        return _cache.view(self.storage, self.manifest).asks_to_be_told()
+
+    def begun(self) -> Searchable | None:
+        view = _cache.view(self.storage, self.manifest)
+        subs = view.subs(view.begun, self.manifest.now_us) if len(view.begun) else None
+        return None if subs is None else segment_in_memory(Grid.of(read_contract(self.storage)), subs).searchable()
+
+    def ends(self) -> pa.RecordBatch:
+        return _cache.view(self.storage, self.manifest).ends
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         return _cache.view(self.storage, self.manifest).regions(sub_ids, self.manifest.now_us)
 

@@ -7,6 +7,7 @@
     journal/         what happened (`journal/`)              spark/            Spark's own offsets
     guard/           what Guard knew (`guard_files.py`)      commands/     what operators ask of it
     scale/           executors that were asked for (`scale_requests.py`)
+    reached/         who has had its `max_events`, by batch (`subscriptions/reached.py`)
 
 A batch: `prepare` fixes its version and plan (or finds what a crashed attempt had fixed), the batch runs, `finish`
 clears what it no longer needs. A crash anywhere in between is repaired by running the batch again with the same
@@ -47,6 +48,7 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging import Merging
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import Churn, Store, View
+from geoswarm.store.subscriptions.ends import NOBODY_BEGAN, NOBODY_ENDED
 from geoswarm.store.subscriptions.lacking import Lacking, columns_of_stream, find_lacking, may_have_conditions
 from geoswarm.store.subscriptions.pasts import NONE_WAITS
 
@@ -268,11 +270,11 @@ class Checkpoint:
 
     def _draft(self, tables: Iterable[pa.Table], now_us: int, batch: int, *, is_trusted: bool = False) -> Draft:
         before, view = self.manifest, self._view
-        pasts = before.pasts
-        if before.batch is not None:  # which gives those their past who waited for it
-            view, pasts = view.with_pasts(NONE_WAITS), None
         now_us = max(now_us, before.now_us)  # a clock set back must not revive what has expired
-        begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token, pasts=pasts)
+        begun = before.next(now_us=now_us, content="", term=self.fence.term, token=self.fence.token)
+        if before.batch is not None:  # which gives those their past who waited for it, and tells those who have ended
+            begun = replace(begun, pasts=None, ends=None)
+            view = replace(view, pasts=NONE_WAITS, ends=NOBODY_ENDED, begun=NOBODY_BEGAN)
         store = replace(self._store, stream=self.stream) if batch >= 0 else self._store
         return make_draft(
             store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted

@@ -13,11 +13,13 @@ import pyarrow as pa
 from geoswarm.core.subscriptions.id_texts import with_numbers
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import conform_operations
+from geoswarm.model import EXPIRED
 from geoswarm.store import dead_files
 from geoswarm.store.guard_files import GuardFiles
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.merging import Merging
 from geoswarm.store.subscriptions import Churn, Store, View
+from geoswarm.store.subscriptions.reached import reached_since
 
 
 class Draft(NamedTuple):
@@ -43,8 +45,13 @@ def make_draft(
     before, now_us = view, begun.now_us
     draft, view = merging.adopt(begun, view)
     dead, churn = DeadLetters("operation", batch), Churn()
+    if any(entry.limited for entry in draft.segments):  # before others end: who has been told so is not told again
+        for reached in reached_since(store.storage, begun.reached_mark):
+            begun = draft.next(reached_mark=reached.batch)
+            draft, view = store.end_reached(begun, view, reached, since_us, churn, guarding)
     expired = view.find_expired(since_us, now_us)
     churn.went.append(view.rects_at(expired))
+    view = view.with_ended(expired, EXPIRED, now_us)
     if guarding is not None:
         guarding.went(view, expired)
         for removal in guarding.begin(now_us):
@@ -54,6 +61,7 @@ def make_draft(
         for rows in whole.to_batches(max_chunksize=store.tuning.operations_at_once_max):
             rows = with_numbers(rows) if store.ids == "text" else rows
             draft, view = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
+    view = view.settle_ends(before, since_us, now_us)
     draft = store.write_beside(draft, view, before)
     if guarding is not None:
         draft = guarding.finish(draft, dead)

@@ -14,7 +14,8 @@ from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import repair_index
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
-from geoswarm.store.subscriptions.pasts import KIND
+from geoswarm.store.subscriptions import ends, pasts
+from geoswarm.store.subscriptions.reached import REACHED_FOLDER
 
 
 def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[str]:
@@ -30,6 +31,7 @@ def repair(storage: Storage, grid: Grid, newest: Manifest, plan: Plan) -> list[s
         manifest.MANIFESTS_FOLDER,
         SEGMENTS_FOLDER,
         guard_files.GUARD_FOLDER,
+        REACHED_FOLDER,
     ):
         storage.sweep(folder)
     # Also those of the version that the last batch had: it may be run again.
@@ -76,13 +78,13 @@ def collect_garbage(
             continue
         held = manifest.read(storage, version)
         used.update(entry.name for entry in held.segments)
-        used |= {held.tombstones, held.pasts}
+        used |= {held.tombstones, held.pasts, held.ends}
         guards.add(held.guard)
     for name in storage.names(SEGMENTS_FOLDER):
         stem, _, kind = name.rpartition(".")
         number = name.partition("-")[0]
         is_past = not number.isdecimal() or int(number) <= newest.version
-        if (name if kind in ("dead", KIND) else stem) not in used and is_past:
+        if (name if kind in ("dead", pasts.KIND, ends.KIND) else stem) not in used and is_past:
             unused.append(f"{SEGMENTS_FOLDER}/{name}")
     janitor.remove(unused)
     guard_files.collect_garbage(storage, guards)

@@ -47,6 +47,10 @@ class Manifest:
     """The file with Guard's memory, if it was ever on (`guard_files.py`)."""
     pasts: str | None = None
     """The file with who waits for kept events, if anybody does (`subscriptions/pasts.py`)."""
+    ends: str | None = None
+    """The file with who has begun or ended and is to be told, if anybody is (`subscriptions/ends.py`)."""
+    reached_mark: int = -1
+    """Who reached `max_events` in batches up to this one has ended in it (`subscriptions/reached.py`)."""
 
     @property
     def subs(self) -> int:
@@ -64,8 +68,9 @@ class Manifest:
         fresh = [f"{SEGMENTS_FOLDER}/{entry.name}.records" for entry in self.segments if entry.name not in known]
         if self.tombstones not in (None, before.tombstones):
             fresh.append(f"{SEGMENTS_FOLDER}/{self.tombstones}")
-        if self.pasts not in (None, before.pasts):
-            fresh.append(f"{SEGMENTS_FOLDER}/{self.pasts}")
+        for name, name_before in ((self.pasts, before.pasts), (self.ends, before.ends)):
+            if name not in (None, name_before):
+                fresh.append(f"{SEGMENTS_FOLDER}/{name}")
         return fresh
 
     def next(self, **changes: Any) -> "Manifest":

@@ -28,6 +28,8 @@ class AggregateStream(NamedTuple):
     """Those of its events."""
     takes_aggregates: bool
     """Whether it has a sink for them."""
+    gives_alerts: bool = True
+    """Whether its matches are alerts."""
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from geoswarm.core.subscriptions.aggregate import AggregateAttribute
 from geoswarm.core.subscriptions.alert_rules import ConfirmAttribute, CooldownAttribute
 from geoswarm.core.subscriptions.attribute_kind import Attribute, Column
+from geoswarm.core.subscriptions.ending import CountedFromAttribute, MaxEventsAttribute, NotifyAttribute, notify_text
 from geoswarm.core.subscriptions.exit_buffer import ExitBufferAttribute
 from geoswarm.core.subscriptions.id_texts import IdTextAttribute, id_text
 from geoswarm.core.subscriptions.keywords import KeywordsAttribute
@@ -49,6 +50,7 @@ KEYWORDS, ON, SINCE = KeywordsAttribute(), OnAttribute(), SinceAttribute()
 WHERE, OBJECTS = WhereAttribute(), ObjectsAttribute()
 CONFIRM, COOLDOWN, EXIT_BUFFER = ConfirmAttribute(), CooldownAttribute(), ExitBufferAttribute()
 AGGREGATE, PAYLOAD, BIRTH, ID = AggregateAttribute(), PayloadAttribute(), BirthAttribute(), IdTextAttribute()
+MAX_EVENTS, COUNTED_FROM, NOTIFY = MaxEventsAttribute(), CountedFromAttribute(), NotifyAttribute()
 
 ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     USER,
@@ -61,6 +63,9 @@ ATTRIBUTES: tuple[Attribute[Any, Any], ...] = (
     CONFIRM,
     COOLDOWN,
     EXIT_BUFFER,
+    MAX_EVENTS,
+    COUNTED_FROM,
+    NOTIFY,
     SINCE,
     AGGREGATE,
     PAYLOAD,
@@ -87,7 +92,7 @@ def registration(
 
 def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
     """Operations from Python values; a column that is missing in a row is null. A geometry may be text, `since` a
-    datetime, objects a list, and a payload that is no text whatever has JSON. Ids are texts if one of them is."""
+    datetime, objects and notify lists, and a payload that is no text whatever has JSON. Ids are texts if one is."""
     given = [dict(row) for row in rows]
     schema = OPERATION
     if any(isinstance(row.get("sub_id"), str | UUID) for row in given):
@@ -107,6 +112,8 @@ def operation_table(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
             row["since"] = row["since"].isoformat()
         if row.get("objects") is not None:
             row["objects"] = objects_text(row.get("sub_id"), row["objects"])
+        if row.get("notify") is not None:
+            row["notify"] = notify_text(row["notify"])
         if row.get("payload") is not None:
             row["payload"] = payload_text(row.get("sub_id"), row["payload"])
     try:

@@ -29,9 +29,9 @@ import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.flow.keyed.key_report import KeyedReport
+from geoswarm.flow.keyed.silence import RulesLookup
 from geoswarm.flow.keyed.state import StateFile
 from geoswarm.flow.keyed.transition_kernels import number_subs
-from geoswarm.flow.keyed.transitions import Lookup
 from geoswarm.model import INSIDE, SUB_IDS
 
 EVER_US = 1 << 62
@@ -82,7 +82,7 @@ class Reorder(NamedTuple):
     """False: nothing is held back, or late, any more."""
 
 
-def without_inside(rows: pa.RecordBatch, lookup: Lookup) -> pa.RecordBatch:
+def without_inside(rows: pa.RecordBatch, lookup: RulesLookup) -> pa.RecordBatch:
     """All rows, without their subscriptions that are on `inside` or not live."""
     lists = rows.column(SUB_IDS.name)
     offsets = lists.offsets.to_numpy().astype(np.int64)

@@ -38,7 +38,8 @@ The exact rules. An event of an object is a fix of it here:
    `register` if the object sent nothing between them; a subscription that was on `inside` before has none to continue.
    What a run has by then is measured by the new `confirm` at the next fix; a pause keeps its end, unless the new
    subscription has no `cooldown`;
- - a subscription that is cancelled or has expired gets no more notices, not even of the exit;
+ - a subscription that is cancelled or has expired gets no more notices, not even of the exit. Who asks for it is told
+   who is inside when it begins (`initial.py`), and who was inside when it was forgotten (`silence.py`);
  - an object without events for `window` intervals is forgotten, with its runs, pauses and sequences: no exit, and a
    new enter.
 
@@ -48,30 +49,26 @@ For alerts (`flow/stages/alerts.py`), each transition also says:
    one is longer than `sequence_us` ago.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Array, Bools, Ints, SubIds
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.flow.keyed.columns import sum_groups, swap_key
+from geoswarm.flow.keyed.life_work import LifeWork
 from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
+from geoswarm.flow.keyed.silence import RulesLookup
+from geoswarm.flow.keyed.state_lists import LONGS, flat_lists, lists_beside, to_lists
+from geoswarm.flow.keyed.told_rows import TOLD, Telling
 from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays
 from geoswarm.flow.keyed.transition_kernels import follow, notices_inside, number_subs
 from geoswarm.flow.keyed.turn_ways import ways_of
 from geoswarm.flow.keyed.ways import Crossings
+from geoswarm.flow.keyed.work import ExecutorWork
 from geoswarm.model import ACCURACY, INSIDE, SUB_IDS, TIMESTAMP
-
-Lookup = Callable[[SubIds], FollowRules]
-"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
-`View.follow_rules` in `store/subscriptions/view.py` is one."""
-
-_LONGS = pa.list_(pa.int64())
-TOLD = pa.schema([pa.field(name, _LONGS, nullable=False) for name in ("_kinds", "_since_us", "_sequence")])
-"""What the subscriptions of a row are told, for alerts: lists as long as `sub_ids`, as in `Notices`."""
 
 
 class Vagueness(NamedTuple):
@@ -102,18 +99,19 @@ class Transitions(Operator):
 
     def __init__(
         self,
-        lookup: Lookup,
+        lookup: RulesLookup,
         window: int = 1,
         vagueness: Vagueness = NEVER_VAGUE,
         sequence_us: int | None = None,
         regions: RegionLookup | None = None,
         crossings: Crossings | None = None,
+        telling: Telling | None = None,
     ) -> None:
         """`lookup` and `regions` travel to workers, so they must be picklable, such as methods of `BatchState`. With
         `sequence_us`, rows have what alerts need (`TOLD`); without `regions`, no subscription has an exit buffer, and
-        without `crossings`, none is on cross."""
+        without `crossings`, none is on cross; without `telling`, none is told of objects that send nothing."""
         self.lookup, self.regions, self.crossings = lookup, regions, crossings
-        self.window, self.vagueness = window, vagueness
+        self.window, self.vagueness, self.telling = window, vagueness, telling
         self.sequence_us = NO_SEQUENCE if sequence_us is None else sequence_us
 
     @property
@@ -123,8 +121,8 @@ class Transitions(Operator):
         return pa.schema(
             [
                 *before,
-                pa.field("sequence", _LONGS),  # the number of the last alert, 0: none
-                pa.field("told_us", _LONGS),  # its ts
+                pa.field("sequence", LONGS),  # the number of the last alert, 0: none
+                pa.field("told_us", LONGS),  # its ts
                 pa.field("from_us", pa.int64()),  # ts of its newest fix that was not vague, where its next way begins
                 pa.field("from_x", pa.float64()),
                 pa.field("from_y", pa.float64()),
@@ -138,22 +136,26 @@ class Transitions(Operator):
         first = pa.schema(
             [
                 pa.field("seen_us", pa.int64(), nullable=False),  # of its newest event
-                pa.field("subs", _LONGS, nullable=False),  # that it is inside of
-                pa.field("since_us", _LONGS, nullable=False),  # ts of a stay's first event; NEVER_US: has dwelt
+                pa.field("subs", LONGS, nullable=False),  # that it is inside of
+                pa.field("since_us", LONGS, nullable=False),  # ts of a stay's first event; NEVER_US: has dwelt
             ]
         )
         places = [pa.field("x", pa.float64()), pa.field("y", pa.float64())]  # of its newest event
         runs = [
-            pa.field("open_subs", _LONGS),  # about which something is kept in the lists after this one
-            pa.field("run_us", _LONGS),  # ts of the first fix of a run
-            pa.field("run_fixes", _LONGS),  # 0: there is no run
-            pa.field("quiet_us", _LONGS),  # the end of a pause, or NO_PAUSE_US
+            pa.field("open_subs", LONGS),  # about which something is kept in the lists after this one
+            pa.field("run_us", LONGS),  # ts of the first fix of a run
+            pa.field("run_fixes", LONGS),  # 0: there is no run
+            pa.field("quiet_us", LONGS),  # the end of a pause, or NO_PAUSE_US
         ]
         return first, pa.schema([*first, *places]), pa.schema([*first, *places, *runs])
 
     def given(self, fed: pa.Schema) -> pa.Schema:
-        told = TOLD if self.sequence_us != NO_SEQUENCE else ()
-        return pa.schema([*(field.with_name(swap_key(field.name)) for field in fed), *told])
+        named = [field.with_name(swap_key(field.name)) for field in fed]
+        if self.sequence_us == NO_SEQUENCE:
+            return pa.schema(named)
+        return pa.schema(
+            [*(field if field.name in ("ts", SUB_IDS.name) else field.with_nullable(True) for field in named), *TOLD]
+        )
 
     def feed(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """`rows` have a column `object_id`, which becomes the key."""
@@ -171,19 +173,24 @@ class Transitions(Operator):
         passing, given = without_object(fed, self.lookup, self.sequence_us != NO_SEQUENCE), self.given(fed.schema)
         return passing.rename_columns(given.names).cast(given)
 
+    def work(self) -> type[ExecutorWork] | None:
+        return None if self.telling is None else LifeWork
+
     def update(self, turn: Turn) -> Answer:
-        rows, (subs, offsets) = turn.rows, _lists(turn.rows.column(SUB_IDS.name))
+        rows, (subs, offsets) = turn.rows, flat_lists(turn.rows.column(SUB_IDS.name))
         known = np.diff(turn.held_starts) > 0
         held = turn.held.take(pa.array(turn.held_starts[1:][known] - 1))  # the last row of each key that has some
         ts_us = rows.column("ts").cast(TIMESTAMP).cast(pa.int64()).to_numpy()
         vague, seen_us = self.vagueness.find(rows), held.column("seen_us").to_numpy()
         ways = ways_of(turn, held, ts_us, vague, self.crossings)
-        (held_subs, held_offsets), (open_subs, open_offsets) = (_lists(held.column(c)) for c in ("subs", "open_subs"))
+        (held_subs, held_offsets), (open_subs, open_offsets) = (
+            flat_lists(held.column(c)) for c in ("subs", "open_subs")
+        )
         asked = [subs, held_subs, open_subs, ways.crossed]
         numbers, interests, buffer_mm = _look_up_interests(np.concatenate(asked), self.lookup)
         met, held_subs, open_subs, crossed = np.split(numbers, np.cumsum([len(part) for part in asked[:-1]]))
-        since_us, *runs = (_lists(held.column(c))[0] for c in ("since_us", "run_us", "run_fixes", "quiet_us"))
-        runs += (_lists_beside(held.column(c), open_offsets) for c in ("sequence", "told_us"))
+        since_us, *runs = (flat_lists(held.column(c))[0] for c in ("since_us", "run_us", "run_fixes", "quiet_us"))
+        runs += (lists_beside(held.column(c), open_offsets) for c in ("sequence", "told_us"))
         stays = PriorStays(known, seen_us, held_offsets, held_subs, since_us, open_offsets, open_subs, *runs)
         events = ObjectEvents(turn.starts, ts_us, vague, offsets, met)
         near = np.zeros(len(rows) + 1, np.int64), np.zeros(0, np.int64)
@@ -196,9 +203,9 @@ class Transitions(Operator):
         newest_rows = pa.array(turn.starts[kept.groups + 1] - 1)
         columns = [
             pa.array(kept.seen_us),
-            *(_to_lists(kept.offsets, part) for part in (kept.subs, kept.since_us)),
+            *(to_lists(kept.offsets, part) for part in (kept.subs, kept.since_us)),
             *(rows.column(axis).take(newest_rows) for axis in ("x", "y")),
-            *(_to_lists(kept.open_offsets, part) for part in kept[6:]),
+            *(to_lists(kept.open_offsets, part) for part in kept[6:]),
             *(column.take(pa.array(kept.groups)) for column in ways.next_begins),
         ]
         return Answer(
@@ -222,20 +229,20 @@ class Transitions(Operator):
         return StateRows(held.rows.take(pa.array(newest)), np.arange(len(newest) + 1), held.batches[newest])
 
 
-def without_object(rows: pa.RecordBatch, lookup: Lookup, tells: bool = False) -> pa.RecordBatch:
+def without_object(rows: pa.RecordBatch, lookup: RulesLookup, tells: bool = False) -> pa.RecordBatch:
     """Events as if they had no object: with their subscriptions on `inside`, ascending; and what these are told."""
-    subs, offsets = _lists(rows.column(SUB_IDS.name))
+    subs, offsets = flat_lists(rows.column(SUB_IDS.name))
     numbers, interests, _ = _look_up_interests(subs, lookup)
     notices = notices_inside(offsets, numbers, interests, tells)
     return _notice_rows(rows, notices, pa.schema([*rows.schema, *(TOLD if tells else ())]))
 
 
 def all_inside(sub_ids: SubIds) -> FollowRules:
-    """The `Lookup` where no subscription follows objects."""
+    """The `RulesLookup` where no subscription follows objects."""
     return FollowRules.inside(len(sub_ids))
 
 
-def _look_up_interests(subs: SubIds, lookup: Lookup) -> tuple[Ints, Interests, Ints]:
+def _look_up_interests(subs: SubIds, lookup: RulesLookup) -> tuple[Ints, Interests, Ints]:
     """Subscriptions as numbers, and the rules and the exit buffer of each number. Each is looked up once."""
     numbers, ids = number_subs(subs)
     order = np.argsort(ids)
@@ -251,26 +258,6 @@ def _count_transitions(subs: SubIds, interests: Interests) -> int:
     return len(subs) - int(np.isin(subs, inside).sum()) if len(inside) else len(subs)
 
 
-def _lists(column: pa.ListArray) -> tuple[Ints, Ints]:
-    """The values of all lists, and where each begins. A list that older state lacks is empty."""
-    offsets = column.offsets.to_numpy().astype(np.int64)
-    return column.flatten().to_numpy(), offsets - offsets[0]
-
-
-def _lists_beside(column: pa.ListArray, offsets: Ints) -> Ints:
-    """The values of lists that are as long as others, with such offsets; 0 where older state lacks them."""
-    values, own = _lists(column)
-    if len(values) == offsets[-1]:
-        return values
-    lengths, filled = np.diff(offsets), np.zeros(offsets[-1], np.int64)
-    filled[np.repeat(np.diff(own) == lengths, lengths)] = values
-    return filled
-
-
-def _to_lists(offsets: Array, values: Ints) -> pa.ListArray:
-    return pa.ListArray.from_arrays(pa.array(offsets), pa.array(values), type=_LONGS)
-
-
 def _notice_rows(rows: pa.RecordBatch, notices: Notices, schema: pa.Schema) -> pa.RecordBatch:
     """One row for each event that is reported to some subscription, with these, and with what they are told if the
     schema has it."""
@@ -280,5 +267,5 @@ def _notice_rows(rows: pa.RecordBatch, notices: Notices, schema: pa.Schema) -> p
     columns = (columns if len(left) == len(rows) else columns.take(pa.array(left))).columns
     ends = np.append(notices.offsets[left], notices.offsets[-1]).astype(np.int32)
     lists = pa.ListArray.from_arrays(pa.array(ends), pa.array(notices.subs), type=SUB_IDS.type)
-    told = [_to_lists(ends, values) for values in notices.told.T] if len(schema) > len(rows.schema) else []
+    told = [to_lists(ends, values) for values in notices.told.T] if len(schema) > len(rows.schema) else []
     return pa.record_batch([*columns[:place], lists, *columns[place:], *told], schema=schema)

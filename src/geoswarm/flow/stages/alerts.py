@@ -11,10 +11,21 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.batches import cuts, row_bytes
-from geoswarm.flow.keyed.transitions import TOLD
+from geoswarm.flow.keyed.told_rows import TOLD
 from geoswarm.flow.merge import OUTPUT_BYTES_MAX
 from geoswarm.flow.stages.task import BatchState, BatchTask, Body
-from geoswarm.model import ALERT, ALERT_KINDS, NEVER_US, OF_INSIDE, PAYLOAD, SINCE, SUB_IDS
+from geoswarm.model import (
+    ALERT,
+    ALERT_KINDS,
+    ENDED_REASON,
+    NEVER_US,
+    OF_ENDED,
+    OF_INSIDE,
+    PAYLOAD,
+    SILENT,
+    SINCE,
+    SUB_IDS,
+)
 
 
 def make_alerts(task: BatchTask, rows: pa.Schema) -> tuple[Body, pa.Schema]:
@@ -25,7 +36,7 @@ def make_alerts(task: BatchTask, rows: pa.Schema) -> tuple[Body, pa.Schema]:
         for batch in batches:
             yield from alerts_of(batch, [field.name for field in own], task.state)
 
-    return run, pa.schema([*own, *ALERT])
+    return run, pa.schema([*map(_or_none, own), *ALERT])
 
 
 def alerts_of(
@@ -41,7 +52,8 @@ def alerts_of(
     event = np.repeat(np.arange(len(rows)), np.diff(lists.offsets.to_numpy()))
     sizes = pc.binary_length(payloads).fill_null(0).to_numpy()
     told = _told(rows, len(subs))
-    schema = pa.schema([*events.schema, *ALERT])
+    silent = pc.if_else(pc.equal(told[0], ALERT_KINDS[OF_ENDED]), SILENT, pa.scalar(None, ENDED_REASON.type))
+    schema = pa.schema([*map(_or_none, events.schema), *ALERT])
     for first, end in cuts(row_bytes(events)[event] + sizes[number], bytes_max):
         theirs = pa.array(number[first:end])
         columns = [
@@ -50,8 +62,14 @@ def alerts_of(
             users.take(theirs),
             *(column[first:end] for column in told),
             payloads.take(theirs).cast(PAYLOAD.type),
+            silent[first:end],
         ]
         yield pa.record_batch(columns, schema=schema)
+
+
+def _or_none(field: pa.Field) -> pa.Field:
+    """A column of events in alerts, of which some are of no event."""
+    return field if field.name == "ts" else field.with_nullable(True)
 
 
 def _told(rows: pa.RecordBatch, count: int) -> tuple[pa.Array, pa.Array, pa.Array]:

@@ -10,7 +10,7 @@ from geoswarm.flow.keyed.transitions import without_object
 from geoswarm.flow.merge import as_pairs, split_arrays
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.flow.validate import validate_events
-from geoswarm.model import SUB_ID, SUB_IDS, USER
+from geoswarm.model import ENDED_REASON, SUB_ID, SUB_IDS, USER
 
 
 def select_valid(task: BatchTask) -> Body:
@@ -26,8 +26,8 @@ def select_valid(task: BatchTask) -> Body:
 def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
     """One row for each event and subscription, with the subscription's user; and the columns of these rows. Alerts are
     such rows."""
-    if USER.name in matches.names:
-        return as_they_are, matches
+    if ENDED_REASON.name in matches.names:
+        return _alerts_of_events(task, matches)
     fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
     schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER])
 
@@ -39,6 +39,20 @@ def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Sche
                 users = task.state.users(ids).take(pa.array(at)) if len(ids) else pa.array([], pa.string())
                 own = [rows.column(field.name) for field in fields]
                 yield pa.record_batch([*own, rows.column(SUB_ID.name), users], schema=schema)
+
+    return run, schema
+
+
+def _alerts_of_events(task: BatchTask, alerts: pa.Schema) -> tuple[Body, pa.Schema]:
+    """The alerts that have an event, with its columns as they are in events; the others are for the sink only."""
+    known = {field.name: field for field in task.events}
+    schema = pa.schema([known.get(field.name, field) for field in alerts if field.name != ENDED_REASON.name])
+
+    def run(number: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            ids = batch.column("event_id")
+            rows = batch.filter(ids.is_valid()) if ids.null_count else batch
+            yield rows.select(schema.names).cast(schema)
 
     return run, schema
 

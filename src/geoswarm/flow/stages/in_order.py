@@ -13,8 +13,10 @@ from geoswarm.core.keys.hashing import key_ids
 from geoswarm.flow.exchange import pack_parcels, unpack_parcels
 from geoswarm.flow.route import Parcel
 from geoswarm.flow.stages.task import Body
+from geoswarm.model import OBJECT
 
 ORDER = ("ts", "event_id")
+_RANK = "_rank"
 
 
 def route_by(column: str, tasks: int) -> Body:
@@ -36,6 +38,16 @@ def in_order(rows: pa.Schema) -> Body:
         arrived = [parcel.events for batch in batches for parcel in unpack_parcels(batch, rows)]
         if arrived:
             table = pa.Table.from_batches(arrived)
-            yield from table.sort_by([(name, "ascending") for name in ORDER]).to_batches()
+            order = [(name, "ascending") for name in ORDER]
+            if not table.column("event_id").null_count:
+                yield from table.sort_by(order).to_batches()
+                return
+            # An alert without an event is of an object that sent nothing yet, or is the last of its subscription.
+            knows = OBJECT.name in table.schema.names
+            without = table.column("event_id").is_null().to_numpy()
+            known = table.column(OBJECT.name).is_valid().to_numpy() if knows else ~without
+            ranked = table.append_column(_RANK, pa.array(np.where(without, np.where(known, 0, 2), 1)))
+            order.insert(1, (_RANK, "ascending"))
+            yield from ranked.sort_by(order).drop_columns([_RANK]).to_batches()
 
     return run

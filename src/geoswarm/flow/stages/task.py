@@ -76,6 +76,22 @@ class BatchState(Protocol):
     def id_texts(self, sub_ids: SubIds) -> pa.LargeStringArray:
         """The text that each of ascending subscriptions has as its id; null where ids are integers."""
 
+    def limits(self, sub_ids: SubIds) -> tuple[Ints, Ints]:
+        """The alerts after which each of ascending subscriptions ends, or 0, and the version from which on they are
+        counted."""
+
+    def notify(self, sub_ids: SubIds) -> Ints:
+        """What each of ascending subscriptions is told beside events, as a code of `core/subscriptions/ending.py`."""
+
+    def asks_to_be_told(self) -> bool:
+        """Whether some subscription may be told more than its alerts of events."""
+
+    def begun(self) -> Searchable | None:
+        """The subscriptions that begin with the batch and want to be told who is inside; None if there are none."""
+
+    def ends(self) -> pa.RecordBatch:
+        """The last rows of subscriptions that have ended, with the columns ENDS."""
+
     def regions(self, sub_ids: SubIds) -> RegionValues:
         """The region of each of ascending subscriptions, at least one, all of which are live."""
 
@@ -117,6 +133,8 @@ class BatchTask:
     """The task that calls it."""
     asks_for_transitions: bool = False
     """Whether some subscription is not on `inside`."""
+    limits_alerts: bool = False
+    """Whether some subscription ends after `max_events`."""
     counts_events: bool = False
     """Whether some subscription has an aggregate."""
     watermark_us: int | None = None

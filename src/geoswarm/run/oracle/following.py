@@ -51,12 +51,26 @@ class Told:
 INSIDE = Told("inside", None, None)
 
 
+@dataclass(frozen=True)
+class Unprompted:
+    """What a subscription is told of an object that sent nothing."""
+
+    sub: int
+    name: object
+    told: Told
+    ts_us: int
+    place: Any
+    """Of its last fix."""
+
+
 @dataclass
 class ObjectState:
     """What is known of one moving object."""
 
     interval: int = 0
     newest_us: int | None = None
+    place: Any = None
+    """That of its newest fix."""
     way_from: tuple[int, Any] | None = None
     """The ts and the place of its newest fix that was not vague."""
     known: dict[int, Known] = field(default_factory=dict)
@@ -74,9 +88,38 @@ class Follower:
     gaps: int = 0
     late: int = 0
 
-    def forget(self, interval: int) -> None:
-        """Forget the objects whose last event is of this interval or older."""
+    def forget(self, interval: int, asks: Collection[int] = ()) -> list[Unprompted]:
+        """Forget the objects whose last event is of this interval or older. Returns what those who ask are told of
+        objects that are inside."""
+        gone = [(name, here) for name, here in self.objects.items() if here.interval <= interval]
         self.objects = {name: here for name, here in self.objects.items() if here.interval > interval}
+        return [
+            self._unprompted("ended", sub, name, here, None if known.has_dwelt else known.since_us)
+            for name, here in gone
+            for sub, known in here.known.items()
+            if sub in asks and known.since_us is not None
+        ]
+
+    def begin(self, subs: Collection[int], is_inside: Callable[[int, object, Any], bool]) -> list[Unprompted]:
+        """Subscriptions that want to be told who is inside begin."""
+        told = list[Unprompted]()
+        for name, here in self.objects.items():
+            for sub in subs:
+                known = here.known.setdefault(sub, Known())
+                if known.since_us is None and is_inside(sub, name, here.place):
+                    known.since_us, known.run = here.newest_us, []
+                    told.append(self._unprompted("initial", sub, name, here, here.newest_us))
+        return told
+
+    def _unprompted(
+        self, transition: str, sub: int, name: object, here: ObjectState, since_us: int | None
+    ) -> Unprompted:
+        assert here.newest_us is not None
+        known = here.known[sub]
+        if known.told and here.newest_us - known.told[-1] > self.sequence_us:
+            known.told = []
+        known.told.append(here.newest_us)
+        return Unprompted(sub, name, Told(transition, since_us, len(known.told)), here.newest_us, here.place)
 
     def see(
         self,
@@ -97,7 +140,7 @@ class Follower:
         if here.newest_us is not None and ts_us < here.newest_us:
             self.late += 1
             return {}
-        here.newest_us, here.interval = ts_us, interval
+        here.newest_us, here.interval, here.place = ts_us, interval, place
         here.known = {sub: known for sub, known in here.known.items() if sub in rules}
         for sub, known in here.known.items():
             if rules[sub].on == "cross":

@@ -25,7 +25,8 @@ from geoswarm.core.where.read import read_where
 from geoswarm.core.where.types import check_where
 from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, read_rules
+from geoswarm.run.oracle.endings import End, Endings, InForce, read_asked
+from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, Unprompted, read_rules
 from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 from geoswarm.run.oracle.reorder import Fix, Waiting
 from geoswarm.run.oracle.where import truth
@@ -80,16 +81,33 @@ class Oracle:
         self.counting: dict[int, Counting] = {}
         """By subscription; those that are missing report matches."""
         self._beginnings = 0
+        self.endings = Endings()
+        self.unprompted = list[Unprompted]()
+        """What the last batch told of objects that sent nothing."""
         self.since_us: dict[int, int] = {}
         """From when on subscriptions that took effect in this batch want kept events; cleared by who ends it."""
 
     def operate(self, operations: pa.Table, now_us: int) -> int:
-        """Applies operations. Returns how many were refused."""
+        """Applies operations, once for a batch. Returns how many were refused."""
+        in_force = self._in_force(now_us)
         refused = 0
         expires = operations.column("expires").cast(pa.int64()).to_pylist()
         for row, expires_us in zip(operations.to_pylist(), expires, strict=True):
             refused += not self._operate(row, expires_us, now_us)
+        self.endings.settle(in_force, set(self.live), now_us)
         return refused
+
+    def _in_force(self, now_us: int) -> dict[int, InForce]:
+        """Remove what is over by now; returns what was in force in the batch before and told no end."""
+        for sub in self.endings.reached:
+            self.live.pop(sub, None)
+        self.endings.reached.clear()
+        found = {
+            sub: InForce(self.endings.asked[sub].tells, held[4], self.users[sub], self.payloads[sub])
+            for sub, held in self.live.items()
+        }
+        self.live = {sub: held for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
+        return found
 
     def _operate(self, row: dict[str, object], expires_us: int | None, now_us: int) -> bool:
         sub_id, op = row["sub_id"], row["op"]
@@ -138,6 +156,9 @@ class Oracle:
             return False
         if on == "cross" and predicate != "intersects":
             return False
+        asked = read_asked(row, on)
+        if asked is None:
+            return False
         unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
         rules = read_rules(on, row.get("confirm"), row.get("cooldown"), row.get("exit_buffer_m"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
@@ -149,6 +170,7 @@ class Oracle:
             self._beginnings += not goes_on
             began = before.began if before is not None and goes_on else self._beginnings
             self.counting[sub_id] = Counting(spec, began, str(row.get("user") or ""))
+        self.endings.begin(sub_id, asked)
         self.live[sub_id] = (x0, y0, x1, y1, expires_us)
         self.users[sub_id] = str(row.get("user") or "")
         payload = row.get("payload")
@@ -245,9 +267,13 @@ class Oracle:
         met = self.match(events, now_us) if met is None else met
         pairs = {(event, sub): INSIDE for event, sub in met if sub not in self.on and sub not in self.counting}
         live = {sub for sub, held in self.live.items() if held[4] is None or held[4] > now_us}
-        self.following.forget(interval - window)
-        times = events.column("ts").cast(pa.int64()).to_pylist()
         rules = {sub: self.rules[sub] for sub in sorted(live & set(self.rules))}
+        stays = {sub: self.endings.asked[sub] for sub, asked in rules.items() if asked.on != "cross"}
+        self.unprompted = self.following.forget(interval - window, [sub for sub, asked in stays.items() if asked.tells])
+        begun = [sub for sub, asked in stays.items() if asked.initial and sub in self.endings.begun]
+        self.unprompted += self.following.begin(begun, self._is_inside)
+        self.endings.begun.clear()
+        times = events.column("ts").cast(pa.int64()).to_pylist()
         arrived = list[Fix]()
         for ts_us, row in zip(times, events.to_pylist(), strict=True):
             event, name, accuracy_m = row["event_id"], row.get("object_id"), row.get("accuracy_m")
@@ -260,6 +286,13 @@ class Oracle:
             told = self.following.see(name, ts_us, interval, accuracy_m, was_inside, rules, near, place, cross)
             pairs |= {(event, sub): said for sub, said in told.items()}
         return pairs
+
+    def _is_inside(self, sub: int, name: object, place: shapely.Point) -> bool:
+        """Whether an object counts as inside by its place alone."""
+        if sub in self.objects and str(name) not in self.objects[sub]:
+            return False
+        region = self.regions.get(sub) or Region(shapely.box(*self.live[sub][:4]))
+        return region.satisfies(self.predicates.get(sub, "intersects"), Region(place))
 
     def _place(self, event: dict[str, object]) -> shapely.Point:
         """A fit event as a point."""
@@ -411,14 +444,41 @@ def _words(keywords: object) -> tuple[Expression | None, bool]:
 
 
 def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
-    """The alerts in an engine's output."""
+    """The alerts of events in an engine's output."""
     alerts = list[Alert]()
     for table in tables:
         since = table.column("since").cast(pa.int64()).to_pylist()
         for row, since_us in zip(table.to_pylist(), since, strict=True):
+            if row["event_id"] is None:
+                continue
             told = Told(row["transition"], since_us, row["sequence"])
             alerts.append(((row["event_id"], row["sub_id"]), told, row["user"], row["payload"]))
     return alerts
+
+
+def unprompted_of(tables: Iterable[pa.Table]) -> list[Unprompted]:
+    """What an engine's output says of objects that sent nothing."""
+    found = list[Unprompted]()
+    for table in tables:
+        times = [table.column(name).cast(pa.int64()).to_pylist() for name in ("ts", "since")]
+        for row, ts_us, since_us in zip(table.to_pylist(), *times, strict=True):
+            if row["event_id"] is None and row.get("object_id") is not None:
+                assert row["ended_reason"] == ("silent" if row["transition"] == "ended" else None)
+                told, place = Told(row["transition"], since_us, row["sequence"]), shapely.Point(row["x"], row["y"])
+                found.append(Unprompted(row["sub_id"], row["object_id"], told, ts_us, place))
+    return found
+
+
+def ends_of(tables: Iterable[pa.Table]) -> list[End]:
+    """The last rows of subscriptions in an engine's output."""
+    ends = list[End]()
+    for table in tables:
+        rows = table.append_column("ts_us", table.column("ts").cast(pa.int64())).to_pylist()
+        for row in rows:
+            if row["transition"] == "ended" and row.get("object_id") is None:
+                assert row["event_id"] is row["x"] is row["since"] is row["sequence"] is None
+                ends.append(End(row["sub_id"], row["ended_reason"], row["ts_us"], row["user"], row["payload"]))
+    return sorted(ends)
 
 
 def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:

@@ -16,7 +16,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Ordinals, SubIds, ZCodes
 from geoswarm.core.arrays.merged_rows import GONE, PIECE_ROWS, MergedRows
 from geoswarm.core.index.cells import codes_of, frame_of
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, ON
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, MAX_EVENTS, ON
 from geoswarm.core.subscriptions.subs import concatenate_subs
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.model import NEVER_US
@@ -51,7 +51,9 @@ def merge_segments(
     size += storage.write_pieces(f"{SEGMENTS_FOLDER}/{name}.index", _index(storage, grid, name, segments, rows))
     following = _count_kept(rows, [held[ON].ordinals for held in segments])
     counting = _count_kept(rows, [held[AGGREGATE].ordinals for held in segments])
-    return SegmentEntry(name, len(rows), 0, size, _stale_us(segments, rows, dead_share_max), following, counting)
+    limited = _count_kept(rows, [held[MAX_EVENTS].ordinals for held in segments])
+    stale_us = _stale_us(segments, rows, dead_share_max)
+    return SegmentEntry(name, len(rows), 0, size, stale_us, following, counting, limited=limited)
 
 
 def _count_kept(rows: MergedRows, ordinals: Sequence[Ordinals]) -> int:

@@ -24,7 +24,16 @@ from geoswarm.core.index.searchable import RestIndex, Searchable
 from geoswarm.core.index.word_kernels import TextIndex
 from geoswarm.core.index.words import conditions_of
 from geoswarm.core.subscriptions.attribute_kind import Attribute
-from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, KEYWORDS, OBJECTS, ON, REGION
+from geoswarm.core.subscriptions.attributes import (
+    AGGREGATE,
+    ATTRIBUTES,
+    EXPIRY,
+    KEYWORDS,
+    MAX_EVENTS,
+    OBJECTS,
+    ON,
+    REGION,
+)
 from geoswarm.core.subscriptions.keywords import alternatives
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.model import CROSS, NEVER_US
@@ -50,12 +59,15 @@ class SegmentEntry:
     """The number of its subscriptions that are not cancelled and have an aggregate."""
     conditions: int = 0
     """The number of its subscriptions that have a condition on columns, cancelled ones among them."""
+    limited: int = 0
+    """The number of its subscriptions that are not cancelled and end after `max_events`."""
 
     def without(self, dead: int, held: "Segment", ordinals: Ints) -> "SegmentEntry":
         """The entry after so many more of its subscriptions have been cancelled, which are those at `ordinals`."""
         transitions = self.transitions - held.count_among(held[ON].ids, ordinals)
         aggregates = self.aggregates - held.count_among(held[AGGREGATE].ids, ordinals)
-        return replace(self, dead=self.dead + dead, transitions=transitions, aggregates=aggregates)
+        limited = self.limited - held.count_among(held[MAX_EVENTS].ids, ordinals)
+        return replace(self, dead=self.dead + dead, transitions=transitions, aggregates=aggregates, limited=limited)
 
 
 @dataclass(frozen=True)

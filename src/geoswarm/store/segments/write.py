@@ -11,7 +11,7 @@ from geoswarm.core.index.cells import CODE_MAX, codes_of, frame_of
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.aggregate import NO_SPEC
 from geoswarm.core.subscriptions.attribute_kind import Arrays, Placement
-from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, ON, REGION, WHERE
+from geoswarm.core.subscriptions.attributes import AGGREGATE, ATTRIBUTES, EXPIRY, MAX_EVENTS, ON, REGION, WHERE
 from geoswarm.core.subscriptions.subs import Subs
 from geoswarm.core.subscriptions.where import count_conditions
 from geoswarm.core.text.frequencies import TermCounts
@@ -39,7 +39,8 @@ def write_segment(
     size = storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.records", records, durable=durable)
     size += storage.write_arrays(f"{SEGMENTS_FOLDER}/{name}.index", derive_index(grid, records), durable=durable)
     asking = int(np.count_nonzero(subs[ON] != INSIDE)), int(np.count_nonzero(subs[AGGREGATE].codes != NO_SPEC))
-    return SegmentEntry(name, len(subs), 0, size, stale_us, *asking, count_conditions(subs[WHERE]))
+    limited = int(np.count_nonzero(subs[MAX_EVENTS]))
+    return SegmentEntry(name, len(subs), 0, size, stale_us, *asking, count_conditions(subs[WHERE]), limited)
 
 
 def records_of(grid: Grid, subs: Subs, counts: TermCounts | None = None) -> Arrays:

@@ -19,7 +19,7 @@ from geoswarm.core.arrays.jit import Bools, Bytes, Ints
 from geoswarm.core.index.kernels import NONE_DEAD
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.subscriptions.aggregate import state_keys
-from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CANCEL, REGION
+from geoswarm.core.subscriptions.attributes import AGGREGATE, BIRTH, CANCEL, COUNTED_FROM, MAX_EVENTS, REGION
 from geoswarm.core.subscriptions.id_texts import ID_TEXT, are_strange
 from geoswarm.core.subscriptions.kinds import LONG_AGO_US
 from geoswarm.core.subscriptions.subs import Subs
@@ -28,6 +28,7 @@ from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.operations import operation_codes
 from geoswarm.flow.validate import ValidatedOperations, validate_operations
 from geoswarm.guard.door import Removal
+from geoswarm.model import CANCELLED
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.dead_bits import mark
 from geoswarm.store.segments.open import open_segment
@@ -36,7 +37,9 @@ from geoswarm.store.segments.write import write_segment
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions.churn import Churn
 from geoswarm.store.subscriptions.door_protocol import Door
+from geoswarm.store.subscriptions.ends import write_ends
 from geoswarm.store.subscriptions.pasts import write_pasts
+from geoswarm.store.subscriptions.reached import Reached
 from geoswarm.store.subscriptions.replay import GONE, UNCHANGED, OperationsById, goes_on, group_by_id, replay
 from geoswarm.store.subscriptions.view import View, find_live
 
@@ -98,15 +101,17 @@ class Store:
         ended, born = is_live & (final != UNCHANGED), final >= 0
         began = self._begin_counting(draft, view, validated, grouped, is_live)
         if ended.any():
+            view = view.with_ended(found[:, is_live & (final == GONE)], CANCELLED, draft.now_us)
             draft, view = self._end(draft, view, found[:, ended], churn, door)
         if born.any():
             subs = validated.subs(final[born])
             subs.values[BIRTH.name] = np.full(len(subs), draft.now_us if asks else LONG_AGO_US)
             subs.values[AGGREGATE.name] = subs[AGGREGATE].since(began[born])
+            subs.values[COUNTED_FROM.name] = np.where(subs[MAX_EVENTS] > 0, draft.version, 0)
             churn.came.append(subs[REGION].rects)
             if door is not None:
                 door.came(subs)
-            draft, view = self._add(draft, view.with_pasts(view.pasts.born(subs)), subs)
+            draft, view = self._add(draft, view.with_pasts(view.pasts.born(subs)).with_begun(subs), subs)
         return draft, view
 
     def _begin_counting(
@@ -125,14 +130,28 @@ class Store:
     def remove(self, draft: Manifest, view: View, removal: Removal, churn: Churn, door: Door) -> tuple[Manifest, View]:
         """Cancel subscriptions of some users. As `apply`, it needs a version of its own."""
         found = view.find_for_removal(removal, draft.now_us)
+        view = view.with_ended(found, CANCELLED, draft.now_us)
         return self._end(draft, view, found, churn, door) if found.size else (draft, view)
 
+    def end_reached(
+        self, draft: Manifest, view: View, reached: Reached, live_us: int, churn: Churn, door: Door | None
+    ) -> tuple[Manifest, View]:
+        """End those that have had their `max_events`, which the batch has told them: also if they have ended otherwise
+        since they were live at `live_us`. What was replaced meanwhile goes on. As `apply`, it needs a version of its
+        own."""
+        view = view.without_ended(reached.ids)
+        _, counted_from = view.limits(reached.ids, live_us)
+        chosen = reached.ids[counted_from == reached.counted_from]
+        return self._end(draft, view, find_live(view, chosen, live_us), churn, door) if len(chosen) else (draft, view)
+
     def write_beside(self, draft: Manifest, view: View, before: View) -> Manifest:
-        """Write the bitmaps of a version, and who waits for the past, unless they are those of the version before,
-        whose files it names."""
+        """Write the bitmaps of a version, who waits for the past and who has ended, unless they are those of the
+        version before, whose files it names."""
         stem = f"{draft.version:012d}-{draft.token[:8]}"
         if view.pasts is not before.pasts:
             draft = replace(draft, pasts=write_pasts(self.storage, stem, view.pasts))
+        if view.ends is not before.ends or view.begun is not before.begun:
+            draft = replace(draft, ends=write_ends(self.storage, stem, view.ends, view.begun))
         if all(before.dead.get(name, NONE_DEAD) is bits for name, bits in view.dead.items()):
             return draft
         name = f"{stem}.dead"
@@ -151,6 +170,8 @@ class Store:
         churn.went.append(view.rects_at(found))
         if len(view.pasts.ids):
             view = view.with_pasts(view.pasts.without(view.ids_at(found)))
+        if len(view.begun):
+            view = view.without_begun(view.ids_at(found))
         if door is not None:
             door.went(view, found)
         return self._mark_dead(draft, view, found)

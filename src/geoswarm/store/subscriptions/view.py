@@ -3,7 +3,7 @@
 A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -19,24 +19,31 @@ from geoswarm.core.subscriptions.attributes import (
     BIRTH,
     CONFIRM,
     COOLDOWN,
+    COUNTED_FROM,
     EXIT_BUFFER,
     ID,
+    MAX_EVENTS,
+    NOTIFY,
     ON,
     OPERATION,
     PAYLOAD,
     REGION,
     USER,
 )
+from geoswarm.core.subscriptions.ending import TELLS_INITIAL
+from geoswarm.core.subscriptions.id_texts import ID_TEXT
 from geoswarm.core.subscriptions.kinds import TextAttribute
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
 from geoswarm.core.subscriptions.region import RegionValues
 from geoswarm.core.subscriptions.subs import Subs, concatenate_subs
 from geoswarm.core.subscriptions.trigger import FollowRules
 from geoswarm.guard.door import Removal
+from geoswarm.model import SUB_ID
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.segments.open import open_segment
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, Segment, places
 from geoswarm.store.storage import Storage
+from geoswarm.store.subscriptions.ends import NOBODY_BEGAN, NOBODY_ENDED, ends_at, open_ends
 from geoswarm.store.subscriptions.pasts import NONE_WAITS, Pasts, open_pasts
 
 
@@ -48,6 +55,10 @@ class View:
     dead: dict[str, Bytes]
     pasts: Pasts = NONE_WAITS
     """Who waits for kept events."""
+    ends: pa.RecordBatch = field(default_factory=lambda: NOBODY_ENDED)
+    """Who has ended and is to be told so."""
+    begun: SubIds = field(default_factory=lambda: NOBODY_BEGAN)
+    """Who has begun and is to be told who is inside; ascending."""
 
     @classmethod
     def open(cls, storage: Storage, manifest: Manifest, before: "View | None" = None) -> "View":
@@ -56,7 +67,7 @@ class View:
         opened = {name: known.get(name) or open_segment(storage, name) for name in names}
         bitmaps = storage.map_arrays(f"{SEGMENTS_FOLDER}/{manifest.tombstones}") if manifest.tombstones else {}
         dead = {name: bitmaps.get(name, NONE_DEAD) for name in names}
-        return cls(opened, dead, open_pasts(storage, manifest.pasts))
+        return cls(opened, dead, open_pasts(storage, manifest.pasts), *open_ends(storage, manifest.ends))
 
     def with_segment(self, name: str, held: Segment) -> "View":
         return replace(self, segments=self.segments | {name: held}, dead=self.dead | {name: NONE_DEAD})
@@ -75,6 +86,42 @@ class View:
 
     def with_pasts(self, pasts: Pasts) -> "View":
         return replace(self, pasts=pasts)
+
+    def with_ended(self, found: Ints, reason: str, now_us: int) -> "View":
+        """With the last rows of the subscriptions at some places that asked for them."""
+        told = ends_at(list(self.segments.values()), found, reason, now_us) if found.size else NOBODY_ENDED
+        return replace(self, ends=pa.concat_batches([self.ends, told])) if len(told) else self
+
+    def with_begun(self, subs: Subs) -> "View":
+        """With those of new subscriptions that want to be told who is inside."""
+        asks = subs.ids[subs[NOTIFY] & TELLS_INITIAL > 0]
+        return replace(self, begun=np.union1d(self.begun, asks)) if len(asks) else self
+
+    def without_begun(self, ids: SubIds) -> "View":
+        """Without some, which were cancelled, or replaced by others."""
+        left = ~np.isin(self.begun, ids)
+        return self if left.all() else replace(self, begun=self.begun[left])
+
+    def asks_to_be_told(self) -> bool:
+        """Whether some subscription may have `notify`."""
+        return any(len(held[NOTIFY].ids) for held in self.segments.values())
+
+    def settle_ends(self, before: "View", since_us: int, now_us: int) -> "View":
+        """One last row for each that was live in the version before, at `since_us`, or had its last row there, and is
+        not live now: who was registered again has not ended, and who came and went meanwhile was never in force."""
+        if not len(self.ends):
+            return self
+        ids, first = np.unique(self.ends.column(SUB_ID.name).to_numpy(), return_index=True)
+        ended = np.isin(ids, before.ends.column(SUB_ID.name).to_numpy()) | (find_live(before, ids, since_us)[0] >= 0)
+        ended &= find_live(self, ids, now_us)[0] < 0
+        if ended.all() and len(ids) == len(self.ends):
+            return self
+        return replace(self, ends=self.ends.take(pa.array(np.sort(first[ended]))))
+
+    def without_ended(self, ids: SubIds) -> "View":
+        """Without the last rows of some subscriptions."""
+        left = ~np.isin(self.ends.column(SUB_ID.name).to_numpy(), ids)
+        return self if left.all() else replace(self, ends=self.ends.filter(pa.array(left)))
 
     # -- attributes of subscriptions, by id
 
@@ -105,6 +152,22 @@ class View:
         live."""
         rules = (ON, CONFIRM, COOLDOWN, EXIT_BUFFER)
         return FollowRules(*(self._numbers(attribute, ids, now_us) for attribute in rules))
+
+    def limits(self, ids: SubIds, now_us: int) -> tuple[Ints, Ints]:
+        """The alerts after which each ascending id ends, or 0, and the version from which on they are counted."""
+        return self._numbers(MAX_EVENTS, ids, now_us), self._numbers(COUNTED_FROM, ids, now_us)
+
+    def notify(self, ids: SubIds, now_us: int) -> Ints:
+        """What each ascending id is told beside events, as a code of `core/subscriptions/ending.py`."""
+        return self._numbers(NOTIFY, ids, now_us)
+
+    def asks_for(self, attribute: RareNumberAttribute, now_us: int) -> bool:
+        """Whether some live subscription has more than the default."""
+        asking = ((name, held) for name, held in self.segments.items() if len(held[attribute].ids))
+        return any(
+            are_live(held[attribute].ordinals.astype(np.int64), held.records(self.dead[name]), now_us).any()
+            for name, held in asking
+        )
 
     def _numbers(self, attribute: RareNumberAttribute, ids: SubIds, now_us: int) -> Ints:
         """The number of each ascending id; the default also where it is not live."""
@@ -157,12 +220,15 @@ class View:
         return self._texts(ID, ids, now_us)
 
     def known_id_texts(self, ids: SubIds, now_us: int) -> pa.LargeStringArray:
-        """The same, also of those that are not live any more, while a segment has them."""
+        """The same, also of those that are not live any more, while a segment has them or they are to be told so."""
         texts = self.id_texts(ids, now_us)
         for held in self.segments.values() if texts.null_count else ():
             ordinals = held.find(ids)
             known = pa.array(np.cumsum(ordinals >= 0) - 1, mask=ordinals < 0)
             texts = pc.coalesce(texts, ID.read(held[ID], ordinals[ordinals >= 0]).take(known))
+        if texts.null_count and len(self.ends):
+            told = pc.index_in(pa.array(ids), value_set=self.ends.column(SUB_ID.name))
+            texts = pc.coalesce(texts, self.ends.column(ID_TEXT).take(told).cast(pa.large_string()))
         return texts
 
     def _texts(self, attribute: TextAttribute, ids: SubIds, now_us: int) -> pa.LargeStringArray:
