@@ -93,8 +93,8 @@ class AggregateOracle:
         )
 
     def _is_live(self, sub: int, now_us: int) -> bool:
-        expires_us = self._oracle.live[sub][4]
-        return expires_us is None or expires_us > now_us
+        held = self._oracle.live.get(sub)  # what had expired before a batch with operations is gone
+        return held is not None and (held[4] is None or held[4] > now_us)
 
     def _is_over(self, end_us: int) -> bool:
         return self.watermark_us is not None and end_us <= self.watermark_us
