@@ -126,7 +126,7 @@ def refused(folder: Path, says: str, **how: Any) -> None:
 
 
 def takes_reserved_columns(folder: Path) -> None:
-    for name in ("sub_id", "user", "transition", "since", "sequence", "payload"):
+    for name in ("sub_id", "user", "transition", "since", "sequence", "payload", "ended_reason"):
         refused(folder / name, rf"{name}.*, which (alerts have|matches use)", more={name: ["mine", "mine"]})
 
 
@@ -203,7 +203,7 @@ ALERT_INPUTS = table_below("running.md", "### Alerts", "input")
 OF_ALERTS: dict[str, Callable[[Path], None]] = dict(
     zip(
         (
-            "events with a column `sub_id`, `user`, `transition`, `since`, `sequence` or `payload`",
+            "events with a column `sub_id`, `user`, `transition`, `since`, `sequence`, `payload` or `ended_reason`",
             "events without a column `object_id`",
             "an `object_id` that is null",
             "a subscription without a `user`, or without a `payload`",
@@ -269,8 +269,9 @@ QUESTIONS: dict[str, list[tuple[dict[str, Any], str]]] = {
         ({"after": "7"}, "whole number"),
         ({"after": 1 << 63}, "64 bits"),
     ],
-    "`sub_ids` that are no integers, or more than a million": [
+    "`sub_ids` that are no integers, or more than a million; one text instead of a list": [
         ({"sub_ids": ["a"]}, "whole number"),
+        ({"sub_ids": "7"}, "give a list of ids"),
         ({"sub_ids": range(SUB_IDS_MAX + 1)}, f"{SUB_IDS_MAX + 1} sub_ids: ask for at most {SUB_IDS_MAX}"),
     ],
 }
@@ -320,6 +321,13 @@ def asks_for_nobody(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(engine.subscriptions(user="eve")) == 0 < len(engine.subscriptions(user="ana"))
 
 
+def asks_for_no_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with gs.LocalEngine(WORLD.model_copy(update={"subscription_ids": "text"}), checkpoint=str(folder)) as engine:
+        for question in ({"sub_ids": [1.5]}, {"sub_ids": [None]}, {"after": 1.5}):
+            with pytest.raises(GeoswarmError, match="give a text, a UUID or an integer"):
+                engine.subscriptions(**question)  # type: ignore[arg-type]
+
+
 OF_COLLECTION: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     "a folder that is no checkpoint": is_no_checkpoint,
     "a segment that is damaged or missing": has_a_damaged_segment,
@@ -328,6 +336,7 @@ OF_COLLECTION: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
     ),
     "an encrypted checkpoint without its key": has_lost_its_key,
     "an id that no live subscription has; a user whom there is not": asks_for_nobody,
+    "an id, or `after`, that is neither a text nor a UUID nor an integer, where ids are texts": asks_for_no_text,
 }
 
 

@@ -1,5 +1,6 @@
 """A settings file is read whole, or every one of its errors is named with its line and a remedy."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -390,6 +391,8 @@ def test_the_line_of_a_key_is_not_looked_for_inside_long_text() -> None:
 def test_every_example_is_a_good_settings_file(tmp_path: Path, example: Path) -> None:
     for folder in ("events", "operations"):
         (tmp_path / folder).mkdir()
+    if (own := example.with_suffix("")).is_dir():
+        shutil.copytree(own, tmp_path, dirs_exist_ok=True)
     assert read(tmp_path, example.read_text()).checkpoint.path.startswith(str(tmp_path))
 
 

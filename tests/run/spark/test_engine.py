@@ -96,7 +96,7 @@ def test_subscribing_and_cancelling_by_call_holds_from_the_next_batch_on(
     [
         (lambda e: e.subscribe(1, (5.0, 0.0, 1.0, 1.0)), "xmin 5.0 > xmax 1.0: swap them"),
         (lambda e: e.subscribe(1, (0.0, 0.0, 0.0, 1.0)), "widen"),
-        (lambda e: e.subscribe("seven", (0.0, 0.0, 1.0, 1.0)), "wrong type"),
+        (lambda e: e.subscribe("seven", (0.0, 0.0, 1.0, 1.0)), "ids are integers in this checkpoint"),
         (lambda e: e.subscribe(1, ("a", 0.0, 1.0, 1.0)), "wrong type"),
         (lambda e: e.subscribe(2**70, (0.0, 0.0, 1.0, 1.0)), "wrong type"),
     ],

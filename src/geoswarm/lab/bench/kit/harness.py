@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from rich.console import Console
 from rich.table import Table
 
@@ -30,6 +31,7 @@ from geoswarm.errors import InputError, SettingsError
 from geoswarm.lab.bench.kit.catalogue import PACKAGE, Benchmark, find
 from geoswarm.lab.bench.kit.machine import machine
 from geoswarm.lab.bench.kit.plots import style
+from geoswarm.run.shown_rows import show_rows
 
 
 class Scale(StrEnum):
@@ -166,23 +168,18 @@ def _plain(value: Any) -> Any:
 
 def _print(record: Mapping[str, Any], console: Console) -> None:
     columns = list(dict.fromkeys(key for row in record["rows"] for key in row))
-    rows = Table(title=f"{record['name']} ({record['config']['scale']})", title_justify="left")
-    for column in columns:
-        numeric = all(isinstance(row.get(column), int | float | None) for row in record["rows"])
-        rows.add_column(column, justify="right" if numeric else "left")
-    for row in record["rows"]:
-        rows.add_row(*(_text(row.get(column)) for column in columns))
+    texts = {column: pa.array([_text(row.get(column)) for row in record["rows"]], pa.string()) for column in columns}
+    show_rows(console, pa.table(texts), f"{record['name']} ({record['config']['scale']})")
     summary = Table("key", "value", title="summary", title_justify="left")
     summary.columns[1].justify = "right"
     for key, value in record["summary"].items():
         summary.add_row(key, _text(value))
-    console.print(rows)
     console.print(summary)
 
 
-def _text(value: Any) -> str:
+def _text(value: Any) -> str | None:
     if value is None:
-        return ""
+        return None
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or (value == int(value) and abs(value) < 1e15):
