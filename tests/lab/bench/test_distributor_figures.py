@@ -151,7 +151,7 @@ def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
 @pytest.mark.usefixtures("few_machines")
 def test_a_new_plan_asks_for_no_list_anew_and_moving_them_would_cost(spark: Any, country: Britain) -> None:
     result = distributor_fig8.measure_redistribution(
-        spark, country, distributor_fig8.StaticSideSizes((150,), 1100), 0, silent
+        spark, country, distributor_fig8.StaticSideSizes((150,), 4000), 0, silent
     )
     (row,) = result.rows
     assert row["moves"] > 0 < row["moved_mb"]

@@ -65,8 +65,8 @@ class StaticSideSizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: StaticSideSizes((500, 2000), 1500),
-    Scale.FULL: StaticSideSizes((1000, 3000, 10_000, 30_000, 100_000), 1500),
+    Scale.SMALL: StaticSideSizes((500, 2000), 4000),
+    Scale.FULL: StaticSideSizes((1000, 3000, 10_000, 30_000, 100_000), 4000),
 }
 
 
