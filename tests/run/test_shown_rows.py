@@ -19,8 +19,17 @@ def test_a_table_is_shown_where_all_of_it_can_be_read() -> None:
     rows = pa.table({"event_id": ["a-1", "[b]"], "x": [1.5, None]})
     text = shown(rows)
     assert text.startswith("batch 3: 2 rows [all]")
-    assert "│ [b]      │ None │" in text
+    assert "│ [b]      │     │" in text, "null"
     assert "·" not in text
+
+
+def test_a_text_is_not_taken_for_null_nor_a_name_for_markup() -> None:
+    rows = pa.table({"name": ["None", None], "[red]": ["", "b"]})
+    assert "│ None │       │" in shown(rows)
+    assert "│      │ b     │" in shown(rows)
+    assert "[red]" in shown(rows)
+    paragraphs = shown(rows, 12).split("· ")[1:]
+    assert [each.split() for each in paragraphs] == [["name=None", "[red]="], ["[red]=b"]]
 
 
 def test_what_is_too_wide_becomes_a_paragraph_for_each_row_without_nulls() -> None:

@@ -64,7 +64,7 @@ def query(
     if explained:
         print_lines(explanation(past, answer))
     else:
-        show_rows(answer.events, "events", "the newest first", form, to)
+        print_or_write(answer.events, "events", "the newest first", form, to)
 
 
 def nearest(
@@ -97,7 +97,7 @@ def nearest(
         until=read_time("--until", until, now_s),
         columns=_names(columns),
     )
-    show_rows(found, of, "the nearest first", form, to)
+    print_or_write(found, of, "the nearest first", form, to)
 
 
 def objects(
@@ -120,16 +120,16 @@ def objects(
         columns=_names(columns),
         limit=limit or (TABLE_ROWS if form == "table" else None),
     )
-    show_rows(found, "objects", "the newest first", form, to)
+    print_or_write(found, "objects", "the newest first", form, to)
 
 
 def _names(columns: str | None) -> list[str] | None:
     return [name.strip() for name in columns.split(",")] if columns else None
 
 
-def show_rows(rows: Any, what: str, order: str, form: str, to: Path | None, feature: Any = None) -> None:
+def print_or_write(rows: Any, what: str, order: str, form: str, to: Path | None, feature: Any = None) -> None:
     """Print rows, or write them to a file; `feature` makes a feature of GeoJSON of a row that is no point."""
-    from geoswarm.run import shown_rows
+    from geoswarm.run.shown_rows import show_rows
     from geoswarm.service.past import EventFormat, as_text, write_events
 
     if form not in get_args(EventFormat):
@@ -140,7 +140,7 @@ def show_rows(rows: Any, what: str, order: str, form: str, to: Path | None, feat
         write_events(rows, to, cast(EventFormat, form), feature)
         print_lines([f"{len(rows):,} {what} in {to}"])
     elif form == "table":
-        shown_rows.show_rows(out, rows, f"{len(rows):,} {what}, {order}")
+        show_rows(out, rows, f"{len(rows):,} {what}, {order}")
     else:
         print(as_text(rows, cast(EventFormat, form), feature), end="")
 

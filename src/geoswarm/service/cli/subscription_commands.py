@@ -11,7 +11,7 @@ import typer
 
 from geoswarm.errors import SettingsError
 from geoswarm.service.cli.checkpoint_commands import CheckpointFolder
-from geoswarm.service.cli.past_commands import TABLE_ROWS, Box, Condition, Form, Shape, To, show_rows
+from geoswarm.service.cli.past_commands import TABLE_ROWS, Box, Condition, Form, Shape, To, print_or_write
 from geoswarm.service.cli.program import print_lines
 
 
@@ -49,7 +49,7 @@ def subscriptions(
     if form == "table":  # a column without a value would take the place of the others
         has_value = [name for name in found.schema.names[1:] if found[name].null_count < len(found)]
         found = found.select(["sub_id", *has_value])
-    show_rows(found, "subscriptions", "by ascending id", form, to, feature_of)
+    print_or_write(found, "subscriptions", "by ascending id", form, to, feature_of)
 
 
 def _id(option: str, given: str, kind: str) -> int | str:
