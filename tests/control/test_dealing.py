@@ -92,7 +92,9 @@ def test_an_executor_that_is_slow_once_keeps_its_turn_and_so_do_those_that_diffe
         ([[2.0, 2.0, 1.0, 1.0], [2.1, 1.9, 1.0, 1.1], [2.0, 2.0, 1.1, 0.9]], True),  # half of them are slow
         ([[3.0, 1.0, 1.0, 1.0], [1.0, 3.0, 1.0, 1.0], [1.0, 1.0, 3.0, 1.0]], False),  # another one each time
         ([[3.0, 1.0, 1.0, 1.0], [0.9, 1.0, 1.1, 1.0], [9.0, 1.0, 1.0, 1.0]], False),  # as fast as others once
-        ([[2.0, 1.5, 0.7, 0.7], [2.0, 0.7, 1.5, 0.8], [2.0, 0.7, 0.7, 1.6]], False),  # others differ by more
+        ([[2.0, 1.5, 0.7, 0.7], [2.0, 0.7, 1.5, 0.8], [2.0, 0.7, 0.7, 1.6]], True),  # no other is ever as slow
+        ([[2.5, 1.0, 3.0, 1.0], [2.6, 3.0, 1.0, 1.0], [2.5, 1.0, 1.0, 3.0]], False),  # another one is slower each time
+        ([[3.0, 1.0, 1.0, 0.9], [1.0, 3.0, 1.0, 0.9], [1.0, 1.0, 3.0, 0.9]], False),  # nor is one fast that had no turn
         ([[1.5, 1.0, 2.2, 1.0], [1.6, 2.2, 1.0, 1.0], [1.5, 1.0, 1.0, 2.2]], False),
     ],
 )

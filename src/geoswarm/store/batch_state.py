@@ -32,6 +32,9 @@ from geoswarm.store.segments.open import segment_in_memory
 from geoswarm.store.storage import Storage
 from geoswarm.store.subscriptions import View
 
+KEPT_OPEN_S = 60.0
+"""Seconds without a question after which a worker unmaps kept events: the disk has no room of removed files before."""
+
 
 @dataclass(frozen=True)
 class StoredBatch:
@@ -107,7 +110,7 @@ class StoredBatch:
 
     def kept_for(self, query: PastQuery) -> Iterator[tuple[OpenPart, int]]:
         """As of the batch before: the keeper forgets none of it before this batch has ended."""
-        reader = KeptReader(self.storage)
+        reader = _cache.kept(self.storage, self.manifest)
         state = reader.state(before=self.batch_id)
         for _, part in reversed(state.parts_near(query)):
             yield reader.open(part), state.first_kept
@@ -211,11 +214,14 @@ def _packed(rows: pa.Table) -> memoryview:
 
 
 class _Cache:
-    """Holds one plan and one version at a time; segments that two versions share stay open."""
+    """Holds one plan and one version at a time; segments that two versions share stay open, and so do files of kept
+    events that two batches give to new subscriptions."""
 
     def __init__(self) -> None:
         self._plan: tuple[tuple[str, int, str], Plan] | None = None
         self._view: tuple[tuple[str, int, str], View] | None = None
+        self._kept: tuple[str, int, KeptReader] | None = None
+        """With the place, and when it was last asked."""
 
     def plan(self, storage: Storage, manifest: Manifest) -> Plan:
         key = (storage.root, manifest.plan_epoch, manifest.plan_seal)
@@ -228,10 +234,18 @@ class _Cache:
 
     def view(self, storage: Storage, manifest: Manifest) -> View:
         key = (storage.root, manifest.version, manifest.token)
+        if self._kept is not None and manifest.now_us - self._kept[1] > KEPT_OPEN_S * 1e6:
+            self._kept = None
         if self._view is None or self._view[0] != key:
             before = self._view[1] if self._view and self._view[0][0] == storage.root else None
             self._view = key, View.open(storage, manifest, before)
         return self._view[1]
+
+    def kept(self, storage: Storage, manifest: Manifest) -> KeptReader:
+        """A new one each time: files keep their names for ever, documents only within one life of a checkpoint."""
+        before = self._kept[2] if self._kept is not None and self._kept[0] == storage.root else None
+        self._kept = storage.root, manifest.now_us, KeptReader(storage, before)
+        return self._kept[2]
 
 
 _cache = _Cache()

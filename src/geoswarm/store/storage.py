@@ -6,21 +6,21 @@ object store a put is already atomic. Two shapes of file exist: a sealed JSON do
 (`vault.py`), and arrays are decrypted into memory instead of mapped.
 """
 
+import errno
 import json
-import mmap
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+import pyarrow as pa
 import pyarrow.fs as pafs
 
 from geoswarm.core.arrays.flat_arrays import ArrayPieces, checksum, pack_pieces, unpack_arrays
 from geoswarm.core.arrays.jit import Array
-from geoswarm.errors import CorruptState, FencedOut, SettingsError
+from geoswarm.errors import CorruptState, FencedOut, MachineError, SettingsError
 from geoswarm.store import local_files
 from geoswarm.store.cipher import HEAD_BYTES
 from geoswarm.store.key_source import KeySource
@@ -29,7 +29,9 @@ from geoswarm.store.vault import Chunks, Vault
 FIRST = "identity.json"
 """A checkpoint's oldest file: its first bytes show whether all files are encrypted, and with which key."""
 READ_BYTES_MAX = 1 << 16
-"""Files of arrays up to this size are read, not mapped."""
+"""Files of arrays up to this size are read, not mapped: a process may have no more than 65,530 mappings."""
+FULL = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""Errors of a process, or a machine, that has as many files open or mapped as it may."""
 
 
 class Storage:
@@ -280,12 +282,18 @@ class Storage:
         """Read-only arrays over the mapped file. Its checksum is verified on the way: call it once per process."""
         path = self.local(name)
         try:
-            with path.open("rb") as file:
-                mapped = _map(file)
+            mapped = _map(path)
         except FileNotFoundError:
             raise CorruptState(f"{name} is missing from {self.root}: restore it from a backup") from None
-        except ValueError:
-            raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}") from None
+        except OSError as why:
+            if why.errno not in FULL:
+                raise
+            raise MachineError(
+                f"{name} of {self.root} cannot be opened ({why.strerror}): this process has as many files open, or "
+                "mapped, as it may; raise `ulimit -n` and `sysctl vm.max_map_count`, or ask for a shorter time"
+            ) from None
+        if not mapped:
+            raise CorruptState(f"{name} is empty: restore it from a backup of {self.root}")
         try:
             return unpack_arrays(self.vault.decrypt(name, mapped))
         except CorruptState:
@@ -296,15 +304,19 @@ class Storage:
             raise CorruptState(f"{name}: {why}; restore it from a backup of {self.root}") from None
 
 
-def _map(file: BinaryIO) -> memoryview:
-    """The content of a file. A small one is read: a mapping keeps a descriptor (until Python 3.13), keyed state may be
-    in thousands of files, and a process may often have no more than 1024."""
-    size = os.fstat(file.fileno()).st_size
-    if 0 < size <= READ_BYTES_MAX:
-        return memoryview(file.read())
-    if sys.version_info >= (3, 13):
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ, trackfd=False))
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+def _map(path: Path) -> memoryview:
+    """The content of a file. It is mapped by Arrow, since Python's mappings keep a descriptor each (until 3.13), a
+    process may often have no more than 1024, and keyed state and kept events may be in thousands of files."""
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size <= READ_BYTES_MAX:
+            return memoryview(file.read())
+    try:
+        with pa.memory_map(str(path)) as mapped:
+            return memoryview(mapped.read_buffer()).cast("B")
+    except OSError as why:
+        if why.errno is not None:
+            raise
+        raise OSError(errno.ENOMEM, "no room for another mapping") from why  # Arrow says so in words only
 
 
 def _reopen(root: str, key: KeySource | None) -> Storage:

@@ -37,16 +37,22 @@ def batch(busiest: float) -> ProjectedBatch:
 def test_keys_are_of_the_worst_world_and_of_batches_that_count() -> None:
     flat = [batch(1.0)] * 5
     one = WorldRuns(
-        "hotspot", {AUTO: [*flat[:4], batch(1.5)], PRINTED: [batch(4.0)] * 5, EVEN: flat}, [[batch(2.0)] * 5, flat]
+        "hotspot",
+        {AUTO: [*flat[:4], batch(1.5)], PRINTED: [batch(4.0)] * 5, EVEN: flat},
+        {AUTO: [[batch(2.0)] * 5, flat], PRINTED: [[batch(8.0)] * 5], EVEN: [[batch(1.5)] * 5, flat]},
     )
     two = WorldRuns(
-        "crowd", {AUTO: [batch(2.0), *flat[:4]], PRINTED: [batch(2.0)] * 5, EVEN: [batch(1.25)] * 5}, [flat]
+        "crowd",
+        {AUTO: [batch(2.0), *flat[:4]], PRINTED: [batch(2.0)] * 5, EVEN: [batch(1.25)] * 5},
+        {AUTO: [flat], PRINTED: [[batch(9.0)] * 5], EVEN: [[batch(1.5)] * 5]},
     )
     told = auto.summarise([one, two], TINY, {"one-step": {AUTO: 2.0, PLACES: 9.0, EVEN: 1.0}})
     assert told["auto_vs_best_hotspot"] == pytest.approx(5 / 5.5)
     assert told["auto_vs_best_crowd"] == pytest.approx(1.25 * 5 / 6)
     assert told["auto_vs_best_min"] == told["auto_vs_best_hotspot"]
     assert told["auto_vs_paper"] == pytest.approx((20 / 5.5 * 10 / 6) ** 0.5)
+    assert told["auto_vs_paper_once"] == pytest.approx((4 * 9) ** 0.5), "the first run of each"
+    assert told["auto_vs_best_min_once"] == pytest.approx(1.5 / 2)
     assert told["cold_busiest"] == 2.0, "the two batches before the step"
     assert told["busiest_max"] == 1.5, "of the batch that is two rounds after it"
     assert told["busiest_max_once"] == 1.5, "the mean of two runs"

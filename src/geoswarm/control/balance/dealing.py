@@ -6,12 +6,14 @@
 Where each executor has every subscription in reach, nothing need move when a crowd does. What can still differ is the
 executors themselves. Their times differ by chance, too, the greatest by a tenth on a quiet machine and by twice the
 mean on one that others use. So only what lasts is answered: an executor counts as slow by what it was slow by at least,
-in each of the last rounds, and if that is more than what passes.
+in each of the last rounds, and if that is more than what passes: slow is compared with slow, since one slow executor
+makes all others look fast.
 
     one executor, of the mean    lasts    the most that passes    turns change
     2.0  1.8  2.1                1.8      1.2                     yes
     2.0  0.9  3.0                1        3.0                     no: once it was as fast as others
     1.5  1.5  1.6                1.5      2.2                     no: another one was at 2.2 in one of these rounds
+    1.6  1.6  1.6                1.6      1.3                     yes: others were at 0.57 and 1.28, so never as slow
 """
 
 from collections import Counter
@@ -100,11 +102,13 @@ def _lasting(rounds: Floats) -> Floats:
 
 def _are_level(rounds: Floats) -> bool:
     """Whether nobody is always slower or faster than usual, or by no more than what passes: the greatest difference
-    that does not last, in the median round."""
+    that does not last, in the median round. Who is slow is compared with who was slow for once, and who is fast with
+    both: where others are slow by turns, who has had no turn looks fast."""
     spent = _over_mean(rounds)
     lasting = _lasting(spent)
-    passing = np.median(_factors(spent / lasting).max(axis=1))
-    return bool(_factors(lasting).max() <= max(SLOW, passing))
+    passing = spent / lasting
+    slow, either = (np.median(differences.max(axis=1)) for differences in (passing, _factors(passing)))
+    return bool(lasting.max() <= max(SLOW, slow) and 1.0 / lasting.min() <= max(SLOW, either))
 
 
 def _factors(ratios: Floats) -> Floats:

@@ -13,6 +13,8 @@ from numba.extending import intrinsic
 from geoswarm.core.arrays.jit import inner
 
 UNALIGNED = 1
+# The machine code of a kernel is known by the files of the kernels that it calls (`kernel_source.py`), which no
+# intrinsic is: those that call one here are compiled anew after a change of it only because they call `count_bits`.
 
 
 def _pointer(context: Any, builder: Any, array: Any, held: Any, at: Any) -> Any:

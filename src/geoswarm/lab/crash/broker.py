@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from geoswarm.errors import MachineError
+from geoswarm.lab.crash.servers import ending_with_parent, free_ports
 from geoswarm.run.spark.java import find_java
 
 BROKER_JARS = ("org.apache.kafka:kafka_2.13:4.3.1", "org.slf4j:slf4j-simple:1.7.36")
@@ -78,7 +79,8 @@ class Broker:
             self._launch()
             return
         for left in reversed(range(PORT_TRIES)):
-            self._ports = _free_ports()
+            broker, controller = free_ports(2)
+            self._ports = broker, controller
             self._format()
             try:
                 self._launch()
@@ -164,12 +166,9 @@ class Broker:
             raise MachineError(f"Kafka's storage cannot be formatted:\n{done.stdout}{done.stderr}")
 
     def _launch(self) -> None:
-        # The kernel ends the broker with its parent, should the test process be killed.
-        setpriv = shutil.which("setpriv")
-        with_parent = [setpriv, "--pdeathsig", "KILL"] if setpriv else []
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
-                [*with_parent, *self._command("kafka.Kafka")],
+                ending_with_parent(self._command("kafka.Kafka")),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -213,10 +212,3 @@ class Broker:
             *words,
             str(self.folder / "server.properties"),
         ]
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as first, socket.socket() as second:  # both open at once, so that they differ
-        first.bind(("127.0.0.1", 0))
-        second.bind(("127.0.0.1", 0))
-        return first.getsockname()[1], second.getsockname()[1]

@@ -25,8 +25,10 @@ class KeptState(NamedTuple):
 
     @property
     def newest_part(self) -> KeptPart | None:
-        """A part of the newest batches that have any; None: no event is kept."""
-        return next((part for run in reversed(self.runs) for part in reversed(run.parts)), None)
+        """The part with the newest event of the newest run that has any; None: no event is kept. In a merged run the
+        last part may be of older events that had other types."""
+        parts = next((run.parts for run in reversed(self.runs) if run.parts), ())
+        return max(parts, key=lambda part: part.times_us[1], default=None)
 
     def parts_near(self, query: PastQuery) -> list[tuple[KeptRun, KeptPart]]:
         """The parts that may have events of a query, by their boxes and times."""
@@ -35,10 +37,11 @@ class KeptState(NamedTuple):
 
 
 class KeptReader:
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, before: "KeptReader | None" = None) -> None:
+        """What the reader `before` of the same storage has mapped, and so checked, stays mapped."""
         self._storage = storage
         self._runs: dict[str, KeptRun] = {}
-        self._parts: dict[str, OpenPart] = {}
+        self._parts: dict[str, OpenPart] = dict(before._parts) if before is not None else {}
 
     def state(self, before: int | None = None) -> KeptState:
         """What is kept by now; or what was kept when the batch before this one was committed: who wants that must be

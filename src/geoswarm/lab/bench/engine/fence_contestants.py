@@ -69,9 +69,13 @@ class OnTile38:
 
     def __enter__(self) -> Self:
         self._server.__enter__()
-        self._connections = [self._server.connect() for _ in range(max(count for count, _ in PIPELINES))]
-        for piece, replies in batched(self._world.commands(), SETTING_DEPTH):
-            self._connections[0].send(piece, replies)
+        try:
+            self._connections = [self._server.connect() for _ in range(max(count for count, _ in PIPELINES))]
+            for piece, replies in batched(self._world.commands(), SETTING_DEPTH):
+                self._connections[0].send(piece, replies)
+        except BaseException:
+            self._server.close()
+            raise
         return self
 
     def __exit__(
@@ -84,6 +88,10 @@ class OnTile38:
 
     def run(self, moves: Moves, turn: int) -> Told:
         count, depth = PIPELINES[turn % len(PIPELINES)]
+        assert moves.objects % count == 0, (
+            f"the moves of {moves.objects} objects are divided among {count} connections, so those of one object would "
+            "come in no order: give a multiple of the connections"
+        )
         self._place(moves, turn)
         end = moves.objects + min(len(moves), int(self._seconds * TILE38_RATE_MAX))
         commands = moves.commands(moves.objects, end, turn * moves.objects)

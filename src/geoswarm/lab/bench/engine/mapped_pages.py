@@ -3,10 +3,13 @@
 Measures nothing by itself: `subscriptions.py` asks. Linux only: mapped pages are counted in /proc/self/smaps.
 """
 
+import ctypes
 import mmap
 import os
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER
 from geoswarm.store.storage import Storage
@@ -17,11 +20,14 @@ def unmap_pages(view: View) -> None:
     """Unmap the pages, so that only what is touched from now on counts. Opening touched all, to check the seals."""
     for held in view.segments.values():
         for array in (held.rects, *(held.index or ())[-1:]):  # one of each of its two files
-            _mmap_of(array).madvise(mmap.MADV_DONTNEED)
+            mapped = _mapping_of(array)
+            place = ctypes.c_void_p(mapped.address), ctypes.c_size_t(mapped.size)
+            if ctypes.CDLL(None, use_errno=True).madvise(*place, mmap.MADV_DONTNEED):
+                raise OSError(ctypes.get_errno(), "the pages of a segment cannot be unmapped")
 
 
-def _mmap_of(array: Any) -> mmap.mmap:
-    while not isinstance(array, mmap.mmap):
+def _mapping_of(array: Any) -> pa.Buffer:
+    while not isinstance(array, pa.Buffer):
         array = array.obj if isinstance(array, memoryview) else array.base
     return array
 

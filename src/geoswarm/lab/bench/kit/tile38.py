@@ -15,11 +15,13 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from geoswarm.errors import MachineError, StreamError
+from geoswarm.lab.crash.servers import ending_with_parent, free_ports
 
 PEERS_VARIABLE = "GEOSWARM_PEERS"
 PROGRAM = "tile38-server"
@@ -29,7 +31,9 @@ REPLY_S_MAX = 120.0
 """Seconds until the next bytes of a reply, or of a notification that is still to come."""
 RECEIVE_BYTES = 1 << 20
 END = "the-end"
-"""The channel that says that all notifications before it have been received."""
+"""The channel that says that all notifications before it have been received, and all that is said on it."""
+_LAST_BYTES = b"$%d\r\n%s\r\n" % (len(END), END.encode()) * 2
+"""How the last message ends: its channel, and what is said."""
 
 
 def find_server() -> Path:
@@ -111,24 +115,26 @@ class Subscriber:
         self._connection = Connection(port)
         self._connection.subscribe()
         self._got = list[tuple[float, bytes]]()
+        self._is_whole = False
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        last, mark = b"", END.encode()
-        while mark not in last:
+        last = b""
+        while not self._is_whole:
             try:
                 got = self._connection.receive()
             except (OSError, StreamError):
                 return  # `wait` finds that the end is missing
             self._got.append((time.time(), got))
-            last = last[-len(mark) :] + got
+            last = last[-len(_LAST_BYTES) :] + got
+            self._is_whole = _LAST_BYTES in last
 
     def wait(self) -> None:
         """Until everything has come that was told before `END` was published."""
         self._thread.join(REPLY_S_MAX)
         self._connection.close()
-        if END.encode() not in b"".join(got for _, got in self._got[-2:]):
+        if not self._is_whole:
             raise StreamError(f"the last of Tile38's notifications did not come within {REPLY_S_MAX:.0f} s")
 
     def notifications(self) -> Iterator[Notification]:
@@ -205,11 +211,11 @@ class Tile38:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _start(self, program: Path) -> None:
-        self.port = _free_port()
+        (self.port,) = free_ports(1)
         durable = "yes" if self._is_durable else "no"
         words = ["-h", "127.0.0.1", "-p", str(self.port), "-d", str(self._folder / "data"), "-q"]
         self._process = subprocess.Popen(
-            [str(program), *words, "--appendonly", durable, "--http-transport", "no"],
+            ending_with_parent([str(program), *words, "--appendonly", durable, "--http-transport", "no"]),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -221,9 +227,14 @@ class Tile38:
             except OSError:
                 time.sleep(0.02)
                 continue
-            connection.call("PING")
-            connection.close()
+            with closing(connection):
+                told = connection.send(encode("OUTPUT", "json") + encode("SERVER"), 4)
+            if f'"pid":{self._process.pid},'.encode() not in told:
+                raise MachineError(f"another server has taken port {self.port} meanwhile: start again")
             return
+        if self._process.poll() is not None:
+            code = self._process.returncode
+            raise MachineError(f"{PROGRAM} ended with code {code} as it started on port {self.port}: try it by hand")
         raise MachineError(f"{PROGRAM} did not answer on port {self.port} within {START_S_MAX:.0f} s: try it by hand")
 
 
@@ -233,12 +244,6 @@ def _unpack(found: Path, folder: Path) -> Path:
         shutil.copyfileobj(packed, out)
     program.chmod(0o755)
     return program
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def batched(commands: Sequence[bytes], depth: int) -> Iterable[tuple[bytes, int]]:
