@@ -39,6 +39,7 @@ from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
 from geoswarm.run.collection import Subscriptions
+from geoswarm.run.held_fixes import check_initial
 from geoswarm.run.limits import check_alerts
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
@@ -224,6 +225,7 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             )
         target, answers = as_sink(sink), check_aggregates(aggregates, self._checkpoint)
         check_alerts(self.tuning, self._checkpoint)
+        check_initial(self.tuning, self._checkpoint)
         beside = [target] if answers is None else [target, answers]
         matched = EVENT_ALERT if self.tuning.matches == "alerts" else MATCH_COLUMNS
         if self._ids == "text":
@@ -234,7 +236,8 @@ class BaseEngine(AsksPast, AsksSubscriptions):
         made, held = self._make_strategy(), self._checkpoint
         if self._run is not None:
             self._run.stop()  # it has ended, but perhaps nobody has waited for its end
-        held.stream = AggregateStream(columns, answers is not None, self.tuning.matches == "alerts")
+        gives_alerts, reorders = self.tuning.matches == "alerts", self.tuning.reorder_s > 0
+        held.stream = AggregateStream(columns, answers is not None, gives_alerts, reorders)
         put_columns(held.storage, columns)
         for lacking in held.lacking():
             _LOG.warning("%s", lacking.sentence)

@@ -146,7 +146,7 @@ class Pipeline:
         task = self._task(batch, state)
         is_shared = any(stage.on == "matches" for stage, _, _ in self._stages)
         with ExitStack() as kept:
-            matches, ends = kept.enter_context(self._limits.apply(self._matches(batch.events, task), task))
+            matches, ends = kept.enter_context(self._limits.apply(self._matches(batch.events, task, manifest), task))
             matches = matches.add_constant(VERSION, manifest.version)
             if is_shared:
                 kept.enter_context(matches.keep())
@@ -284,10 +284,10 @@ class Pipeline:
         loads = self._last.executors
         return share_tasks([loads[i].cpu_us if i in loads else 0.0 for i in range(plan.executors)], tasks)
 
-    def _matches(self, events: Rows, task: BatchTask) -> Rows:
+    def _matches(self, events: Rows, task: BatchTask, manifest: Manifest) -> Rows:
         matches = match(exchange(events, task), task)
         if task.asks_for_transitions or task.follows:
-            matches = self._following.apply(matches, task)
+            matches = self._following.apply(matches, task, manifest.reorder)
         return matches.map(*make_alerts(task, matches.schema)) if task.tuning.matches == "alerts" else matches
 
     def _with_ends(self, matches: Rows, reached: pa.RecordBatch, task: BatchTask, manifest: Manifest) -> Rows:

@@ -18,6 +18,7 @@ from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.aggregates.operator import Aggregates
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.ordered_transitions import OrderedTransitions
+from geoswarm.flow.keyed.reorder import ReorderSettings
 from geoswarm.flow.keyed.route import feed_schema
 from geoswarm.flow.keyed.told_rows import Telling
 from geoswarm.flow.keyed.transitions import Transitions, Vagueness, all_inside
@@ -100,9 +101,10 @@ class TransitionRun:
         self._held = HeldRun(checkpoint.storage, tuning, checkpoint.fence.check)
         self._is_under_way = False
 
-    def apply(self, matches: Rows, task: BatchTask) -> Rows:
+    def apply(self, matches: Rows, task: BatchTask, reordering: ReorderSettings | None) -> Rows:
         """`matches` have the shape "arrays"; if objects are followed, they include every event. For alerts, so have the
-        rows that it returns, with what subscriptions are told (`TOLD`)."""
+        rows that it returns, with what subscriptions are told (`TOLD`). `reordering` is what the version of the batch
+        says about the order of fixes."""
         self._is_under_way = task.follows
         if task.follows:
             vagueness = Vagueness(task.tuning.accuracy_max_m, task.tuning.accuracy_needed)
@@ -112,7 +114,7 @@ class TransitionRun:
             telling = None
             if sequence_us is not None and state.asks_to_be_told():
                 telling = Telling(state.notify, state.begun, task.grid, task.now_us, sequence_us)
-            reorder = self._held.begin(task.batch_id, task.now_us)
+            reorder = self._held.begin(task.batch_id, task.now_us, reordering)
             make = Transitions if reorder is None else partial(OrderedTransitions, reorder)
             operator = make(
                 state.follow_rules, OBJECT_INTERVALS, vagueness, sequence_us, state.regions, crossings, telling
@@ -133,9 +135,9 @@ class TransitionRun:
         outdated, and dropped. `newest_us` is the time of the newest event. Returns what was counted."""
         if self._is_under_way:
             self._is_under_way = False
-            counts = self._run.finish().counts
-            self._held.finish(batch_id, newest_us)
-            return counts
+            worked = self._run.finish()
+            self._held.finish(batch_id, newest_us, worked.executors)
+            return worked.counts
         self._run.forget(batch_id)
         self._held.forget(batch_id)
         return {}

@@ -129,8 +129,10 @@ class Kafka(Sink):
     that is sent again after a crash has the same ones.
 
     Messages are keyed by `event`, `object` or `subscription`: alerts about objects by the object, if nothing is said,
-    other matches by the event; what a row lacks, by what keyed operators have. Of one key, alerts are sent in the order
-    of (ts, event_id); so are all rows that are keyed by the subscription.
+    other matches by the event; what a row lacks, by what keyed operators have. Of one key, alerts of a batch are sent
+    in the order of (ts, event_id); so are all rows that are keyed by the subscription. With `reorder_s`, an object's
+    alerts on `inside` do not wait for those on transitions: what came late of them is behind these, and these come in
+    later batches than newer ones on `inside`.
     """
 
     @check_arguments

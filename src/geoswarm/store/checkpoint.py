@@ -32,6 +32,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.core.text.frequencies import TermCounts
 from geoswarm.core.text.tokens import tokenize
 from geoswarm.errors import CorruptState, FencedOut, StateError
+from geoswarm.flow.keyed.reorder import ReorderSettings
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.store import guard_files, inbox, manifest, plans
@@ -195,8 +196,12 @@ class Checkpoint:
             drawn = self.plan if replan is None else replan()
             if drawn is not self.plan:
                 self.adopt_plan(drawn)
-            plan = {"plan_epoch": self.plan.epoch, "plan_seal": self._plan_seal}
-            self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **plan)
+            drawn_up = {
+                "plan_epoch": self.plan.epoch,
+                "plan_seal": self._plan_seal,
+                "reorder": ReorderSettings.of(self._tuning),
+            }
+            self._adopt(draft, batch=batch, last_batch=batch, inbox_mark=mark, content=content, **drawn_up)
         return self.manifest
 
     def share_view(self, prepared: Manifest) -> None:
@@ -275,7 +280,10 @@ class Checkpoint:
         if before.batch is not None:  # which gives those their past who waited for it, and tells those who have ended
             begun = replace(begun, pasts=None, ends=None)
             view = replace(view, pasts=NONE_WAITS, ends=NOBODY_ENDED, begun=NOBODY_BEGAN)
-        store = replace(self._store, stream=self.stream) if batch >= 0 else self._store
+        stream = self.stream
+        if stream is not None and before.reorder is not None and before.reorder.reorder_us:
+            stream = stream._replace(reorders=True)  # what the batch before has held may go on in this one
+        store = replace(self._store, stream=stream) if batch >= 0 else self._store
         return make_draft(
             store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted
         )

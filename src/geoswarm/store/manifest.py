@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from geoswarm.errors import CorruptState
+from geoswarm.flow.keyed.reorder import ReorderSettings
 from geoswarm.store.segments.segment import SEGMENTS_FOLDER, SegmentEntry
 from geoswarm.store.storage import Storage
 
@@ -51,6 +52,8 @@ class Manifest:
     """The file with who has begun or ended and is to be told, if anybody is (`subscriptions/ends.py`)."""
     reached_mark: int = -1
     """Who reached `max_events` in batches up to this one has ended in it (`subscriptions/reached.py`)."""
+    reorder: ReorderSettings | None = None
+    """By what its newest batch puts fixes in order; None: before the first batch, or not noted by an older engine."""
 
     @property
     def subs(self) -> int:
@@ -108,6 +111,8 @@ def read(storage: Storage, version: int) -> Manifest:
             f"{file_name(version)} was written by another version of geoswarm: use that one, or load anew"
         )
     body["segments"] = tuple(SegmentEntry(**entry) for entry in body["segments"])
+    if body.get("reorder") is not None:
+        body["reorder"] = ReorderSettings(**body["reorder"])
     return Manifest(**body)
 
 

@@ -51,7 +51,15 @@ def storm(seed: int, number: int) -> pa.Table:
     asked = worlds.operations(rng, 60, ids=50, now_us=now_us, near=20.0, lasts_us=5 * 10**7)
     asked = worlds.with_alert_rules(rng, worlds.with_on(rng, worlds.with_borders(asked, STEP)))
     asked = worlds.with_ways(rng, worlds.with_buffers(rng, worlds.with_shapes(rng, asked)))
-    return worlds.with_endings(rng, worlds.with_payloads(rng, asked))
+    asked = worlds.with_endings(rng, worlds.with_payloads(rng, asked))
+    return without_initial(asked) if seed == IN_ORDER else asked
+
+
+def without_initial(operations: pa.Table) -> pa.Table:
+    """Where fixes are put in order, nobody can ask for it."""
+    others = pc.replace_substring_regex(operations["notify"], r"^ *initial(,|$)", "")
+    others = pc.if_else(pc.equal(others, ""), pa.scalar(None, pa.string()), others)
+    return operations.set_column(operations.schema.get_field_index("notify"), "notify", others)
 
 
 DEATHS = {
@@ -135,7 +143,10 @@ def test_subscriptions_end_as_brute_force_says(tmp_path: Path, seed: int, monkey
         reasons.update(end.reason for end in ends)
     assert set(reasons) == {"expired", "cancelled", "max_events"}
     assert min(reasons.values()) > 0
-    assert min(kinds["initial"], kinds["ended"]) > (0 if seed == IN_ORDER else 2), f"{reasons} {kinds} {counted}"
+    if seed == IN_ORDER:
+        assert kinds["ended"] > 0 == kinds["initial"], f"{reasons} {kinds} {counted}"
+    else:
+        assert min(kinds["initial"], kinds["ended"]) > 2, f"{reasons} {kinds} {counted}"
     assert counted > 20, "some alerts are left out in the batch in which their subscription ends"
 
 

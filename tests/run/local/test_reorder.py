@@ -11,11 +11,17 @@ import pytest
 
 import geoswarm as gs
 import worlds
-from geoswarm.errors import SchemaError, SettingsError, StateError
+from geoswarm.core.subscriptions.attributes import operation_table, registration
+from geoswarm.errors import FencedOut, SchemaError, SettingsError, StateError, StreamError
+from geoswarm.flow.keyed.key_report import KeyedReport
+from geoswarm.run.held_fixes import HeldRun
+from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.oracle.oracle import Alert, alerts_of, pairs_of
 from geoswarm.service.cli.run_view import status_table
 from geoswarm.service.watch import status as checkpoint_status
 from geoswarm.store.held_fixes import HeldFixes
+from geoswarm.store.keyed_state import KeyedState
+from geoswarm.store.storage import Storage
 
 WORLD = gs.Contract(columns=90, rows=45, executors=3)
 BOX = (0.0, 0.0, 2.0, 2.0)
@@ -194,8 +200,117 @@ def test_a_crash_between_the_two_commits_changes_nothing(tmp_path: Path, monkeyp
     assert sum(map(len, want)) > 4
 
 
-def _dies(self: HeldFixes, commit: object) -> None:
+def _dies(self: object, *given: object) -> None:
     raise RuntimeError("the process ended")
+
+
+@pytest.mark.parametrize("crashed", [3, 0])
+@pytest.mark.parametrize(("first_s", "then_s"), [(10.0, 0.0), (0.0, 30.0), (10.0, 30.0)])
+def test_a_batch_that_is_run_again_keeps_its_reorder_s(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first_s: float, then_s: float, crashed: int
+) -> None:
+    """The sink has it already, so another time may hold back no other fixes in it than were held back."""
+    batches = [fixes((k, 7 * k, float(k % 3) - 0.5), (100 + k, 7 * k - 5, 1.0)) for k in range(6)]
+    batches.append(fixes((99, 500, -50.0), who="b"))
+
+    def play(name: str, reorder_s: float, count: int) -> pa.Table:
+        sink = gs.sinks.Parquet(str(tmp_path / f"{name}-rows"), roll_s=0)
+        with gs.LocalEngine(WORLD, gs.Tuning(reorder_s=reorder_s), checkpoint=str(tmp_path / name)) as engine:
+            if not engine.status()["subscriptions"]:
+                engine.subscribe(0, BOX, on="enter")
+                engine.subscribe(1, BOX, on="exit")
+            engine.start(events=batches[:count], sink=sink, available_now=True).wait()
+        return sink.read()
+
+    play("whole", first_s, crashed + 1)
+    if crashed:
+        play("killed", first_s, crashed)
+    with monkeypatch.context() as patch:
+        patch.setattr(KeyedRun, "finish", _dies)
+        with pytest.raises(RuntimeError, match="the process ended"):
+            play("killed", first_s, crashed + 1)
+    want, got = (sorted(pairs_of([play(name, then_s, len(batches))])) for name in ("whole", "killed"))
+    assert got == want
+    assert len(want) > 2
+
+
+def test_a_lost_report_of_what_is_held_stops_the_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = [
+        pa.concat_tables([fixes((10 * k + n, 20 * k, 2.0 * (k % 2) - 1.0), who=f"van {n}") for n in range(9)])
+        for k in range(4)
+    ]
+    want, _ = start(tmp_path / "whole", batches)
+    assert len(want[3]) == 9
+    told, _ = start(tmp_path / "lost", batches[:2])
+
+    def report(self: HeldFixes, attempt: str, stage: str, number: int, counted: Any) -> None:
+        if number != 1:
+            KeyedState.report(self, attempt, stage, number, counted)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HeldFixes, "report", report)
+        with pytest.raises(StreamError, match="batch 2: 3 executors have worked, and 2 have reported"):
+            start(tmp_path / "lost", batches[:3])
+    assert told + start(tmp_path / "lost", batches)[0] == want
+
+
+def test_an_engine_that_was_replaced_removes_no_reports(tmp_path: Path) -> None:
+    def check() -> None:
+        raise FencedOut("another engine has taken over")
+
+    storage = Storage(str(tmp_path))
+    held = HeldFixes(storage)
+    held.report("of-another", "work", 0, KeyedReport())
+    run = HeldRun(storage, gs.Tuning(reorder_s=10.0), check)
+    with pytest.raises(FencedOut):
+        run.begin(0, 0, None)
+    assert held.reports("of-another")["work"]
+
+
+def test_without_reorder_s_only_the_first_batch_looks_for_what_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = [fixes((k, k, 1.0)) for k in range(5)]
+    start(tmp_path, batches[:1])
+    start(tmp_path, batches[:2], reorder_s=0.0)
+    looked, before = list[int](), HeldFixes.before
+
+    def look(self: HeldFixes, batch: int) -> Any:
+        looked.append(batch)
+        return before(self, batch)
+
+    monkeypatch.setattr(HeldFixes, "before", look)
+    start(tmp_path, batches, reorder_s=0.0)
+    assert looked == [2]
+
+
+WAITS = "some subscriptions wait to be told who is inside"
+
+
+def test_who_is_inside_already_is_not_told_where_fixes_are_put_in_order(tmp_path: Path) -> None:
+    batches = [fixes((k, 60 * k, 1.0), (50 + k, 60 * k + 1, 1.0)) for k in range(5)]
+    tuning = gs.Tuning(matches="alerts", reorder_s=10.0)
+    later = tuning.model_copy(update={"reorder_s": 0.0})
+    storms = [operation_table([registration(7, BOX, on="exit", notify="initial")])] * 3
+    with gs.LocalEngine(WORLD, tuning, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=batches[:1], operations=storms[:1], sink=gs.sinks.Noop(), available_now=True).wait()
+        (letter,) = engine.dead_letters().to_pylist()
+        engine.subscribe(8, BOX, on="exit", notify="initial")
+        with pytest.raises(SettingsError, match=f"{WAITS} .*, and events are put in order"):
+            engine.start(events=batches, sink=gs.sinks.Noop(), available_now=True)
+    says = "notify of subscription 7 is 'initial', and events are put in order (reorder_s), in which who is inside is "
+    says += "known later: leave initial out, or set reorder_s = 0"
+    assert (letter["reason"], letter["detail"]) == ("notify", says)
+    with gs.LocalEngine(WORLD, later, checkpoint=str(tmp_path)) as engine:
+        with pytest.raises(SettingsError, match=f"{WAITS} .* held back .reorder_s. go on first"):
+            engine.start(events=batches, sink=gs.sinks.Noop(), available_now=True)
+        engine.cancel(8)
+        engine.start(events=batches[:3], operations=storms, sink=gs.sinks.Noop(), available_now=True).wait()
+        assert len(engine.dead_letters()) == 2, "the first batch hands on what was held, the second one nothing"
+    sink = gs.sinks.Memory()
+    with gs.LocalEngine(WORLD, tuning, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=batches, operations=storms, sink=sink, available_now=True).wait()
+    assert not len(sink.table()), "it was told before, and the object has not left"
 
 
 def test_many_small_files_become_few(tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ class AggregateStream(NamedTuple):
     """Whether it has a sink for them."""
     gives_alerts: bool = True
     """Whether its matches are alerts."""
+    reorders: bool = False
+    """Whether events of objects are held back, or go on that were."""
 
 
 def _is_number(kind: pa.DataType) -> bool:

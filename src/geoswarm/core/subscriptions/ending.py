@@ -105,6 +105,10 @@ class NotifyAttribute(RareNumberAttribute):
         stays = "in which no object has a stay: send on = enter, exit or dwell(SECONDS), or leave initial out"
         turn_away(chosen & is_on_inside(inspection), self.name, f"{who}is on inside, {stays}")
         turn_away(chosen & is_on("cross", inspection), self.name, f"{who}is on cross, {stays}")
+        if inspection.stream is not None and inspection.stream.reorders:
+            detail = "notify of subscription {sub_id} is {notify!r}, and events are put in order (reorder_s), in which "
+            detail += "who is inside is known later: leave initial out, or set reorder_s = 0"
+            turn_away(chosen, self.name, detail)
         for column, lacks in (("keywords", "text"), ("where", "columns")):
             detail = f"{who}has {column} {{{column}!r}}: a last place has no {lacks}, so leave {column} or initial out"
             turn_away(chosen & ~inspection.is_null(column), self.name, detail)

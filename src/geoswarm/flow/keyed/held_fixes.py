@@ -50,8 +50,8 @@ class ReorderWork(ExecutorWork):
         self._holding = Holding(self._operator.reorder, task, executor)
 
     def run(self, batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The transitions of all fixes that are due, then what is on `inside` of those that arrived: the older ones
-        first, and those of an object in order, also where it goes out by its key."""
+        """The transitions of all fixes that are due, then what is on `inside` of those that arrived. So the rows of an
+        object are in order within the batch, but for what arrived late: due are those before the watermark."""
         operator, lookup = self._operator, self._operator.lookup
         arrived = [*gather(iter(batches), ROWS_MAX)]
         due = self._holding.take([without_inside(rows, lookup) for rows in arrived])

@@ -18,15 +18,18 @@ The exact rules:
    it means is decided when it goes on: by the rules that are in force then, exit buffers and ways included. To who is
    on `inside` when the fix arrives or when it goes on, it says nothing more;
  - with more than `reorder_bytes_max` held after a batch, the watermark passes all of it in the next one;
- - with `reorder_s = 0` all that is held goes on at once.
+ - with `reorder_s = 0` all that is held goes on at once;
+ - a batch that is run again has the settings that it was begun with (`store/manifest.py`).
 """
 
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 import pyarrow as pa
 
+from geoswarm.config import Tuning
 from geoswarm.core.arrays.jit import Ints
 from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.flow.keyed.silence import RulesLookup
@@ -36,6 +39,20 @@ from geoswarm.model import INSIDE, SUB_IDS
 
 EVER_US = 1 << 62
 """Later than all times."""
+
+
+@dataclass(frozen=True)
+class ReorderSettings:
+    """The settings by which a batch puts fixes in order. The version of the batch has them: a batch that is run again
+    under other settings, after its sink has its rows, must hold and hand on the same fixes."""
+
+    reorder_us: int
+    ahead_us: int
+    bytes_max: int
+
+    @classmethod
+    def of(cls, tuning: Tuning) -> Self:
+        return cls(round(tuning.reorder_s * 1e6), tuning.aggregates.ahead_us, tuning.reorder_bytes_max)
 
 
 class HeldRows(NamedTuple):
