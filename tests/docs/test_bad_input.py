@@ -325,7 +325,7 @@ def asks_for_no_text(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with gs.LocalEngine(WORLD.model_copy(update={"subscription_ids": "text"}), checkpoint=str(folder)) as engine:
         for question in ({"sub_ids": [1.5]}, {"sub_ids": [None]}, {"after": 1.5}):
             with pytest.raises(GeoswarmError, match="give a text, a UUID or an integer"):
-                engine.subscriptions(**question)  # type: ignore[arg-type]
+                engine.subscriptions(**question)
 
 
 OF_COLLECTION: dict[str, Callable[[Path, pytest.MonkeyPatch], None]] = {
