@@ -24,8 +24,11 @@ from geoswarm.model import MAX_EVENTS_REACHED
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.subscriptions.ends import NOBODY_ENDED, end_rows
-from geoswarm.store.subscriptions.reached import Reached, write_reached
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.manifest import for_batch
+from geoswarm.store.subscriptions.ends import NOBODY_ENDED, end_rows, open_ends
+from geoswarm.store.subscriptions.reached import Reached, forget_reached, write_reached
 
 EVER_S = 1e9
 """Seconds of an interval of the state: thirty years, of which two are kept. A count belongs to a subscription, however
@@ -33,13 +36,30 @@ old, and goes when it has ended. So its executors never change: files of several
 
 
 def check_alerts(tuning: Tuning, checkpoint: Checkpoint) -> None:
-    """Refuse a stream without alerts while some subscription needs them."""
-    for attribute in () if tuning.matches == "alerts" else (MAX_EVENTS, NOTIFY):
+    """Refuse a stream without alerts while some subscription needs them, also for its last row."""
+    if tuning.matches == "alerts":
+        return
+    for attribute in (MAX_EVENTS, NOTIFY):
         if checkpoint.view.asks_for(attribute, checkpoint.manifest.now_us):
             raise SettingsError(
                 f"some subscriptions have {attribute.name}, and this stream gives {tuning.matches}: set [tuning] "
                 'matches = "alerts", or replace them without it'
             )
+    if _waits_to_end(checkpoint):
+        raise SettingsError(
+            f"some subscriptions have ended and are to be told so (notify), and this stream gives {tuning.matches}: "
+            'set [tuning] matches = "alerts", at least for one batch'
+        )
+
+
+def _waits_to_end(checkpoint: Checkpoint) -> bool:
+    """Whether there are last rows that no batch has told: of the newest version, or of a batch that is run again."""
+    storage, newest = checkpoint.storage, checkpoint.manifest
+    last = JournalReader(storage).last(BatchEntry)
+    told = -1 if last is None else last.batch
+    again = for_batch(storage, newest.last_batch) if newest.last_batch > told else None
+    waiting = [each for each in (newest, again) if each is not None and (each.batch is None or each.batch > told)]
+    return any(len(open_ends(storage, each.ends)[0]) for each in waiting)
 
 
 class LimitRun:
@@ -76,9 +96,11 @@ class LimitRun:
     def finish(self) -> None:
         """Commit what the batch has counted, once the sink has its rows."""
         if self._reached is not None and self._run is not None:
+            self._checkpoint.fence.check()
             if len(self._reached.ids):
-                self._checkpoint.fence.check()
                 write_reached(self._checkpoint.storage, self._reached)
+            else:
+                forget_reached(self._checkpoint.storage, self._reached.batch)  # of an attempt with other settings
             self._run.finish()
             self._reached = None
 

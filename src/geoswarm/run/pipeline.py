@@ -265,7 +265,7 @@ class Pipeline:
             time.thread_time,
             name_task,
             any(entry.transitions for entry in state.manifest.segments),
-            any(entry.limited for entry in state.manifest.segments),
+            self._tuning.matches == "alerts" and any(entry.limited for entry in state.manifest.segments),
             counts_events,
             self._answers.watermark_us(batch.number),
             self._answers.begin(batch.number, state, name_task) if counts_events else None,

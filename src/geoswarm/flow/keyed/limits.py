@@ -35,7 +35,7 @@ class Limits(Operator):
     number of the task that has the alert. Gives the last alert of each subscription that has had its most with it: by
     (ts, event_id), then by task; of alerts that agree in all of it, so many (AMONG) are before the end."""
 
-    name = "limits"
+    name = "max-events"
     window = 2
     order = ("ts", "event_id", TASK)
 
