@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Bools
+from geoswarm.core.arrays.jit import Bools, Ints
 from geoswarm.flow.keyed.initial import find_begun
 from geoswarm.flow.keyed.operator import KEY, Answer, Turn
 from geoswarm.flow.keyed.silence import find_silent
@@ -51,13 +51,9 @@ class LifeWork(ExecutorWork):
         yield from self._silent()
         yield from self._initial()
 
-    def _turn(self, grouped: KeyGroups) -> Turn:
-        turn = super()._turn(grouped)
-        if not self._begun:
-            return turn
-        seen = self._task.before.alive(self._task.moment.interval, self._task.operator.window)
-        shelves = [*self._all_of(seen, grouped.ids), *((shelf, None) for shelf in self._begun)]
-        return turn_of(grouped, shelves, self._task.operator, self._task.moment)._replace(cpu_s=turn.cpu_s)
+    def _look_up(self, ids: Ints) -> Iterator[tuple[Shelf, Bools | None]]:
+        yield from super()._look_up(ids)
+        yield from ((shelf, None) for shelf in self._begun)
 
     def _file(self, grouped: KeyGroups, answer: Answer, bucket: int) -> None:
         super()._file(grouped, answer, bucket)
