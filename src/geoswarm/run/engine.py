@@ -39,7 +39,7 @@ from geoswarm.run.answers import check_aggregates
 from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
 from geoswarm.run.collection import Subscriptions
-from geoswarm.run.limits import check_alerts
+from geoswarm.run.max_events import check_alerts
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle

@@ -19,7 +19,7 @@ from geoswarm.config import WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.flow.stages.in_order import in_order, route_by
-from geoswarm.run import limits
+from geoswarm.run import max_events
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of, unprompted_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
@@ -56,7 +56,7 @@ def storm(seed: int, number: int) -> pa.Table:
 
 DEATHS = {
     2: (gs.sinks.Memory, "write"),
-    3: (limits, "write_reached"),
+    3: (max_events, "write_reached"),
     4: (KeyedRun, "finish"),
     5: (Checkpoint, "finish"),
 }

@@ -28,8 +28,8 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.subscriptions.trigger import RulesLookup
 from geoswarm.flow.keyed.key_report import KeyedReport
-from geoswarm.flow.keyed.silence import RulesLookup
 from geoswarm.flow.keyed.state import StateFile
 from geoswarm.flow.keyed.transition_kernels import number_subs
 from geoswarm.model import INSIDE, SUB_IDS

@@ -1,6 +1,6 @@
 """Subscriptions that end after `max_events`: their alerts are counted, and those behind the last are left out.
 
-    alerts ── kept ──┬── count by subscription (flow/keyed/limits.py) ──► who ends, and with which alert
+    alerts ── kept ──┬── count by subscription (flow/keyed/max_events.py) ──► who ends, and with which alert
                      └── leave out what comes behind ──► sink ──► `finish`: who ended, then the counts
 
 A batch that is run again sees the counts that the batch before it left, and ends the same subscriptions. The next
@@ -16,9 +16,9 @@ from geoswarm.config import KeyTuning, Tuning
 from geoswarm.core.subscriptions.attributes import MAX_EVENTS, NOTIFY
 from geoswarm.core.subscriptions.ending import TELLS_ENDED
 from geoswarm.errors import SettingsError
-from geoswarm.flow.keyed.limits import COUNTED_FROM, Limits
+from geoswarm.flow.keyed.max_events import COUNTED_FROM, MaxEvents
 from geoswarm.flow.keyed.operator import KEY
-from geoswarm.flow.stages.limits import alerts_to_count, leave_out
+from geoswarm.flow.stages.max_events import alerts_to_count, leave_out
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import MAX_EVENTS_REACHED
 from geoswarm.run.keyed import KeyedRun
@@ -62,7 +62,7 @@ def _waits_to_end(checkpoint: Checkpoint) -> bool:
     return any(len(open_ends(storage, each.ends)[0]) for each in waiting)
 
 
-class LimitRun:
+class MaxEventsRun:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._run: KeyedRun | None = None  # made when it is needed: most streams have no limits
@@ -78,7 +78,7 @@ class LimitRun:
             return
         with alerts.keep():
             counted = alerts.map(*alerts_to_count(task, alerts.schema))
-            given = self._counts().apply(counted, task.batch_id, task.now_us, Limits(task.state.limits))
+            given = self._counts().apply(counted, task.batch_id, task.now_us, MaxEvents(task.state.limits))
             lasts = given.to_arrow().sort_by(KEY)
             ids, counted_from = (lasts.column(name).to_numpy() for name in (KEY, COUNTED_FROM))
             self._reached = Reached(task.batch_id, ids, counted_from)
@@ -90,7 +90,7 @@ class LimitRun:
         if self._run is None:
             held, keys = self._checkpoint, KeyTuning(interval_s=EVER_S, round_s=EVER_S)
             executors = held.plan.executors
-            self._run = KeyedRun(held.storage, held.journal, Limits(), keys, held.fence.check, executors)
+            self._run = KeyedRun(held.storage, held.journal, MaxEvents(), keys, held.fence.check, executors)
         return self._run
 
     def finish(self) -> None:
