@@ -18,7 +18,7 @@ from geoswarm.core.subscriptions.attributes import OPERATION, registration
 from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.dead_letters import MALFORMED
 from geoswarm.run.columns import Columns
-from geoswarm.run.message_formats import MessageFormat
+from geoswarm.run.message_formats import MessageFormat, operation_to_json
 from geoswarm.run.spark.schemas import BY_TASKS
 from geoswarm.run.spark.task_messages import MessagesOf
 from registry_server import Registry, running_registry
@@ -164,7 +164,7 @@ def test_operations_in_geojson_are_those_in_json(tmp_path: Path) -> None:
         feature("box", box, rectangle=list(BOX), expires=EXPIRES, **said),
         feature("area", shapely.geometry.mapping(REGION)),
         feature("round", {"type": "Point", "coordinates": [1.0, 1.0]}, radius_m=500.0),
-        {"type": "Feature", "geometry": None, "properties": registration("gone", BOX)},
+        {"type": "Feature", "geometry": box, "properties": {"op": "register", "sub_id": "gone"}},
         feature("gone", None, "cancel"),
         feature(12, box, "replace", rectangle=list(BOX)),
     ]
@@ -182,6 +182,22 @@ def test_operations_in_geojson_are_those_in_json(tmp_path: Path) -> None:
     )
     assert shown == in_json(tmp_path)
     assert sorted(letter["reason"] for letter in letters) == ["malformed"] * 4 + ["no-area", "null"]
+
+
+def test_properties_with_names_of_a_region_are_no_part_of_an_operation_in_geojson() -> None:
+    """The `id` wins over a property `sub_id`, as in a file of regions."""
+    inner = shapely.geometry.mapping(REGION)
+    strange = {"sub_id": None, "xmin": 7.0, "ymax": None, "geometry": "POINT(1 1)", "op": "register", "user": "ana"}
+    one, other = (
+        json.loads(operation_to_json(json.dumps(each).encode()))
+        for each in (
+            {"type": "Feature", "id": "area", "geometry": inner, "properties": strange},
+            {"type": "Feature", "geometry": inner, "properties": strange | {"sub_id": "b"}},
+        )
+    )
+    assert (one["sub_id"], one["user"], sorted(one)) == ("area", "ana", ["geometry", "op", "sub_id", "user"])
+    assert shapely.from_geojson(one["geometry"]).equals(REGION)
+    assert other["sub_id"] == "b"
 
 
 # -- CSV

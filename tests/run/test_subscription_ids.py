@@ -281,6 +281,17 @@ def test_subscriptions_are_asked_for_listed_and_exported_by_their_texts(tmp_path
             assert engine.subscription("fence 7")["user"] == "ben"  # type: ignore[index]
 
 
+def test_an_integer_of_any_length_is_the_text_of_its_digits(tmp_path: Path) -> None:
+    with gs.LocalEngine(gs.Contract(columns=60, rows=30, subscription_ids="text"), checkpoint=str(tmp_path)) as engine:
+        assert engine.subscribe(2**70, (0.0, 0.0, 1.0, 1.0)) == 2**70
+        assert engine.subscriptions()["sub_id"].to_pylist() == [str(2**70)]
+        engine.cancel(2**70)
+        assert len(engine.subscriptions()) == 0
+        for ask in (engine.cancel, engine.subscription, lambda sub: engine.subscribe(sub, (0.0, 0.0, 1.0, 1.0))):
+            with pytest.raises(InputError, match="more than 1000 digits"):
+                ask(10**5000)
+
+
 def test_ids_of_files_of_regions_are_words_uuids_or_integers(tmp_path: Path) -> None:
     square = {"type": "Polygon", "coordinates": [[[0, 0], [1, 0], [1, 1], [0, 0]]]}
     features = [{"type": "Feature", "id": i, "properties": {}, "geometry": square} for i in ("park", 7, None)]

@@ -25,7 +25,7 @@ from geoswarm.core.aggregates.columns import AggregateStream
 from geoswarm.core.space.grid import Grid
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import SubId, operation_table, registration
-from geoswarm.core.subscriptions.id_texts import with_numbers
+from geoswarm.core.subscriptions.id_texts import id_text, with_numbers
 from geoswarm.errors import InputError, SchemaError, SettingsError, StreamError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.keep import BATCH
@@ -40,7 +40,7 @@ from geoswarm.run.asks_past import AsksPast
 from geoswarm.run.asks_subscriptions import AsksSubscriptions
 from geoswarm.run.collection import Subscriptions
 from geoswarm.run.held_fixes import check_initial
-from geoswarm.run.limits import check_alerts
+from geoswarm.run.max_events import check_alerts
 from geoswarm.run.past import Past
 from geoswarm.run.pipeline import Pipeline
 from geoswarm.run.questions import Rectangle
@@ -156,12 +156,12 @@ class BaseEngine(AsksPast, AsksSubscriptions):
             view, draw = self._checkpoint.view, secrets.randbits
             sub_id = fresh_text(draw) if self._ids == "text" else fresh_id(view, self._now_us(), draw)
         given = said | counts | {"predicate": predicate, "payload": payload} | attributes
-        self.submit(operation_table([registration(sub_id, rectangle, replace=replace, **given)]))
+        self.submit(operation_table([registration(self._id_of(sub_id), rectangle, replace=replace, **given)]))
         return sub_id
 
     def cancel(self, *sub_ids: SubId, user: str | None = None) -> None:
         """Cancel subscriptions. With Guard on, only the `user` who owns them may."""
-        self.submit(operation_table([{"op": "cancel", "sub_id": sub_id, "user": user} for sub_id in sub_ids]))
+        self.submit(operation_table([{"op": "cancel", "sub_id": self._id_of(each), "user": user} for each in sub_ids]))
 
     def submit(self, operations: pa.Table) -> None:
         """Submit operations, in order, with the columns of `columns.OPERATION`. All or none are accepted."""
@@ -259,6 +259,10 @@ class BaseEngine(AsksPast, AsksSubscriptions):
     @property
     def _ids(self) -> SubIdKind:
         return self.contract.subscription_ids
+
+    def _id_of(self, given: SubId) -> Any:
+        """As operations have it: where ids are texts, an integer of any length is the text of its digits."""
+        return id_text(given) if self._ids == "text" else given
 
     @property
     def is_running(self) -> bool:

@@ -190,12 +190,14 @@ def feature_to_json(value: bytes) -> str:
 
 
 def operation_to_json(value: bytes) -> str:
-    """The properties of a feature, its `id` as `sub_id`, and its region, as a file of regions has it."""
+    """The properties of a feature, but for those with the names of a region's columns; its id as `sub_id`, and its
+    region, both as a file of regions has them."""
     feature = _feature_of(value)
     properties, region = feature.get("properties") or {}, read_feature(feature)
     if not isinstance(properties, dict):
         raise UnreadableMessageError("its properties are no object")
-    row = {"sub_id": feature.get("id"), **properties}
+    beside = {name: value for name, value in properties.items() if name not in (*SIDES, GEOMETRY.name)}
+    row = {**beside, "sub_id": region.id}
     if region.sides is not None:
         row |= dict(zip(SIDES, region.sides, strict=True))
     elif region.geometry is not None:

@@ -48,7 +48,7 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
 from geoswarm.run.answers import Answers
 from geoswarm.run.keyed import KeyedRun, fresh_name
-from geoswarm.run.limits import LimitRun
+from geoswarm.run.max_events import MaxEventsRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
@@ -104,7 +104,7 @@ class Pipeline:
         self._has_matched = False
         self._unmatched: LoadReport | None = None  # of the newest batch with events, if none of this run has matched
         self._check_pasts()
-        self._following, self._limits = TransitionRun(checkpoint, tuning), LimitRun(checkpoint)
+        self._following, self._limits = TransitionRun(checkpoint, tuning), MaxEventsRun(checkpoint)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
         self._answers = Answers(checkpoint, tuning, aggregates)
         self._stages = [(stage, as_sink(stage.sink), self._keyed_run(stage)) for stage in stages]
@@ -265,7 +265,7 @@ class Pipeline:
             time.thread_time,
             name_task,
             any(entry.transitions for entry in state.manifest.segments),
-            any(entry.limited for entry in state.manifest.segments),
+            self._tuning.matches == "alerts" and any(entry.limited for entry in state.manifest.segments),
             counts_events,
             self._answers.watermark_us(batch.number),
             self._answers.begin(batch.number, state, name_task) if counts_events else None,

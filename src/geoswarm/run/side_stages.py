@@ -16,6 +16,7 @@ import pyarrow as pa
 from geoswarm.config import KeyTuning, Tuning
 from geoswarm.errors import SchemaError, SettingsError
 from geoswarm.flow.aggregates.operator import Aggregates
+from geoswarm.flow.keyed.max_events import MaxEvents
 from geoswarm.flow.keyed.operator import Operator
 from geoswarm.flow.keyed.ordered_transitions import OrderedTransitions
 from geoswarm.flow.keyed.reorder import ReorderSettings
@@ -81,7 +82,7 @@ def check_stages(
 def _check_names(stages: Sequence[Stage]) -> None:
     """Refuse two operators with one name: they would use the same folder for their state."""
     names = [stage.operator.name for stage in stages]
-    own = (Transitions.name, Aggregates.name, held_fixes.FOLDER)
+    own = (Transitions.name, Aggregates.name, MaxEvents.name, held_fixes.FOLDER)
     taken = sorted({name for name in names if names.count(name) > 1 or name in own})
     if taken:
         raise SettingsError(f"operators named {', '.join(taken)} are there already: give each a `name` of its own")

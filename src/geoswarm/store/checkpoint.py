@@ -285,8 +285,25 @@ class Checkpoint:
             stream = stream._replace(reorders=True)  # what the batch before has held may go on in this one
         store = replace(self._store, stream=stream) if batch >= 0 else self._store
         return make_draft(
-            store, begun, view, tables, before.now_us, batch, self.guarding, self.merging, is_trusted=is_trusted
+            store,
+            begun,
+            view,
+            tables,
+            before.now_us,
+            self._of_last_batch,
+            batch,
+            self.guarding,
+            self.merging,
+            is_trusted=is_trusted,
         )
+
+    def _of_last_batch(self) -> tuple[View, int]:
+        """The subscriptions that the last batch had, and its time; none before the first."""
+        last = self.manifest
+        if last.batch is not None:
+            return self._view, last.now_us
+        found = manifest.for_batch(self.storage, last.last_batch) if last.last_batch >= 0 else None
+        return (View({}, {}), 0) if found is None else (View.open(self.storage, found, self._view), found.now_us)
 
     def _adopt(self, draft: Draft, **changes: Any) -> None:
         """Put a draft in force: the one atomic step. A draft that fails to be written leaves no trace."""

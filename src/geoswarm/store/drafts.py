@@ -4,7 +4,7 @@ A draft is made from the version before and some operations. `checkpoint.py` dec
 force.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -34,6 +34,7 @@ def make_draft(
     view: View,
     tables: Iterable[pa.Table],
     since_us: int,
+    last: Callable[[], tuple[View, int]],
     batch: int,
     guarding: GuardFiles | None,
     merging: Merging,
@@ -41,7 +42,8 @@ def make_draft(
     is_trusted: bool = False,
 ) -> Draft:
     """`begun` has the time, term and token of the draft; `view` shows the version before it, which was made at
-    `since_us`. Segments that were merged meanwhile are adopted. Refused operations are in dead/ when this returns."""
+    `since_us`; `last` opens that of the last batch, and returns its time, too. Segments that were merged meanwhile are
+    adopted. Refused operations are in dead/ when this returns."""
     before, now_us = view, begun.now_us
     draft, view = merging.adopt(begun, view)
     dead, churn = DeadLetters("operation", batch), Churn()
@@ -61,7 +63,7 @@ def make_draft(
         for rows in whole.to_batches(max_chunksize=store.tuning.operations_at_once_max):
             rows = with_numbers(rows) if store.ids == "text" else rows
             draft, view = store.apply(draft.next(), view, rows, dead, churn, guarding, is_trusted=is_trusted)
-    view = view.settle_ends(before, since_us, now_us)
+    view = view.settle_ends(last, now_us)
     draft = store.write_beside(draft, view, before)
     if guarding is not None:
         draft = guarding.finish(draft, dead)

@@ -19,7 +19,7 @@ from geoswarm.config import WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SettingsError
 from geoswarm.flow.stages.in_order import in_order, route_by
-from geoswarm.run import limits
+from geoswarm.run import max_events
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of, unprompted_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
@@ -64,7 +64,7 @@ def without_initial(operations: pa.Table) -> pa.Table:
 
 DEATHS = {
     2: (gs.sinks.Memory, "write"),
-    3: (limits, "write_reached"),
+    3: (max_events, "write_reached"),
     4: (KeyedRun, "finish"),
     5: (Checkpoint, "finish"),
 }
@@ -355,3 +355,126 @@ def test_who_has_had_its_most_and_expires_is_told_once(tmp_path: Path) -> None:
         engine.start(events=[fixes(0, 1), fixes(2), fixes(3)], sink=sink, available_now=True).wait()
     assert seconds(sink.table(), 1) == [0, 1, "max_events"]
     assert seconds(sink.table(), 2) == [0, 1, "expired"]
+
+
+def lives_until_5_s() -> datetime:
+    return datetime(1970, 1, 1, 0, 0, 5, tzinfo=UTC)
+
+
+def die_in(monkeypatch: pytest.MonkeyPatch, batch: int, run: Any) -> None:
+    """Run a stream whose process ends in a batch, as in the world above."""
+    place, name = DEATHS[batch]
+    monkeypatch.setattr(place, name, and_die(getattr(place, name)))
+    with pytest.raises(RuntimeError, match="the process ended"):
+        run().wait()
+    monkeypatch.undo()
+
+
+def test_arrays_are_given_again_once_all_with_a_limit_have_expired(tmp_path: Path) -> None:
+    sink, now_s, tables = gs.sinks.Memory(), [0.0], [fixes(0), fixes(1), fixes(2)]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path), clock=lambda: now_s[0]) as engine:
+        engine.subscribe(1, BOX, max_events=5, expires=lives_until_5_s())
+        engine.subscribe(2, BOX)
+        for number in (1, 2):
+            engine.start(events=tables[:number], sink=sink, available_now=True).wait()
+            now_s[0] = 10.0
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path), clock=lambda: 20.0) as engine:
+        engine.start(events=tables, sink=sink, available_now=True).wait()
+    assert sink.batches[2]["sub_ids"].to_pylist() == [[2]]
+
+
+def test_a_batch_of_alerts_that_failed_is_run_again_as_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = gs.sinks.Memory()
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, max_events=5)
+        engine.subscribe(2, BOX)
+        die_in(monkeypatch, 2, lambda: engine.start(events=[fixes(0)], sink=sink, available_now=True))
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.cancel(1)
+        engine.start(events=[fixes(0), fixes(1)], sink=sink, available_now=True).wait()
+    assert [sink.batches[batch]["sub_ids"].to_pylist() for batch in (0, 1)] == [[[1, 2]], [[2]]]
+
+
+def test_a_subscription_goes_on_if_its_batch_has_fewer_alerts_when_it_is_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(metres: float, *numbers: int) -> pa.Table:
+        return fixes(*numbers).append_column("accuracy_m", pa.array([metres] * len(numbers)))
+
+    sink, tables = gs.sinks.Memory(), [measured(50.0, 0), measured(5.0, 1)]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, on="enter", max_events=1)
+        die_in(monkeypatch, 3, lambda: engine.start(events=tables[:1], sink=gs.sinks.Memory(), available_now=True))
+    exact = TUNING.model_copy(update={"accuracy_max_m": 30.0})
+    with gs.LocalEngine(WORLD, exact, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=tables, sink=sink, available_now=True).wait()
+    assert seconds(sink.table(), 1) == [1]
+
+
+def test_events_may_have_a_column_ended_reason_where_matches_are_no_alerts(tmp_path: Path) -> None:
+    counted, events = gs.sinks.Memory(), fixes(0, 1).append_column("ended_reason", pa.array(["a", "b"]))
+    stage = gs.Stage(gs.operators.Count(key="user"), counted, on="matches")
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, user="ana")
+        engine.start(events=events, sink=gs.sinks.Memory(), stages=[stage], available_now=True).wait()
+    assert [(row["key"], row["count"]) for row in counted.table().to_pylist()] == [("ana", 2)]
+
+
+def test_an_operator_cannot_have_the_name_of_the_state_of_limits(tmp_path: Path) -> None:
+    stage = gs.Stage(gs.operators.Count(key="object_id", name="max-events"), gs.sinks.Memory())
+    with (
+        gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine,
+        pytest.raises(SettingsError, match="operators named max-events are there already"),
+    ):
+        engine.start(events=fixes(0), sink=gs.sinks.Memory(), stages=[stage], available_now=True)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_an_end_that_no_batch_has_told_needs_a_batch_of_alerts(
+    tmp_path: Path, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, tables = gs.sinks.Memory(), [fixes(0), fixes(1), fixes(2)]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, notify="ended")
+        engine.start(events=tables[:1], sink=sink, available_now=True).wait()
+        engine.cancel(1)
+        if dies:
+            die_in(monkeypatch, 2, lambda: engine.start(events=tables[:2], sink=sink, available_now=True))
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(2, BOX)
+        with pytest.raises(SettingsError, match=r"are to be told so \(notify\), and this stream gives arrays"):
+            engine.start(events=tables[:2], sink=sink, available_now=True)
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=tables[:2], sink=sink, available_now=True).wait()
+    assert seconds(sink.table(), 1) == [0, "cancelled"]
+    with gs.LocalEngine(WORLD, checkpoint=str(tmp_path)) as engine:
+        engine.start(events=tables, sink=sink, available_now=True).wait()
+    assert sink.batches[2]["sub_ids"].to_pylist() == [[2]]
+
+
+def test_who_is_registered_anew_without_initial_is_not_told_for_who_expired_before(tmp_path: Path) -> None:
+    sink, now_s, tables = gs.sinks.Memory(), [0.0], [drive((1, "van")), drive((1, "bus"))]
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path), clock=lambda: now_s[0]) as engine:
+        engine.start(events=tables[:1], sink=sink, available_now=True).wait()
+        engine.subscribe(1, BOX, on="enter", notify="initial", expires=lives_until_5_s())
+        now_s[0] = 10.0
+        engine.subscribe(1, BOX, on="enter")
+        engine.subscribe(2, BOX, on="enter", notify="initial")
+        engine.start(events=tables, sink=sink, available_now=True).wait()
+    told = sink.table()
+    assert [transition for _, transition, *_ in lives(told, 1)] == ["enter"]
+    assert sorted(transition for _, transition, *_ in lives(told, 2)) == ["enter", "initial"]
+
+
+def test_who_was_in_no_batch_has_not_ended(tmp_path: Path) -> None:
+    sink = gs.sinks.Memory()
+    with gs.LocalEngine(WORLD, TUNING, checkpoint=str(tmp_path)) as engine:
+        engine.subscribe(1, BOX, notify="ended")
+        engine.cancel(1)
+        engine.subscribe(2, BOX, notify="ended")
+        engine.start(events=[fixes(0)], sink=sink, available_now=True).wait()
+        engine.cancel(2)
+        engine.subscribe(3, BOX, notify="ended")
+        engine.cancel(3)
+        engine.start(events=[fixes(0), fixes(1)], sink=sink, available_now=True).wait()
+    assert [seconds(sink.table(), sub) for sub in (1, 2, 3)] == [[], [0, "cancelled"], []]

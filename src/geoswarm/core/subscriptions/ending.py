@@ -1,7 +1,7 @@
 """How a subscription ends by itself, and what is told of its beginning and its end: `max_events` and `notify`.
 
-`run/limits.py` counts, `store/subscriptions/ends.py` remembers who has ended, `flow/stages/ends.py` tells it. What an
-object is doing is told in `flow/keyed/transitions.py`.
+`run/max_events.py` counts, `store/subscriptions/ends.py` remembers who has ended, `flow/stages/ends.py` tells it. What
+an object is doing is told in `flow/keyed/transitions.py`.
 """
 
 from collections.abc import Iterable, Mapping

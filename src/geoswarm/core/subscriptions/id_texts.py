@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
 from geoswarm.core.subscriptions.attribute_kind import Inspection
 from geoswarm.core.subscriptions.kinds import TextAttribute
+from geoswarm.errors import InputError
 
 ID_TEXT = "_id_text"
 """The column of operations with ids as they were given, beside `sub_id` with their numbers."""
@@ -60,7 +61,10 @@ class IdTextAttribute(TextAttribute):
 def id_text(given: Any) -> Any:
     """The text of an id that is an integer or a UUID; anything else as it is."""
     is_integer = isinstance(given, SupportsIndex) and not isinstance(given, bool)
-    return str(given.__index__() if is_integer else given) if is_integer or isinstance(given, UUID) else given
+    try:
+        return str(given.__index__() if is_integer else given) if is_integer or isinstance(given, UUID) else given
+    except ValueError:  # Python writes no more digits
+        raise InputError(f"an id is an integer of more than {ID_BYTES_MAX} digits: give a shorter one") from None
 
 
 def numbers_of(texts: Iterable[str | bytes]) -> SubIds:

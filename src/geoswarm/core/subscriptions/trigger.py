@@ -4,14 +4,14 @@ The value is one number, INSIDE, ENTER or EXIT of `model.py`, or the microsecond
 `flow/keyed/transitions.py`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Bools, Ints
+from geoswarm.core.arrays.jit import Bools, Ints, SubIds
 from geoswarm.core.subscriptions.attribute_kind import Column, Inspection
 from geoswarm.core.subscriptions.rare_numbers import RareNumberAttribute
 from geoswarm.core.subscriptions.region import SIDES
@@ -37,6 +37,11 @@ class FollowRules(NamedTuple):
     def inside(cls, count: int) -> "FollowRules":
         """Those of subscriptions that follow no objects."""
         return cls(np.full(count, INSIDE, np.int64), *np.zeros((3, count), np.int64))
+
+
+RulesLookup = Callable[[SubIds], FollowRules]
+"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
+`View.follow_rules` in `store/subscriptions/view.py` is one."""
 
 
 class OnAttribute(RareNumberAttribute):

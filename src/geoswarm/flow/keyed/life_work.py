@@ -1,5 +1,5 @@
 """The work of an executor where subscriptions are told of objects that send nothing: who is inside when a subscription
-begins (`initial.py`), and who was inside when it was forgotten (`silence.py`).
+begins (`initial.py`), and who was inside when it was forgotten (`forgotten.py`).
 
     end of an interval ──────── silent ──┐
     state of all its objects ── initial ─┼──► rows of alerts without an event, then those of events
@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from geoswarm.core.arrays.jit import Bools
+from geoswarm.core.arrays.jit import Bools, Ints
+from geoswarm.flow.keyed.forgotten import find_forgotten
 from geoswarm.flow.keyed.initial import find_begun
 from geoswarm.flow.keyed.operator import KEY, Answer, Turn
-from geoswarm.flow.keyed.silence import find_silent
 from geoswarm.flow.keyed.state import StateFile
 from geoswarm.flow.keyed.told_rows import told_rows
 from geoswarm.flow.keyed.turn import KeyGroups, Shelf, group, make_shelf, turn_of
@@ -48,16 +48,12 @@ class LifeWork(ExecutorWork):
 
     def _endings(self) -> Iterator[pa.RecordBatch]:
         yield from super()._endings()
-        yield from self._silent()
+        yield from self._forgotten()
         yield from self._initial()
 
-    def _turn(self, grouped: KeyGroups) -> Turn:
-        turn = super()._turn(grouped)
-        if not self._begun:
-            return turn
-        seen = self._task.before.alive(self._task.moment.interval, self._task.operator.window)
-        shelves = [*self._all_of(seen, grouped.ids), *((shelf, None) for shelf in self._begun)]
-        return turn_of(grouped, shelves, self._task.operator, self._task.moment)._replace(cpu_s=turn.cpu_s)
+    def _look_up(self, ids: Ints) -> Iterator[tuple[Shelf, Bools | None]]:
+        yield from super()._look_up(ids)
+        yield from ((shelf, None) for shelf in self._begun)
 
     def _file(self, grouped: KeyGroups, answer: Answer, bucket: int) -> None:
         super()._file(grouped, answer, bucket)
@@ -65,7 +61,7 @@ class LifeWork(ExecutorWork):
 
     # -- who is forgotten while it is inside
 
-    def _silent(self) -> Iterator[pa.RecordBatch]:
+    def _forgotten(self) -> Iterator[pa.RecordBatch]:
         task, operator, before = self._task, self._task.operator, self._task.before
         leaving = before.leaving(task.moment.interval, operator.window)
         if not leaving:
@@ -74,9 +70,9 @@ class LifeWork(ExecutorWork):
         newest = turn.held_starts[1:] - 1
         gone = np.flatnonzero(turn.held_intervals[newest] <= last)
         held = turn.held.take(pa.array(newest[gone]))
-        silent = find_silent(held, self._lookup, self._telling)
-        if len(silent.subs):
-            yield told_rows(turn.keys.take(pa.array(gone)), held, silent, OF_ENDED, operator.given(task.fed))
+        told = find_forgotten(held, self._lookup, self._telling)
+        if len(told.subs):
+            yield told_rows(turn.keys.take(pa.array(gone)), held, told, OF_ENDED, operator.given(task.fed))
 
     # -- who is inside when a subscription begins
 

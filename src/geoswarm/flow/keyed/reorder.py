@@ -31,8 +31,8 @@ import pyarrow as pa
 
 from geoswarm.config import Tuning
 from geoswarm.core.arrays.jit import Ints
+from geoswarm.core.subscriptions.trigger import RulesLookup
 from geoswarm.flow.keyed.key_report import KeyedReport
-from geoswarm.flow.keyed.silence import RulesLookup
 from geoswarm.flow.keyed.state import StateFile
 from geoswarm.flow.keyed.transition_kernels import number_subs
 from geoswarm.model import INSIDE, SUB_IDS

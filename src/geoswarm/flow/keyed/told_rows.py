@@ -1,6 +1,6 @@
 """What subscriptions are told of objects, as rows of alerts; also of objects that send nothing.
 
-`initial.py` and `silence.py` find these, `life_work.py` calls them.
+`initial.py` and `forgotten.py` find these, `life_work.py` calls them.
 """
 
 from collections.abc import Callable

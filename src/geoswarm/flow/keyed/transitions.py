@@ -39,7 +39,7 @@ The exact rules. An event of an object is a fix of it here:
    What a run has by then is measured by the new `confirm` at the next fix; a pause keeps its end, unless the new
    subscription has no `cooldown`;
  - a subscription that is cancelled or has expired gets no more notices, not even of the exit. Who asks for it is told
-   who is inside when it begins (`initial.py`), and who was inside when it was forgotten (`silence.py`);
+   who is inside when it begins (`initial.py`), and who was inside when it was forgotten (`forgotten.py`);
  - an object without events for `window` intervals is forgotten, with its runs, pauses and sequences: no exit, and a
    new enter.
 
@@ -55,12 +55,11 @@ import numpy as np
 import pyarrow as pa
 
 from geoswarm.core.arrays.jit import Bools, Ints, SubIds
-from geoswarm.core.subscriptions.trigger import FollowRules
+from geoswarm.core.subscriptions.trigger import FollowRules, RulesLookup
 from geoswarm.flow.keyed.columns import sum_groups, swap_key
 from geoswarm.flow.keyed.life_work import LifeWork
 from geoswarm.flow.keyed.nearby import RegionLookup, find_near
 from geoswarm.flow.keyed.operator import KEY, Answer, Operator, StateRows, Turn
-from geoswarm.flow.keyed.silence import RulesLookup
 from geoswarm.flow.keyed.state_lists import LONGS, flat_lists, lists_beside, to_lists
 from geoswarm.flow.keyed.told_rows import TOLD, Telling
 from geoswarm.flow.keyed.transition_arrays import NO_SEQUENCE, Interests, Notices, NotMet, ObjectEvents, PriorStays

@@ -140,10 +140,14 @@ class ExecutorWork:
 
     def _turn(self, grouped: KeyGroups) -> Turn:
         task = self._task
-        seen = task.before.alive(task.moment.interval, task.operator.window)
         belong = self._belong if task.plan.is_split(grouped.ids).any() else None
-        turn = turn_of(grouped, self._all_of(seen, grouped.ids), task.operator, task.moment, belong)
+        turn = turn_of(grouped, self._look_up(grouped.ids), task.operator, task.moment, belong)
         return turn._replace(cpu_s=task.cpu_s)
+
+    def _look_up(self, ids: Ints) -> Iterator[tuple[Shelf, Bools | None]]:
+        """The shelves on which the state of keys is, from oldest to newest, and which of the keys are on each."""
+        task = self._task
+        return self._all_of(task.before.alive(task.moment.interval, task.operator.window), ids)
 
     def _belong(self, shelf: Shelf, at: Ints) -> Bools:
         """Which of these rows of state are looked up here: of a split key those of this executor's parts."""

@@ -26,7 +26,7 @@ def select_valid(task: BatchTask) -> Body:
 def pairs_with_users(task: BatchTask, matches: pa.Schema) -> tuple[Body, pa.Schema]:
     """One row for each event and subscription, with the subscription's user; and the columns of these rows. Alerts are
     such rows."""
-    if ENDED_REASON.name in matches.names:
+    if task.tuning.matches == "alerts":
         return _alerts_of_events(task, matches)
     fields = [field for field in matches if field.name not in (SUB_IDS.name, SUB_ID.name)]
     schema = pa.schema([*fields, SUB_ID.with_nullable(True), USER])

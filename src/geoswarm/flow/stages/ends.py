@@ -1,8 +1,8 @@
 """The last rows of subscriptions that have ended, as alerts without an event.
 
 One task gives them, beside the tasks that match. Those that were cancelled or have expired have no alerts in the batch;
-those that had their `max_events` end in the batch of their last alert, and a sink that sorts puts it first: an event's
-`event_id` is before null.
+those that had their `max_events` end in the batch of their last alert, and a sink that sorts puts their last row behind
+it, though both have one `ts` (`in_order.py`).
 """
 
 from collections.abc import Iterator

@@ -134,7 +134,7 @@ class BatchTask:
     asks_for_transitions: bool = False
     """Whether some subscription is not on `inside`."""
     limits_alerts: bool = False
-    """Whether some subscription ends after `max_events`."""
+    """Whether some subscription ends after `max_events`, and the matches are alerts."""
     counts_events: bool = False
     """Whether some subscription has an aggregate."""
     watermark_us: int | None = None

@@ -3,6 +3,7 @@
 A *place* is a segment's number in the version and an ordinal in the segment; places are two rows of numbers.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -93,12 +94,15 @@ class View:
         return replace(self, ends=pa.concat_batches([self.ends, told])) if len(told) else self
 
     def with_begun(self, subs: Subs) -> "View":
-        """With those of new subscriptions that want to be told who is inside."""
-        asks = subs.ids[subs[NOTIFY] & TELLS_INITIAL > 0]
-        return replace(self, begun=np.union1d(self.begun, asks)) if len(asks) else self
+        """With those of new subscriptions that want to be told who is inside; what began under their ids before and has
+        expired does not count."""
+        asks, left = subs.ids[subs[NOTIFY] & TELLS_INITIAL > 0], self.without_begun(subs.ids)
+        return replace(left, begun=np.union1d(left.begun, asks)) if len(asks) else left
 
     def without_begun(self, ids: SubIds) -> "View":
         """Without some, which were cancelled, or replaced by others."""
+        if not len(self.begun):
+            return self
         left = ~np.isin(self.begun, ids)
         return self if left.all() else replace(self, begun=self.begun[left])
 
@@ -106,14 +110,15 @@ class View:
         """Whether some subscription may have `notify`."""
         return any(len(held[NOTIFY].ids) for held in self.segments.values())
 
-    def settle_ends(self, before: "View", since_us: int, now_us: int) -> "View":
-        """One last row for each that was live in the version before, at `since_us`, or had its last row there, and is
-        not live now: who was registered again has not ended, and who came and went meanwhile was never in force."""
+    def settle_ends(self, last: Callable[[], tuple["View", int]], now_us: int) -> "View":
+        """One last row for each that was live in the version of the last batch, and is not live now: who was registered
+        again has not ended, and who came and went meanwhile was never in force. `last` opens that version, and returns
+        its time, too."""
         if not len(self.ends):
             return self
+        before, since_us = last()
         ids, first = np.unique(self.ends.column(SUB_ID.name).to_numpy(), return_index=True)
-        ended = np.isin(ids, before.ends.column(SUB_ID.name).to_numpy()) | (find_live(before, ids, since_us)[0] >= 0)
-        ended &= find_live(self, ids, now_us)[0] < 0
+        ended = (find_live(before, ids, since_us)[0] >= 0) & (find_live(self, ids, now_us)[0] < 0)
         if ended.all() and len(ids) == len(self.ends):
             return self
         return replace(self, ends=self.ends.take(pa.array(np.sort(first[ended]))))

@@ -1,6 +1,6 @@
 """Subscriptions that end after `max_events`: their alerts are counted, and those behind the last are left out.
 
-    alerts ── kept ──┬── count by subscription (flow/keyed/limits.py) ──► who ends, and with which alert
+    alerts ── kept ──┬── count by subscription (flow/keyed/max_events.py) ──► who ends, and with which alert
                      └── leave out what comes behind ──► sink ──► `finish`: who ended, then the counts
 
 A batch that is run again sees the counts that the batch before it left, and ends the same subscriptions. The next
@@ -16,16 +16,19 @@ from geoswarm.config import KeyTuning, Tuning
 from geoswarm.core.subscriptions.attributes import MAX_EVENTS, NOTIFY
 from geoswarm.core.subscriptions.ending import TELLS_ENDED
 from geoswarm.errors import SettingsError
-from geoswarm.flow.keyed.limits import COUNTED_FROM, Limits
+from geoswarm.flow.keyed.max_events import COUNTED_FROM, MaxEvents
 from geoswarm.flow.keyed.operator import KEY
-from geoswarm.flow.stages.limits import alerts_to_count, leave_out
+from geoswarm.flow.stages.max_events import alerts_to_count, leave_out
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import MAX_EVENTS_REACHED
 from geoswarm.run.keyed import KeyedRun
 from geoswarm.run.rows import Rows
 from geoswarm.store.checkpoint import Checkpoint
-from geoswarm.store.subscriptions.ends import NOBODY_ENDED, end_rows
-from geoswarm.store.subscriptions.reached import Reached, write_reached
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry
+from geoswarm.store.manifest import for_batch
+from geoswarm.store.subscriptions.ends import NOBODY_ENDED, end_rows, open_ends
+from geoswarm.store.subscriptions.reached import Reached, forget_reached, write_reached
 
 EVER_S = 1e9
 """Seconds of an interval of the state: thirty years, of which two are kept. A count belongs to a subscription, however
@@ -33,16 +36,33 @@ old, and goes when it has ended. So its executors never change: files of several
 
 
 def check_alerts(tuning: Tuning, checkpoint: Checkpoint) -> None:
-    """Refuse a stream without alerts while some subscription needs them."""
-    for attribute in () if tuning.matches == "alerts" else (MAX_EVENTS, NOTIFY):
+    """Refuse a stream without alerts while some subscription needs them, also for its last row."""
+    if tuning.matches == "alerts":
+        return
+    for attribute in (MAX_EVENTS, NOTIFY):
         if checkpoint.view.asks_for(attribute, checkpoint.manifest.now_us):
             raise SettingsError(
                 f"some subscriptions have {attribute.name}, and this stream gives {tuning.matches}: set [tuning] "
                 'matches = "alerts", or replace them without it'
             )
+    if _waits_to_end(checkpoint):
+        raise SettingsError(
+            f"some subscriptions have ended and are to be told so (notify), and this stream gives {tuning.matches}: "
+            'set [tuning] matches = "alerts", at least for one batch'
+        )
 
 
-class LimitRun:
+def _waits_to_end(checkpoint: Checkpoint) -> bool:
+    """Whether there are last rows that no batch has told: of the newest version, or of a batch that is run again."""
+    storage, newest = checkpoint.storage, checkpoint.manifest
+    last = JournalReader(storage).last(BatchEntry)
+    told = -1 if last is None else last.batch
+    again = for_batch(storage, newest.last_batch) if newest.last_batch > told else None
+    waiting = [each for each in (newest, again) if each is not None and (each.batch is None or each.batch > told)]
+    return any(len(open_ends(storage, each.ends)[0]) for each in waiting)
+
+
+class MaxEventsRun:
     def __init__(self, checkpoint: Checkpoint) -> None:
         self._checkpoint = checkpoint
         self._run: KeyedRun | None = None  # made when it is needed: most streams have no limits
@@ -58,7 +78,7 @@ class LimitRun:
             return
         with alerts.keep():
             counted = alerts.map(*alerts_to_count(task, alerts.schema))
-            given = self._counts().apply(counted, task.batch_id, task.now_us, Limits(task.state.limits))
+            given = self._counts().apply(counted, task.batch_id, task.now_us, MaxEvents(task.state.limits))
             lasts = given.to_arrow().sort_by(KEY)
             ids, counted_from = (lasts.column(name).to_numpy() for name in (KEY, COUNTED_FROM))
             self._reached = Reached(task.batch_id, ids, counted_from)
@@ -70,15 +90,17 @@ class LimitRun:
         if self._run is None:
             held, keys = self._checkpoint, KeyTuning(interval_s=EVER_S, round_s=EVER_S)
             executors = held.plan.executors
-            self._run = KeyedRun(held.storage, held.journal, Limits(), keys, held.fence.check, executors)
+            self._run = KeyedRun(held.storage, held.journal, MaxEvents(), keys, held.fence.check, executors)
         return self._run
 
     def finish(self) -> None:
         """Commit what the batch has counted, once the sink has its rows."""
         if self._reached is not None and self._run is not None:
+            self._checkpoint.fence.check()
             if len(self._reached.ids):
-                self._checkpoint.fence.check()
                 write_reached(self._checkpoint.storage, self._reached)
+            else:
+                forget_reached(self._checkpoint.storage, self._reached.batch)  # of an attempt with other settings
             self._run.finish()
             self._reached = None
 

@@ -7,25 +7,19 @@ place of its last fix, when its stay began, and the next number of its sequence.
 come after it, and begin anew. `life_work.py` calls this at the end of an interval.
 """
 
-from collections.abc import Callable
-
 import numpy as np
 import pyarrow as pa
 
-from geoswarm.core.arrays.jit import Ints, SubIds
+from geoswarm.core.arrays.jit import Ints
 from geoswarm.core.subscriptions.ending import TELLS_ENDED
-from geoswarm.core.subscriptions.trigger import FollowRules
+from geoswarm.core.subscriptions.trigger import RulesLookup
 from geoswarm.flow.keyed.object_pairs import OpenPairs, PairCodes
 from geoswarm.flow.keyed.state_lists import flat_lists
 from geoswarm.flow.keyed.told_rows import Telling, ToldPairs
 from geoswarm.model import CROSS, INSIDE
 
-RulesLookup = Callable[[SubIds], FollowRules]
-"""Takes ascending ids of subscriptions, and returns their rules; those of `inside` if no live subscription has the id.
-`View.follow_rules` in `store/subscriptions/view.py` is one."""
 
-
-def find_silent(held: pa.RecordBatch, lookup: RulesLookup, telling: Telling) -> ToldPairs:
+def find_forgotten(held: pa.RecordBatch, lookup: RulesLookup, telling: Telling) -> ToldPairs:
     """`held` is the newest state of the objects that are forgotten."""
     subs, offsets = flat_lists(held.column("subs"))
     since_us = flat_lists(held.column("since_us"))[0]

@@ -1,9 +1,9 @@
 """Alerts of subscriptions that end after `max_events`: which are counted, and which come after the last.
 
-    alerts ──► `alerts_to_count` ──► flow/keyed/limits.py ──► the last alert of those that end
-      └──────► `leave_out` ◄───────────────────────────────────────────┘
+    alerts ──► `alerts_to_count` ──► flow/keyed/max_events.py ──► the last alert of those that end
+      └──────► `leave_out` ◄───────────────────────────────────────────────┘
 
-The alerts are read twice, so their runner keeps them meanwhile (`run/limits.py`).
+The alerts are read twice, so their runner keeps them meanwhile (`run/max_events.py`).
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from geoswarm.core.arrays.jit import Bools
-from geoswarm.flow.keyed.limits import AMONG, COUNTED_FROM, MOST, TASK
+from geoswarm.flow.keyed.max_events import AMONG, COUNTED_FROM, MOST, TASK
 from geoswarm.flow.keyed.operator import KEY
 from geoswarm.flow.stages.task import BatchTask, Body
 from geoswarm.model import EVENT, SUB_ID
@@ -42,7 +42,7 @@ def alerts_to_count(task: BatchTask, alerts: pa.Schema) -> tuple[Body, pa.Schema
 
 
 def leave_out(lasts: pa.Table) -> Body:
-    """All alerts but those behind the last of their subscription; `lasts` are as `Limits` gives them, by KEY."""
+    """All alerts but those behind the last of their subscription; `lasts` are as `MaxEvents` gives them, by KEY."""
     ids = lasts.column(KEY).to_numpy()
     among = lasts.column(AMONG).to_numpy()
 

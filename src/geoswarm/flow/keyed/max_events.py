@@ -1,7 +1,7 @@
 """Counts the alerts of subscriptions that end after `max_events`, and finds the last alert of each.
 
 Keyed by the subscription; the state is how many alerts it has had, counted from the version in which it was registered
-or replaced. `flow/stages/limits.py` makes the rows of alerts, and leaves out those behind the last.
+or replaced. `flow/stages/max_events.py` makes the rows of alerts, and leaves out those behind the last.
 
     max_events = 3, two were given before      (ts, event_id)   (8, 1)  (8, 4)  (9, 2)
                                                                   3rd     -       -       ended
@@ -30,12 +30,12 @@ def no_limits(ids: SubIds) -> tuple[Ints, Ints]:
     return np.zeros(len(ids), np.int64), np.zeros(len(ids), np.int64)
 
 
-class Limits(Operator):
+class MaxEvents(Operator):
     """Rows are alerts of such subscriptions, by `sub_id`, with MOST and COUNTED_FROM as they are looked up, and the
     number of the task that has the alert. Gives the last alert of each subscription that has had its most with it: by
     (ts, event_id), then by task; of alerts that agree in all of it, so many (AMONG) are before the end."""
 
-    name = "limits"
+    name = "max-events"
     window = 2
     order = ("ts", "event_id", TASK)
 
@@ -86,7 +86,7 @@ def _first_of_equals(rows: pa.RecordBatch, firsts: Ints) -> Ints:
     """For each row the first of its key's that agrees with it in their order; these lie together."""
     begins: Bools = np.zeros(len(rows), np.bool_)
     begins[firsts] = True
-    for name in Limits.order:
+    for name in MaxEvents.order:
         column = rows.column(name)
         differs = pc.not_equal(column.slice(1), column.slice(0, len(column) - 1))
         begins[1:] |= differs.to_numpy(zero_copy_only=False)
