@@ -4,7 +4,8 @@
               └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
 
 A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
-crash. `steering.py` passes the counts of a batch to the control plane, `scaling.py` has the number of executors.
+crash. `to_matches.py` leads events to matches, `steering.py` passes the counts of a batch to the control plane,
+`scaling.py` has the number of executors.
 """
 
 import logging
@@ -17,14 +18,11 @@ from itertools import chain
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.strategy import Strategy
 from geoswarm.control.task_shares import share_tasks
 from geoswarm.core.space.plan import Plan
 from geoswarm.core.subscriptions.attributes import KEYWORDS
 from geoswarm.errors import SettingsError, StreamError
-from geoswarm.flow.exchange import PACKED
-from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.silence import NOT_SILENT, SUBSCRIPTIONS_MAX, Silence, reasons
 from geoswarm.flow.stages.alerts import make_alerts
@@ -39,10 +37,7 @@ from geoswarm.flow.stages.count import (
     thin_out,
 )
 from geoswarm.flow.stages.ends import tell_ends
-from geoswarm.flow.stages.match import match_events, match_parts
-from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.past import give_past, nullable_columns
-from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.show_ids import show_ids
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
@@ -54,6 +49,7 @@ from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
 from geoswarm.run.sinks import Sink, as_sink
 from geoswarm.run.steering import Steering
+from geoswarm.run.to_matches import exchange, match, match_tasks
 from geoswarm.store.batch_state import HeldBatch, StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
@@ -278,7 +274,7 @@ class Pipeline:
     def _level_tasks(self, events: Rows, plan: Plan) -> tuple[int, ...]:
         """The task of each executor, where a task serves several: so that by what they cost last, tasks end together.
         It decides nothing but that, so a batch that is run again may have others."""
-        tasks = _match_tasks(events, plan)
+        tasks = match_tasks(events, plan)
         if self._last is None or not 1 < tasks < plan.executors:
             return ()
         loads = self._last.executors
@@ -324,35 +320,6 @@ class Pipeline:
                 rows = events.map(select_valid(task), task.events)
             sink.write(keyed.apply(rows, task.batch_id, task.now_us), task.batch_id)
             keyed.finish()
-
-
-def exchange(events: Rows, task: BatchTask) -> Rows:
-    """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
-    # Where executors were shared out, it is known how many tasks: there may be more slots by now, and none for them.
-    tasks = max(task.task_of) + 1 if task.task_of else _match_tasks(events, task.plan())
-    if not task.packs:
-        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(tasks, task.task_of)
-    routed = events.map(route_packed(task), PACKED)
-    if task.is_at_stream:
-        slots = events.numbers(len(task.plan().partitions))
-        routed = routed.union(slots.map(send_subscriptions(task), PACKED))
-    return routed.exchange(tasks, task.task_of)
-
-
-def match(exchanged: Rows, task: BatchTask) -> Rows:
-    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. If objects are
-    followed, also the events that matched no subscription."""
-    matches = match_schema(task.events, task.shape)
-    if not task.splits_events:
-        return exchanged.map(match_events(task), matches)
-    parts = exchanged.map(match_parts(task), PACKED).exchange(_match_tasks(exchanged, task.plan()))
-    return parts.map(merge_parts(task), matches)
-
-
-def _match_tasks(rows: Rows, plan: Plan) -> int:
-    if plan.drawn_by == OverPartitioned.name:
-        return plan.executors  # it leaves the levelling to the runner, which has a task for each to hand out
-    return rows.tasks_for(plan.executors)
 
 
 def _whole_reports(matches: Rows, state: StoredBatch) -> dict[str, list[LoadReport]]:
