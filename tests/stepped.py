@@ -19,8 +19,8 @@ from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run.oracle.oracle import Pair, pairs_of
-from geoswarm.run.pipeline import exchange, match
 from geoswarm.run.process_rows import ONLY_TASK, LocalRows
+from geoswarm.run.to_matches import exchange, match
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest

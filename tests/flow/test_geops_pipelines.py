@@ -16,7 +16,7 @@ from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
-from geoswarm.run.pipeline import exchange, match
+from geoswarm.run.to_matches import exchange, match
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from restless import legal_changes

@@ -13,9 +13,9 @@ import pytest
 
 from geoswarm.run import rows as run_rows
 from geoswarm.run.parquet_parts import WRITTEN, keep_only, write_parts
-from geoswarm.run.pipeline import exchange
 from geoswarm.run.process_rows import LocalRows
 from geoswarm.run.rows import by_executor, for_each_executor
+from geoswarm.run.to_matches import exchange
 
 ROWS = pa.schema([("executor", pa.int32()), ("value", pa.int64())])
 

@@ -4,29 +4,24 @@
               └────────────────── bodies in flow/stages/ ─────────────────┘     stages.py      sinks.py
 
 A runner (`spark/engine.py`, `local/engine.py`) calls `run` with each micro-batch in turn, and with the same one after a
-crash. `steering.py` passes the counts of a batch to the control plane, `scaling.py` has the number of executors.
+crash. `to_matches.py` leads events to matches, `steering.py` passes the counts of a batch to the control plane,
+`scaling.py` has the number of executors, `silence_watch.py` says why nothing matches.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain
 
 import pyarrow as pa
 
 from geoswarm.config import Contract, Tuning
-from geoswarm.control.balance.static import OverPartitioned
 from geoswarm.control.strategy import Strategy
 from geoswarm.control.task_shares import share_tasks
 from geoswarm.core.space.plan import Plan
-from geoswarm.core.subscriptions.attributes import KEYWORDS
 from geoswarm.errors import SettingsError, StreamError
-from geoswarm.flow.exchange import PACKED
-from geoswarm.flow.merge import match_schema
 from geoswarm.flow.observe import LoadReport
-from geoswarm.flow.silence import NOT_SILENT, SUBSCRIPTIONS_MAX, Silence, reasons
 from geoswarm.flow.stages.alerts import make_alerts
 from geoswarm.flow.stages.beside import as_they_are, pairs_with_users, select_valid
 from geoswarm.flow.stages.count import (
@@ -39,10 +34,7 @@ from geoswarm.flow.stages.count import (
     thin_out,
 )
 from geoswarm.flow.stages.ends import tell_ends
-from geoswarm.flow.stages.match import match_events, match_parts
-from geoswarm.flow.stages.merge import merge_parts
 from geoswarm.flow.stages.past import give_past, nullable_columns
-from geoswarm.flow.stages.route import EXECUTOR, route_packed, route_unpacked, send_subscriptions
 from geoswarm.flow.stages.show_ids import show_ids
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import PAST, TEXT, VERSION
@@ -52,16 +44,16 @@ from geoswarm.run.max_events import MaxEventsRun
 from geoswarm.run.rows import Rows
 from geoswarm.run.scaling import Scaling
 from geoswarm.run.side_stages import Stage, TransitionRun
+from geoswarm.run.silence_watch import SilenceWatch
 from geoswarm.run.sinks import Sink, as_sink
 from geoswarm.run.steering import Steering
+from geoswarm.run.to_matches import exchange, match, match_tasks
 from geoswarm.store.batch_state import HeldBatch, StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.kept.keeper import Keeper
 from geoswarm.store.manifest import Manifest
-
-_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -99,10 +91,7 @@ class Pipeline:
         self._steering = Steering(checkpoint, tuning, strategy)
         self._scaling = Scaling(checkpoint, contract, tuning, every_s, slots, self._scale)
         self._last = JournalReader(checkpoint.storage).last(BatchEntry)
-        last = self._last
-        self._silence = NOT_SILENT if last is None else Silence(last.silent_since_us, last.silent_why)
-        self._has_matched = False
-        self._unmatched: LoadReport | None = None  # of the newest batch with events, if none of this run has matched
+        self._watch = SilenceWatch(checkpoint, contract, self._last)
         self._check_pasts()
         self._following, self._limits = TransitionRun(checkpoint, tuning), MaxEventsRun(checkpoint)
         self._keeper = Keeper(checkpoint.storage, checkpoint.grid, tuning.window) if tuning.window is not None else None
@@ -167,58 +156,24 @@ class Pipeline:
         seconds = {"prepare_s": prepared_s - began_s, "batch_s": time.perf_counter() - began_s}
         # Last: by now the runner has noted what its tasks took.
         report = self._steering.charge(reports, matches.runner_cpu_us)
-        self._look_for_silence(report, manifest, answers.answers)
+        silence = self._watch.add(report, manifest, answers.answers)
         # A batch that was run again after a crash is in the journal twice, and counts once.
         self._last = BatchEntry.of(
-            batch.number, manifest, report, self._steering.rates, seconds, answers, followed, self._last, self._silence
+            batch.number, manifest, report, self._steering.rates, seconds, answers, followed, self._last, silence
         )
         self._checkpoint.journal.append(self._last)
         self._steering.steer(report, manifest)
         self._scaling.add_batch(self._last)
 
-    def _look_for_silence(self, report: LoadReport, manifest: Manifest, answers: int) -> None:
-        """Notice events that match nothing, and lack what subscriptions ask for."""
-        view = self._checkpoint.view
-        if not any(entry.transitions for entry in manifest.segments):
-            report.without_object = 0
-        if not any(held[KEYWORDS] is not None for held in view.segments.values()):
-            report.without_text = 0
-
-        found, before = report.matches + report.past_matches + answers, self._silence
-        self._silence = before.after(report, manifest.subs, found, manifest.now_us, lambda: self._reasons(report))
-        if self._silence.why and not before.why:
-            _LOG.warning("%s", self._silence.sentence(manifest.now_us))
-        self._has_matched = self._has_matched or found > 0
-        if self._has_matched or not self._silence.is_suspected:
-            self._unmatched = None
-        elif report.events_in:
-            self._unmatched = report
-
-    def _reasons(self, report: LoadReport) -> list[str]:
-        """Why a batch may have matched nothing."""
-        lacking = [each.sentence for each in self._checkpoint.lacking()]
-        rects, _ = self._checkpoint.some_queries(SUBSCRIPTIONS_MAX)
-        return reasons(report, lacking, rects, self._contract.bounds)
-
-    def _explain_silence(self) -> None:
-        """A stream that ends without any match says why at once, in the terminal and in the status."""
-        report, self._unmatched = self._unmatched, None
-        if report is None or self._last is None:
-            return
-        why = tuple(self._reasons(report))
-        if not self._last.silent_why:
-            _LOG.warning("the stream has ended, and no event has matched: %s", "; ".join(why))
-        # The entry of a batch may be there twice, and the newest counts.
-        self._checkpoint.journal.append(replace(self._last, silent_why=why))
-
-    def end(self) -> None:
-        """Called when the stream has ended, for any reason."""
+    def end(self, is_well: bool) -> None:
+        """Called when the stream has ended, for any reason: `is_well` unless an error has ended it."""
         for sink in (self._sink, *(sink for _, sink, _ in self._stages), self._answers.sink):
             if sink is not None:
                 sink.end()
         if self._keeper is not None:
             self._keeper.close()
-        self._explain_silence()
+        if is_well:
+            self._watch.end()
 
     def _keep(self, batch: int, manifest: Manifest, routed: Sequence[LoadReport]) -> None:
         """Seal the events that the tasks have kept; the batch is not committed before."""
@@ -272,13 +227,13 @@ class Pipeline:
             self._steering.needs_stats,
             self._steering.needs_cells,
             self._level_tasks(batch.events, state.plan()),
-            self._silence.is_suspected or not self._has_matched,
+            self._watch.wants_places,
         )
 
     def _level_tasks(self, events: Rows, plan: Plan) -> tuple[int, ...]:
         """The task of each executor, where a task serves several: so that by what they cost last, tasks end together.
         It decides nothing but that, so a batch that is run again may have others."""
-        tasks = _match_tasks(events, plan)
+        tasks = match_tasks(events, plan)
         if self._last is None or not 1 < tasks < plan.executors:
             return ()
         loads = self._last.executors
@@ -324,35 +279,6 @@ class Pipeline:
                 rows = events.map(select_valid(task), task.events)
             sink.write(keyed.apply(rows, task.batch_id, task.now_us), task.batch_id)
             keyed.finish()
-
-
-def exchange(events: Rows, task: BatchTask) -> Rows:
-    """Send events to their executors, as parcels or as single rows; with `join_at` "stream", subscriptions, too."""
-    # Where executors were shared out, it is known how many tasks: there may be more slots by now, and none for them.
-    tasks = max(task.task_of) + 1 if task.task_of else _match_tasks(events, task.plan())
-    if not task.packs:
-        return events.map(route_unpacked(task), task.events.append(EXECUTOR)).exchange(tasks, task.task_of)
-    routed = events.map(route_packed(task), PACKED)
-    if task.is_at_stream:
-        slots = events.numbers(len(task.plan().partitions))
-        routed = routed.union(slots.map(send_subscriptions(task), PACKED))
-    return routed.exchange(tasks, task.task_of)
-
-
-def match(exchanged: Rows, task: BatchTask) -> Rows:
-    """The matches: the event's own columns and `sub_ids`, or `sub_id` when pairs are asked for. If objects are
-    followed, also the events that matched no subscription."""
-    matches = match_schema(task.events, task.shape)
-    if not task.splits_events:
-        return exchanged.map(match_events(task), matches)
-    parts = exchanged.map(match_parts(task), PACKED).exchange(_match_tasks(exchanged, task.plan()))
-    return parts.map(merge_parts(task), matches)
-
-
-def _match_tasks(rows: Rows, plan: Plan) -> int:
-    if plan.drawn_by == OverPartitioned.name:
-        return plan.executors  # it leaves the levelling to the runner, which has a task for each to hand out
-    return rows.tasks_for(plan.executors)
 
 
 def _whole_reports(matches: Rows, state: StoredBatch) -> dict[str, list[LoadReport]]:

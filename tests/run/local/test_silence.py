@@ -12,10 +12,19 @@ import pytest
 from rich.console import Console
 
 import geoswarm as gs
+from geoswarm.core.journal_entry_base import JournalEntry
+from geoswarm.errors import CorruptState
 from geoswarm.flow.silence import SILENCE_US
 from geoswarm.model import TIMESTAMP
+from geoswarm.run import silence_watch
+from geoswarm.run.local.sources import TableSource
+from geoswarm.run.rows import Rows
+from geoswarm.run.stream_log import Offset
 from geoswarm.service.cli.run_view import status_table
 from geoswarm.service.watch import status as checkpoint_status
+from geoswarm.store.journal import JournalReader
+from geoswarm.store.journal.entries import BatchEntry, SilenceEntry
+from geoswarm.store.storage import Storage
 
 PARIS = (2.2, 48.8, 2.5, 48.9)
 METRES = 111_319.49
@@ -41,6 +50,10 @@ class Clock:
     def __call__(self) -> float:
         self.now_s += 15.0
         return self.now_s
+
+
+def journal(folder: Path) -> list[JournalEntry]:
+    return list(JournalReader(Storage(str(folder))).read(BatchEntry, SilenceEntry))
 
 
 def run(folder: Path, tables: list[pa.Table], contract: gs.Contract | None = None, **asked: Any) -> dict[str, Any]:
@@ -105,14 +118,21 @@ def test_words_that_are_missing_are_said(tmp_path: Path, asked: Any, further: An
     assert said in "; ".join(found["silent"])
 
 
-def test_a_match_ends_it_and_less_than_a_minute_is_none(tmp_path: Path) -> None:
+def test_a_match_ends_it_and_less_than_a_minute_is_none(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     x, y = near_paris()
     swapped, right = [events(y, x, n) for n in range(8)], events(x, y, 100)
     assert run(tmp_path / "a", swapped)["silent"]
     assert not run(tmp_path / "b", [*swapped, right])["silent"]
+    assert "no event has matched for" in caplog.text
+    caplog.clear()
+    run(tmp_path / "c", swapped[:2])
+    *batches, end = journal(tmp_path / "c")
+    assert [entry.silent_why for entry in batches if isinstance(entry, BatchEntry)] == [(), ()]
+    assert isinstance(end, SilenceEntry), "it is said at the end of the stream only"
     last = run(tmp_path / "d", [*swapped[:2], right, *swapped[2:4]])["last_batch"]
     assert last["silent_since_us"] is not None
-    assert "silent_why" not in last or not last["silent_why"]
+    assert not last["silent_why"]
+    assert "no event has matched for" not in caplog.text
     assert SILENCE_US == 60_000_000
 
 
@@ -124,6 +144,8 @@ def test_a_stream_that_ends_without_any_match_says_why_at_once(
     assert "latitude and longitude may be exchanged" in said["silent"][0]
     assert "no event has matched: latitude and longitude may be exchanged" in caplog.text
     assert (said["batches"], said["events"]) == (1, 50), "the batch counts once"
+    batch, end = journal(tmp_path / "a")
+    assert (type(batch), type(end)) == (BatchEntry, SilenceEntry), "and is in the journal once"
     again = run(tmp_path / "a", [events(y, x, 0), events(x, y, 1)])
     assert not again["silent"], "what has matched is silent no more"
     caplog.clear()
@@ -156,17 +178,92 @@ def test_the_status_shows_names_of_sections_as_they_are(tmp_path: Path) -> None:
     assert "see [contract] bounds" in terminal.file.getvalue()  # type: ignore[attr-defined]
 
 
-def test_silence_goes_on_through_a_restart_and_batches_without_events(tmp_path: Path) -> None:
+def run_at(folder: Path, now_s: float, source: Any, sink: gs.sinks.Sink | None = None) -> list[str]:
+    """A run at one time, to its end; gives what its status says."""
+    with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(folder), clock=lambda: now_s) as engine:
+        engine.subscribe(1, PARIS, replace=True)
+        engine.start(events=source, sink=sink or gs.sinks.Noop(), available_now=True).wait()
+        said: list[str] = engine.status()["silent"]
+        return said
+
+
+def test_silence_goes_on_through_a_restart_and_batches_without_events(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     x, y = near_paris()
     tables = [events(y, x, n) for n in range(6)]
     empty = tables[0].slice(0, 0)
+    assert run_at(tmp_path, 0.0, tables[:1]), "it has ended without a match"
+    assert "no event has matched for" not in caplog.text
+    assert "exchanged" in run_at(tmp_path, 61.0, [tables[0], empty, *tables[1:3]])[0]
+    assert "no event has matched for 61 s" in caplog.text
+    batches = [entry for entry in journal(tmp_path) if isinstance(entry, BatchEntry)]
+    assert [entry.silent_since_us for entry in batches] == [0, 0, 0, 0]
+
+
+def test_each_run_says_its_own_reason_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = near_paris()
+    tables = [events(y, x, 0), *(events(x * 1e6, y * 1e6, n) for n in (1, 2)), events(-x, y, 3)]
+    mistakes = ("latitude and longitude may be exchanged", "millionths of degrees", "x may have the wrong sign")
+    for now_s, count, mistake in zip((0.0, 300.0, 330.0), (1, 3, 4), mistakes, strict=True):
+        caplog.clear()
+        said = "; ".join(run_at(tmp_path, now_s, tables[:count]))
+        assert [each for each in mistakes if each in said] == [mistake]
+        (record,) = [r.getMessage() for r in caplog.records if "no event has matched" in r.getMessage()]
+        assert mistake in record
+
+
+class FailsAt(gs.sinks.Sink):
+    def __init__(self, batch: int) -> None:
+        self._batch = batch
+
+    def write(self, matches: Rows, batch_id: int) -> None:
+        if batch_id == self._batch:
+            raise OSError("the disk is full")
+        matches.run()
+
+
+class GoneAfterOneBatch(TableSource):
+    def latest(self, start: Offset | None) -> Offset | None:
+        if start is not None:
+            raise OSError("the source is gone")
+        return super().latest(start)
+
+
+def test_a_stream_that_an_error_ends_says_the_error_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = near_paris()
+    tables = [events(y, x, n) for n in range(2)]
+    with pytest.raises(OSError, match="the disk is full"):
+        run_at(tmp_path / "sink", 0.0, tables, FailsAt(1))
+    with pytest.raises(OSError, match="the source is gone"):
+        run_at(tmp_path / "source", 0.0, GoneAfterOneBatch(tables))
+    assert "no event has matched" not in caplog.text
+    for name in ("sink", "source"):
+        assert [type(entry) for entry in journal(tmp_path / name)] == [BatchEntry]
+
+
+def test_a_stream_that_is_stopped_says_why_none_has_matched(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    x, y = near_paris()
     with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 0.0) as engine:
         engine.subscribe(1, PARIS)
-        engine.start(events=tables[:1], sink=gs.sinks.Noop(), available_now=True).wait()
-        assert engine.status()["silent"], "it has ended without a match"
-    with gs.LocalEngine(gs.Contract(executors=2), checkpoint=str(tmp_path), clock=lambda: 61.0) as engine:
-        engine.start(events=[tables[0], empty, *tables[1:3]], sink=gs.sinks.Noop(), available_now=True).wait()
+        stream = engine.start(events=[events(y, x, 0)], sink=gs.sinks.Noop())
+        stream.drain()
+        assert "no event has matched" not in caplog.text
+        stream.stop()
         assert "exchanged" in engine.status()["silent"][0]
+    assert "the stream has ended, and no event has matched: latitude" in caplog.text
+
+
+def test_a_stream_has_ended_well_even_if_why_none_has_matched_cannot_be_found(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> list[str]:
+        raise CorruptState("segment 3 is damaged")
+
+    monkeypatch.setattr(silence_watch, "reasons", fail)
+    x, y = near_paris()
+    assert run_at(tmp_path, 0.0, [events(y, x, 0)]) == []
+    assert "no event has matched; why cannot be found: segment 3 is damaged" in caplog.text
 
 
 def test_events_without_an_object_or_a_text_are_counted_while_somebody_asks(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ class LocalKeyedStream(BaseKeyedStream):
             fed = LocalRows.of_tasks(source.schema, tasks[0] or [lambda: iter(())])
             self._run_batch(fed, number, offsets.digest(number), target)
 
-        run = LocalRun([source], log, run_batch, end=target.end, every_s=every_s, available_now=available_now)
+        run = LocalRun(
+            [source], log, run_batch, end=lambda _: target.end(), every_s=every_s, available_now=available_now
+        )
         self._run = run
         return run

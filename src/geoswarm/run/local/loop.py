@@ -31,11 +31,11 @@ class LocalRun:
         log: StreamLog,
         run_batch: RunBatch,
         *,
-        end: Callable[[], None],
+        end: Callable[[bool], None],
         every_s: float,
         available_now: bool,
     ) -> None:
-        """`end` is called after the last batch, also if it failed."""
+        """`end` is called after the last batch, also if it failed; it is told whether all went well."""
         self._end = end
         self._sources, self._log, self._run_batch = sources, log, run_batch
         self._every_s, self._available_now = every_s, available_now
@@ -73,7 +73,7 @@ class LocalRun:
         self._thread.join(STOP_S_MAX)
 
     def _loop(self) -> None:
-        for step in (self._run_batches, self._end):
+        for step in (self._run_batches, lambda: self._end(self._error is None)):
             try:
                 step()
             except BaseException as error:

@@ -60,6 +60,6 @@ class KeyedStream(BaseKeyedStream):
             set_arrow_limits(frame)
             self._run_batch(SparkRows(frame), batch_id, offsets.digest(batch_id), target)
 
-        run = launch(rows, run_batch, where, end=target.end, every_s=every_s, available_now=available_now)
+        run = launch(rows, run_batch, where, end=lambda _: target.end(), every_s=every_s, available_now=available_now)
         self._run = run
         return run

@@ -24,12 +24,12 @@ def launch(
     run_batch: Callable[[DataFrame, int], None],
     checkpoint: str,
     *,
-    end: Callable[[], None],
+    end: Callable[[bool], None],
     every_s: float,
     available_now: bool,
 ) -> "SparkRun":
     """Call `run_batch` with each micro-batch in turn, and with the same one after a crash; `end` when the stream has
-    ended, for who waits for it or stops it."""
+    ended, for who waits for it or stops it; it is told whether all went well."""
     run = SparkRun(end)
 
     def keep_error(batch: DataFrame, batch_id: int) -> None:
@@ -52,7 +52,7 @@ class SparkRun:
     error: GeoswarmError | None = None
     stopping = False
 
-    def __init__(self, end: Callable[[], None]) -> None:
+    def __init__(self, end: Callable[[bool], None]) -> None:
         self._end = end
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -64,7 +64,7 @@ class SparkRun:
             )
         finally:
             if not self.is_active:
-                self._end()
+                self._end(self.stopping or not self._has_failed)
 
     def drain(self) -> None:
         """Wait until everything that was available at the call is processed."""
@@ -73,6 +73,7 @@ class SparkRun:
     def stop(self) -> None:
         """Let the current batch finish, unless it takes long, then stop. A batch that is cut off runs again at the next
         start, so only its work is lost; but Spark prints long errors about it."""
+        had_failed = self._has_failed
         self.stopping = True
         before, gives_up_s = self._batches(), time.monotonic() + STOP_S_MAX
         while self.is_active and time.monotonic() < gives_up_s:
@@ -87,7 +88,7 @@ class SparkRun:
                 f"the current batch goes on though it was cancelled ({str(why.java_exception.toString())[:200]}): its "
                 "sink or its source waits for something; end this process, and the batch runs again at the next start"
             ) from why
-        self._end()
+        self._end(not had_failed)
 
     def _batches(self) -> int:
         progress: Any = self.query.lastProgress
@@ -96,6 +97,11 @@ class SparkRun:
     @property
     def is_active(self) -> bool:
         return bool(self.query.isActive)
+
+    @property
+    def _has_failed(self) -> bool:
+        """Whether an error has ended the stream; a batch that `stop` cuts off may end with one, too."""
+        return not self.is_active and self.query.exception() is not None
 
     def _raising(self, wait: Callable[[], bool | None]) -> bool:
         try:

@@ -204,6 +204,18 @@ class BatchEntry(JournalEntry):
         )
 
 
+@dataclass(frozen=True)
+class SilenceEntry(JournalEntry):
+    """A stream has ended, and no event of its run has matched; `silent_why` of a batch is for one that goes on."""
+
+    kind: ClassVar[str] = "silence"
+
+    why: tuple[str, ...]
+    """Why that may be (`flow/silence.py`)."""
+    since_us: int | None = None
+    """Since when no event has matched: the time of a batch, maybe of a run before."""
+
+
 class KeyedLoad(NamedTuple):
     """What an executor did for a keyed operator in a batch."""
 
@@ -286,6 +298,7 @@ ENTRY_KINDS: dict[str, type[JournalEntry]] = {
     kind.kind: kind
     for kind in (
         BatchEntry,
+        SilenceEntry,
         RoundEntry,
         ScaleEntry,
         KeyRoundEntry,

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 from geoswarm.core.journal_entry_base import JournalEntry
-from geoswarm.store.journal.entries import ENTRY_KINDS, BatchEntry, RunTotals
+from geoswarm.store.journal.entries import ENTRY_KINDS, BatchEntry, RunTotals, SilenceEntry
 from geoswarm.store.journal.mapping import Json, UnreadableError, from_json, to_json
 from geoswarm.store.journal.writer import JOURNAL_FOLDER, entry_json
 from geoswarm.store.lines import read_lines
@@ -30,21 +30,22 @@ class JournalReader:
                 if entry is not None:
                     yield entry
 
-    def last(self, kind: type[E]) -> E | None:
-        """The newest entry of a kind."""
+    def last(self, *kinds: type[E]) -> E | None:
+        """The newest entry of these kinds."""
         for name in reversed(self._storage.names(JOURNAL_FOLDER)):
             for line in reversed(read_lines(self._storage, f"{JOURNAL_FOLDER}/{name}")[0]):
-                entry = parse_line(line, kind)
+                entry = parse_line(line, *kinds)
                 if entry is not None:
                     return entry
         return None
 
     def progress(self) -> dict[str, Json]:
         """The part of every `status` that comes from the journal: the sums of all batches, and the newest batch."""
-        last = self.last(BatchEntry)
+        newest: JournalEntry | None = self.last(BatchEntry, SilenceEntry)
+        last = newest if isinstance(newest, BatchEntry) else self.last(BatchEntry)
         totals = RunTotals() if last is None else last.totals
-        silent: list[Json] = [] if last is None else [*last.silent_why]
-        return {**to_json(totals), "silent": silent, "last_batch": None if last is None else entry_json(last)}
+        why = newest.why if isinstance(newest, SilenceEntry) else () if last is None else last.silent_why
+        return {**to_json(totals), "silent": [*why], "last_batch": None if last is None else entry_json(last)}
 
     def follow(self, *kinds: type[E]) -> "Follower[E]":
         """A follower of the entries that are written from now on."""

@@ -25,13 +25,13 @@ from geoswarm.lab.bench.kit.harness import Progress, median
 from geoswarm.lab.bench.kit.process_tree import TICK_S, split_cpu_s
 from geoswarm.model import SUB_IDS
 from geoswarm.run.offsets import OffsetLog
-from geoswarm.run.pipeline import exchange
 from geoswarm.run.sinks import Function, Noop, Parquet, Sink
 from geoswarm.run.spark.batches import Stream, combine
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import SparkRows
 from geoswarm.run.spark.schemas import arrow_schema, conform_events
 from geoswarm.run.spark.sources import events_from_files
+from geoswarm.run.to_matches import exchange
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal.entries import BatchEntry
