@@ -12,7 +12,8 @@ import geoswarm as gs
 import worlds
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.oracle.aggregates import AggregateOracle
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage

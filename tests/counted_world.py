@@ -21,7 +21,8 @@ from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.aggregates import AggregateRun
 from geoswarm.run.oracle.aggregates import AggregateOracle
-from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint
 from stepped import rows_of, task_of

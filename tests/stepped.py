@@ -18,7 +18,7 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import Load, LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.guard.rules import GuardRules
-from geoswarm.run.oracle.oracle import Pair, pairs_of
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.process_rows import ONLY_TASK, LocalRows
 from geoswarm.run.to_matches import exchange, match
 from geoswarm.store.batch_state import StoredBatch

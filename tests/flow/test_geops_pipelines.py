@@ -15,7 +15,8 @@ from geoswarm.flow.exchange import PACKED
 from geoswarm.flow.observe import LoadReport
 from geoswarm.flow.stages.task import BatchTask
 from geoswarm.model import TIMESTAMP
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.to_matches import exchange, match
 from geoswarm.store.batch_state import StoredBatch
 from geoswarm.store.checkpoint import Checkpoint

@@ -26,7 +26,8 @@ from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
 from geoswarm.flow.validate import conform_operations, validate_events, validate_operations
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.store.segments.open import segment_in_memory
 from worlds import BOUNDS, WORDS, events, rectangles, with_areas, with_demands, with_facts, with_texts
 

@@ -18,7 +18,8 @@ from geoswarm.flow.merge import as_arrays, as_pairs
 from geoswarm.flow.route import route
 from geoswarm.model import TIMESTAMP
 from geoswarm.run.load_kernels import load_kernels
-from geoswarm.run.oracle.oracle import brute_force, pairs_of
+from geoswarm.run.oracle.oracle import brute_force
+from geoswarm.run.oracle.outputs import pairs_of
 from worlds import BOUNDS, events, rectangles
 
 NO_EXPIRY, NONE_DEAD = np.empty(0, np.int64), np.empty(0, np.uint8)

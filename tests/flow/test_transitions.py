@@ -20,7 +20,8 @@ from geoswarm.flow.keyed.turn import Shelf, compact_shelves, group, make_shelf, 
 from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
 from geoswarm.model import ENTER, EVENT, EXIT, INSIDE, SUB_IDS
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.manifest import Manifest
 from geoswarm.store.subscriptions import View

@@ -23,7 +23,8 @@ from geoswarm.flow.merge import match_schema
 from geoswarm.flow.stages.show_ids import shown_field, with_texts
 from geoswarm.model import EVENT, SUB_IDS
 from geoswarm.run.collection import Subscriptions
-from geoswarm.run.oracle.oracle import Oracle, alerts_of, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import alerts_of, pairs_of
 from geoswarm.service.cli.commands import app
 from geoswarm.service.subscriptions import export
 from worlds import BOUNDS

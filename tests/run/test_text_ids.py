@@ -23,7 +23,8 @@ from geoswarm.errors import SchemaError, StateError
 from geoswarm.flow.aggregates.counted import COUNTED, EVENT_TEXT
 from geoswarm.flow.aggregates.full_windows import number_texts
 from geoswarm.run.oracle.aggregates import AggregateOracle
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from worlds import BOUNDS
 
 if TYPE_CHECKING:

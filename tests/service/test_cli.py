@@ -19,7 +19,8 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import SettingsError, StreamError
 from geoswarm.lab.workload.tweets import Tweets
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.service.cli import app
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal.entries import BatchEntry, RunTotals

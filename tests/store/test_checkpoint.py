@@ -13,7 +13,8 @@ from geoswarm.errors import CorruptState, FencedOut, SettingsError, StateError
 from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.store import dead_files
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.loading import load

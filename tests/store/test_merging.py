@@ -28,7 +28,8 @@ from geoswarm.flow.match.match import match
 from geoswarm.flow.merge import as_pairs
 from geoswarm.flow.route import route
 from geoswarm.flow.validate import conform_operations, validate_operations
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import MergeEntry

@@ -20,7 +20,8 @@ from geoswarm.errors import CorruptState, FencedOut, SettingsError
 from geoswarm.run import sinks
 from geoswarm.run.collection import Subscriptions
 from geoswarm.run.local.engine import LocalEngine
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.service.subscriptions import export

@@ -17,7 +17,7 @@ import xxhash
 from geoswarm.errors import SettingsError
 from geoswarm.parameters import suggestion
 from geoswarm.run.json_writing import json_rows
-from geoswarm.run.message_formats import import_fastavro
+from geoswarm.run.registry_formats import import_fastavro
 from geoswarm.run.schema_registry import MAGIC, SchemaRegistry, check_address, shared_registry
 
 SentFormat = Literal["json", "cloudevents", "avro"]

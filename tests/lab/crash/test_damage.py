@@ -20,7 +20,8 @@ from geoswarm.flow.match.match import match
 from geoswarm.flow.route import route
 from geoswarm.flow.validate import validate_events
 from geoswarm.lab.crash.scenario import CONTRACT, TUNING, Scenario, is_sound
-from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.store import plans
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.subscriptions import View

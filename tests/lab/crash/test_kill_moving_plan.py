@@ -16,7 +16,8 @@ import pytest
 from geoswarm.config import Contract
 from geoswarm.lab.crash.kill import Victim
 from geoswarm.lab.crash.scenario import Scenario, compare
-from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.store import local_files, manifest, plans
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry

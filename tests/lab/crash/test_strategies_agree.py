@@ -22,7 +22,8 @@ from geoswarm.core.space.plan import Plan
 from geoswarm.flow.observe import LoadReport
 from geoswarm.lab.crash.scenario import CONTRACT, STEP_S, TUNING, Scenario, compare
 from geoswarm.lab.crash.victim import IN_PROCESS, process
-from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.store.journal import JournalReader
 from geoswarm.store.journal.entries import BatchEntry
 from geoswarm.store.storage import Storage

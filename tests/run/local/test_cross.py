@@ -10,7 +10,8 @@ import pytest
 import geoswarm as gs
 import worlds
 from geoswarm.errors import InputError
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.service.cli.run_view import status_table
 from geoswarm.service.watch import status as checkpoint_status
 

@@ -21,7 +21,8 @@ from geoswarm.errors import InputError, SettingsError
 from geoswarm.flow.stages.in_order import in_order, route_by
 from geoswarm.run import max_events
 from geoswarm.run.keyed import KeyedRun
-from geoswarm.run.oracle.oracle import Oracle, alerts_of, ends_of, unprompted_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import alerts_of, ends_of, unprompted_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
 from geoswarm.store.checkpoint import Checkpoint
 from geoswarm.store.journal import JournalReader

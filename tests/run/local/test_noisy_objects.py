@@ -14,7 +14,8 @@ import pytest
 import geoswarm as gs
 import worlds
 from geoswarm.errors import SchemaError
-from geoswarm.run.oracle.oracle import Oracle, alerts_of, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import alerts_of, pairs_of
 from geoswarm.run.side_stages import OBJECT_INTERVALS
 from geoswarm.service.cli.run_view import status_table
 from geoswarm.service.watch import status as checkpoint_status

@@ -16,7 +16,7 @@ from geoswarm.errors import FencedOut, SchemaError, SettingsError, StateError, S
 from geoswarm.flow.keyed.key_report import KeyedReport
 from geoswarm.run.held_fixes import HeldRun
 from geoswarm.run.keyed import KeyedRun
-from geoswarm.run.oracle.oracle import Alert, alerts_of, pairs_of
+from geoswarm.run.oracle.outputs import Alert, alerts_of, pairs_of
 from geoswarm.service.cli.run_view import status_table
 from geoswarm.service.watch import status as checkpoint_status
 from geoswarm.store.held_fixes import HeldFixes

@@ -14,7 +14,8 @@ import worlds
 from geoswarm.config import WindowSettings
 from geoswarm.core.subscriptions.attributes import operation_table, registration
 from geoswarm.errors import InputError, SchemaError, SettingsError
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.oracle.past import PastOracle
 from geoswarm.service.explain import kept_events
 from geoswarm.store.journal import JournalReader

@@ -17,7 +17,8 @@ from geoswarm.errors import InputError
 from geoswarm.flow.dead_letters import DeadLetters
 from geoswarm.flow.validate import validate_operations
 from geoswarm.model import TIMESTAMP
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from worlds import (
     BOUNDS,
     operations,

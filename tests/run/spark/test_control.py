@@ -13,7 +13,8 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.control.outcome import RoundEntry
 from geoswarm.flow.observe import TaskName
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import ClusterRows

@@ -17,7 +17,8 @@ from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.errors import InputError, SchemaError, SettingsError, StateError, StreamError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import query, sources
 from geoswarm.run.spark.engine import Engine
 from worlds import BOUNDS, events, operations, write_files

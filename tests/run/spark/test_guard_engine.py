@@ -19,7 +19,7 @@ from geoswarm.guard.findings import DetectionEntry
 from geoswarm.guard.limits import GuardSettings
 from geoswarm.guard.rules import GuardRules
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import pairs_of
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.store.journal import JournalReader

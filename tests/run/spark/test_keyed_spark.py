@@ -19,7 +19,8 @@ from geoswarm.flow.keyed.trending import Trending
 from geoswarm.model import SUB_IDS, TIMESTAMP
 from geoswarm.run import sinks
 from geoswarm.run.oracle.keyed import deliveries, trends
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.side_stages import Stage
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine

@@ -12,7 +12,8 @@ from geoswarm.control.outcome import RoundEntry
 from geoswarm.errors import SettingsError
 from geoswarm.model import TIMESTAMP
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import SparkRows

@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from geoswarm.config import Contract
 from geoswarm.errors import InputError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import pairs_of
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from worlds import events, write_files

@@ -11,7 +11,8 @@ from pyspark.sql import SparkSession
 from geoswarm.config import Contract
 from geoswarm.model import TIMESTAMP
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from worlds import write_files

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import geoswarm as gs
 import worlds
 from geoswarm.core.subscriptions.attributes import operation_table, registration
-from geoswarm.run.oracle.oracle import Pair, pairs_of
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

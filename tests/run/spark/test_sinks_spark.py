@@ -12,7 +12,8 @@ from pyspark.sql import SparkSession
 
 import geoswarm as gs
 from geoswarm.core.subscriptions.attributes import operation_table, registration
-from geoswarm.run.oracle.oracle import Oracle, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import pairs_of
 from geoswarm.run.spark import sources
 from worlds import BOUNDS, events
 

@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812
 from geoswarm.config import Contract, Tuning
 from geoswarm.errors import InputError, SchemaError
 from geoswarm.run import sinks
-from geoswarm.run.oracle.oracle import Oracle, Pair, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair, pairs_of
 from geoswarm.run.spark import sources
 from geoswarm.run.spark.engine import Engine
 from geoswarm.run.spark.rows import SparkRows

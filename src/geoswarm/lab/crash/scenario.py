@@ -23,7 +23,8 @@ import pyarrow.parquet as pq
 from geoswarm.config import Contract, Tuning
 from geoswarm.core.subscriptions.attributes import OPERATION
 from geoswarm.model import EVENT, GEOMETRY, OBJECT, PREDICATES, TRANSITION
-from geoswarm.run.oracle.oracle import Alert, Oracle, Pair, alerts_of, pairs_of
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Alert, Pair, alerts_of, pairs_of
 from geoswarm.run.oracle.regions import read_region
 from geoswarm.store import dead_files
 from geoswarm.store.journal import JournalReader

@@ -16,7 +16,8 @@ import pyarrow as pa
 
 from geoswarm.core.aggregates.spec import Aggregate, AggregateSpec, Window
 from geoswarm.core.where.read import read_where
-from geoswarm.run.oracle.oracle import Counting, Oracle, Pair
+from geoswarm.run.oracle.oracle import Counting, Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.run.oracle.where import truth
 
 Row = dict[str, Any]

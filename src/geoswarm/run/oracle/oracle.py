@@ -3,37 +3,38 @@
 It is slow on purpose. Whatever the engine does (segments, plans, crashes, rebalances), its matches must equal these.
 """
 
-import json
-from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import shapely
 
-from geoswarm.core.aggregates.spec import AggregateSpec, read_spec
+from geoswarm.core.aggregates.spec import AggregateSpec
 from geoswarm.core.arrays.jit import Floats, Ints, SubIds
 from geoswarm.core.shapes.circle import bounding_rectangles
 from geoswarm.core.shapes.shapes import of_circles, of_polygons
 from geoswarm.core.space.grid import Grid
-from geoswarm.core.text.expression import Expression, parse, satisfied
+from geoswarm.core.text.expression import Expression, satisfied
 from geoswarm.core.text.tokens import terms_of
 from geoswarm.core.where.clause import Clause
-from geoswarm.core.where.read import read_where
-from geoswarm.core.where.types import check_where
-from geoswarm.errors import InputError
 from geoswarm.model import PREDICATES
-from geoswarm.run.oracle.endings import End, Endings, InForce, read_asked
+from geoswarm.run.oracle.asked import (
+    can_compare,
+    is_json,
+    read_condition,
+    read_counted,
+    read_objects,
+    read_on,
+    read_since,
+    read_words,
+)
+from geoswarm.run.oracle.endings import Endings, InForce, read_asked
 from geoswarm.run.oracle.following import INSIDE, Follower, Rules, Told, Unprompted, read_rules
+from geoswarm.run.oracle.outputs import Alert, Pair
 from geoswarm.run.oracle.regions import Region, distance_m, passes, read_region
 from geoswarm.run.oracle.reorder import Fix, Waiting
 from geoswarm.run.oracle.where import truth
-
-Pair = tuple[int, int]
-Alert = tuple[Pair, Told, str, str | None]
-"""Of which event and subscription, what it says, whose it is, and what goes with it."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,7 @@ class Oracle:
                 self.since_us.pop(sub_id, None)
                 self.counting.pop(sub_id, None)
             return is_live
-        words, readable = _words(row["keywords"])
+        words, readable = read_words(row["keywords"])
         region = read_region(row["geometry"])
         if region is not None and region.metres is None and region.shape.area == 0:
             return False
@@ -138,18 +139,18 @@ class Oracle:
             return False
         if expires_us is not None and expires_us <= now_us:
             return False
-        on = _read_on(row.get("on"))
+        on = read_on(row.get("on"))
         predicate = str(row.get("predicate") or "intersects").strip()
         if predicate not in PREDICATES:
             return False
-        since_us = _read_since(row.get("since"), now_us)
+        since_us = read_since(row.get("since"), now_us)
         if since_us is None or (row.get("since") is not None and on != "inside"):
             return False
-        spec, counts = _read_spec(row)
+        spec, counts = read_counted(row)
         if not counts or (spec is not None and (on != "inside" or row.get("since") is not None)):
             return False
-        where, says = _where(row.get("where"))
-        objects, names = _objects(row.get("objects"))
+        where, says = read_condition(row.get("where"))
+        objects, names = read_objects(row.get("objects"))
         if not says or not names:
             return False
         if on == "cross" and row["geometry"] is None and row["xmin"] is None:
@@ -159,7 +160,7 @@ class Oracle:
         asked = read_asked(row, on)
         if asked is None:
             return False
-        unread = (row["geometry"] is not None and region is None) or not _is_json(row.get("payload"))
+        unread = (row["geometry"] is not None and region is None) or not is_json(row.get("payload"))
         rules = read_rules(on, row.get("confirm"), row.get("cooldown"), row.get("exit_buffer_m"))
         if unread or on is None or rules is None or not readable or (op == "register" and is_live):
             return False
@@ -227,7 +228,7 @@ class Oracle:
     def _meet_demands(self, near: set[Pair], events: pa.Table) -> set[Pair]:
         """The pairs whose event has what the subscription asks of its columns."""
         rows = events.to_pylist()
-        fits = {sub: _fits(where, events.schema) for sub, where in self.wheres.items()}
+        fits = {sub: can_compare(where, events.schema) for sub, where in self.wheres.items()}
         return {
             (i, sub)
             for i, sub in near
@@ -332,7 +333,7 @@ class Oracle:
 
     def _is_asked_for(self, sub: int, row: dict[str, object], columns: pa.Schema) -> bool:
         """Whether an event has the object, the columns and the words that a subscription asks for."""
-        if sub in self.wheres and not (_fits(self.wheres[sub], columns) and truth(self.wheres[sub], row) is True):
+        if sub in self.wheres and not (can_compare(self.wheres[sub], columns) and truth(self.wheres[sub], row) is True):
             return False
         if sub in self.objects and (row["object_id"] is None or str(row["object_id"]) not in self.objects[sub]):
             return False
@@ -359,133 +360,3 @@ class Oracle:
             return False
         x, y = float(str(event["x"])), float(str(event["y"]))
         return west <= x <= east and south <= y <= north
-
-
-def _read_on(on: object) -> str | float | None:
-    """The value of `on`; None if it cannot be read."""
-    text = "inside" if on is None else str(on).strip()
-    if text in ("inside", "enter", "exit", "cross"):
-        return text
-    try:
-        seconds = float(text.removeprefix("dwell(").removesuffix(")"))
-    except ValueError:
-        return None
-    is_call = text.startswith("dwell(") and text.endswith(")")
-    return seconds if is_call and 0 <= seconds <= 1e9 else None
-
-
-def _read_spec(row: dict[str, object]) -> tuple[AggregateSpec | None, bool]:
-    """What is counted, and whether it can be read."""
-    said = [row.get(name) for name in ("aggregate", "window", "group_by", "when")]
-    aggregate, window, group_by, when = (None if one is None else str(one) for one in said)
-    if aggregate is None:
-        return None, said == [None] * 4
-    try:
-        return read_spec(aggregate, window or "", group_by, when), True
-    except InputError:
-        return None, False
-
-
-def _read_since(since: object, now_us: int) -> int | None:
-    """A time, or so many seconds ago, in microseconds; None if it cannot be read."""
-    text = "0 s" if since is None else str(since)
-    try:
-        if text.endswith(" s"):
-            return now_us - int(float(text.removesuffix(" s")) * 1e6)
-        return int(datetime.fromisoformat(text).timestamp() * 1e6)
-    except ValueError:
-        return None
-
-
-def _is_json(payload: object) -> bool:
-    """Whether a payload is JSON, or there is none."""
-    try:
-        json.loads("null" if payload is None else str(payload))
-    except ValueError:
-        return False
-    return True
-
-
-def _where(text: object) -> tuple[Clause | None, bool]:
-    """The condition, and whether it can be read."""
-    try:
-        return (None if text is None else read_where(str(text))), True
-    except InputError:
-        return None, False
-
-
-def _fits(where: Clause, columns: pa.Schema) -> bool:
-    """Whether all columns that the condition names are there, and can be compared with what it says."""
-    try:
-        check_where(where, columns)
-    except InputError:
-        return False
-    return True
-
-
-def _objects(text: object) -> tuple[set[str] | None, bool]:
-    """The names of a list of objects, and whether it can be read."""
-    try:
-        given = None if text is None else json.loads(str(text))
-    except ValueError:
-        return None, False
-    if given is None:
-        return None, text is None
-    fine = isinstance(given, list) and given and all(type(one) in (int, str) and one != "" for one in given)
-    return ({str(one) for one in given}, True) if fine else (None, False)
-
-
-def _words(keywords: object) -> tuple[Expression | None, bool]:
-    """The expression of the keywords, and whether they can be read."""
-    try:
-        return (None if keywords is None else parse(str(keywords))), True
-    except InputError:
-        return None, False
-
-
-def alerts_of(tables: Iterable[pa.Table]) -> list[Alert]:
-    """The alerts of events in an engine's output."""
-    alerts = list[Alert]()
-    for table in tables:
-        since = table.column("since").cast(pa.int64()).to_pylist()
-        for row, since_us in zip(table.to_pylist(), since, strict=True):
-            if row["event_id"] is None:
-                continue
-            told = Told(row["transition"], since_us, row["sequence"])
-            alerts.append(((row["event_id"], row["sub_id"]), told, row["user"], row["payload"]))
-    return alerts
-
-
-def unprompted_of(tables: Iterable[pa.Table]) -> list[Unprompted]:
-    """What an engine's output says of objects that sent nothing."""
-    found = list[Unprompted]()
-    for table in tables:
-        times = [table.column(name).cast(pa.int64()).to_pylist() for name in ("ts", "since")]
-        for row, ts_us, since_us in zip(table.to_pylist(), *times, strict=True):
-            if row["event_id"] is None and row.get("object_id") is not None:
-                assert row["ended_reason"] == ("silent" if row["transition"] == "ended" else None)
-                told, place = Told(row["transition"], since_us, row["sequence"]), shapely.Point(row["x"], row["y"])
-                found.append(Unprompted(row["sub_id"], row["object_id"], told, ts_us, place))
-    return found
-
-
-def ends_of(tables: Iterable[pa.Table]) -> list[End]:
-    """The last rows of subscriptions in an engine's output."""
-    ends = list[End]()
-    for table in tables:
-        rows = table.append_column("ts_us", table.column("ts").cast(pa.int64())).to_pylist()
-        for row in rows:
-            if row["transition"] == "ended" and row.get("object_id") is None:
-                assert row["event_id"] is row["x"] is row["since"] is row["sequence"] is None
-                ends.append(End(row["sub_id"], row["ended_reason"], row["ts_us"], row["user"], row["payload"]))
-    return sorted(ends)
-
-
-def pairs_of(tables: Iterable[pa.Table]) -> list[Pair]:
-    """The matches in an engine's output of either form, as a list, so that repeated pairs stay visible."""
-    pairs: list[Pair] = []
-    for table in tables:
-        for row in table.select([c for c in ("event_id", "sub_id", "sub_ids") if c in table.schema.names]).to_pylist():
-            subs = row["sub_ids"] if "sub_ids" in row else [row["sub_id"]]
-            pairs.extend((row["event_id"], sub) for sub in subs)
-    return pairs

@@ -14,7 +14,8 @@ from geoswarm.config import WindowSettings
 from geoswarm.core.shapes.circle import METRES_MAX, distance_m
 from geoswarm.core.where.read import read_where
 from geoswarm.model import EVENT
-from geoswarm.run.oracle.oracle import Oracle, Pair
+from geoswarm.run.oracle.oracle import Oracle
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.run.oracle.regions import read_region
 from geoswarm.run.oracle.where import chosen_rows
 

@@ -30,7 +30,8 @@ from geoswarm.lab.crash.kill import KAFKA_PROGRAM, Victim
 from geoswarm.lab.crash.scenario import CONTRACT
 from geoswarm.run.json_writing import json_rows
 from geoswarm.run.kafka_client import import_client
-from geoswarm.run.oracle.oracle import Pair, brute_force
+from geoswarm.run.oracle.oracle import brute_force
+from geoswarm.run.oracle.outputs import Pair
 from geoswarm.run.spark.jars import kafka_conf, resolve
 
 LOCAL = "local[2]"
