@@ -18,7 +18,7 @@ from restless import illegal_change, legal_changes
 from stepped import BatchResult, SteppedEngine
 from worlds import BOUNDS, events, operations
 
-WORLDS = 80
+WORLDS = 40
 BATCHES = 6
 STEP_US = 10
 """From one batch to the next; a subscription that expires lives for at most 50."""
