@@ -134,7 +134,7 @@ def test_a_skewed_stream_is_redistributed_once_and_both_figures_show_it(
     monkeypatch.setattr(course, "SHOWN", (OURS, BASE))
     monkeypatch.setattr(course, "SUFFIXES", course.SUFFIXES[:1])
     sizes, (rates_shown, levels_shown) = (
-        course.CourseSizes(CollisionSizes(120, 1200, 4), (0.7,)),
+        course.CourseSizes(CollisionSizes(200, 4000, 4), (0.7,)),
         course.FIGURES.values(),
     )
     runs = course.run_course(CollisionRuns(spark, country, sizes.each, 0, tmp_path), sizes, silent)

@@ -60,7 +60,7 @@ class CourseSizes(NamedTuple):
 
 
 SIZES = {
-    Scale.SMALL: CourseSizes(CollisionSizes(1000, 1500, 4), (0.3, 0.7)),
+    Scale.SMALL: CourseSizes(CollisionSizes(1000, 4000, 4), (0.3, 0.7)),
     Scale.FULL: CourseSizes(CollisionSizes(10_000, 4000, 14), (0.3, 0.5, 0.7)),
 }
 
